@@ -1,0 +1,1 @@
+"""Pure data and rules; standard library only."""

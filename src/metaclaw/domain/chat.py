@@ -1,0 +1,291 @@
+"""What is said: requests, answers and the pieces an answer arrives in, independent of any wire.
+
+Every wire parses into these types and renders from them. What a wire carries that these types do not name is kept in
+`extra`, so that nothing is lost on the way through.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+"""Any JSON value."""
+
+_NOTHING: Mapping[str, Json] = {}
+
+
+class Wire(StrEnum):
+    """The three protocols agents speak."""
+
+    CHAT = "chat"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+
+class Role(StrEnum):
+    """Who speaks. Developer messages are system messages."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words."""
+
+    text: str
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture: a URL (https or data:)."""
+
+    url: str
+    detail: str | None = None
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A model's thinking: visible text, and the provider's opaque proof of it (signature or encrypted content)."""
+
+    text: str
+    signature: str | None = None
+    redacted: bool = False
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's request to run a tool. `arguments` is the JSON text as the model wrote it, never re-serialised."""
+
+    id: str
+    name: str
+    arguments: str
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back for one call."""
+
+    call_id: str
+    parts: "tuple[Text | Image | Opaque, ...]"
+    is_error: bool = False
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A part of a kind only one wire knows (audio, file, search result); kept as it came, named by the wire it came from."""
+
+    wire: Wire
+    value: Json
+
+
+Part: TypeAlias = Text | Image | Reasoning | ToolCall | ToolResult | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of a conversation. `role` is a Role where we know it, else the wire's own word."""
+
+    role: Role | str
+    parts: tuple[Part, ...]
+    name: str | None = None
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function the model may call. A tool of a wire's own kind (search, grammar) is an Opaque."""
+
+    name: str
+    description: str | None
+    parameters: Mapping[str, Json]
+    strict: bool | None = None
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+class ToolMode(StrEnum):
+    """How free the model is to call tools."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """The caller's wish: a mode, or one named tool (then mode is REQUIRED)."""
+
+    mode: ToolMode
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the caller wants tokens drawn. None means the caller did not say."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A whole request. `extra` holds the top-level fields of its own wire that the types above do not name."""
+
+    wire: Wire
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool | Opaque, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    sampling: Sampling = Sampling()
+    stream: bool = False
+    include_usage: bool = False
+    reasoning_effort: str | None = None
+    json_schema: Mapping[str, Json] | None = None
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+class Finish(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CONTENT_FILTER = "content_filter"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them. `input_tokens` includes the cached ones."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """Exactly what the policy saw and drew: ids and natural log-probabilities of the drawn ids at temperature 1."""
+
+    prompt_ids: tuple[int, ...]
+    sampled_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.sampled_ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.sampled_ids)} sampled tokens but {len(self.logprobs)} log-probabilities")
+        if not all(math.isfinite(value) and value <= 0.0 for value in self.logprobs):
+            raise ValueError("a log-probability is not a finite number at or below zero")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One drawn token as text, for callers who asked to see log-probabilities."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer. `parts` are Text, Reasoning, ToolCall (and Opaque) in the order they were said."""
+
+    id: str
+    model: str
+    parts: tuple[Part, ...]
+    finish: Finish | None
+    usage: Usage | None = None
+    tokens: SampledTokens | None = None
+    stop_sequence: str | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+# An answer that is still being made arrives as deltas, always in this order:
+# Begin, then any number of pieces, each piece's deltas contiguous or tagged by `index`, then End.
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The answer has begun."""
+
+    id: str
+    model: str
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More words. `logprobs` only where the caller asked and the model tells."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More thinking; the signature comes with the last piece."""
+
+    text: str
+    signature: str | None = None
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """The beginning (id and name given) or more arguments (both None) of the tool call number `index`."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueDelta:
+    """A whole piece only one wire knows."""
+
+    part: Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The answer is whole. `tokens` is present only where the model gave exact ids and log-probabilities."""
+
+    finish: Finish
+    usage: Usage | None = None
+    stop_sequence: str | None = None
+    tokens: SampledTokens | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The provider reported an error in the middle of an answer."""
+
+    message: str
+    code: str = "upstream_error"
+
+
+Delta: TypeAlias = Begin | TextDelta | ReasoningDelta | ToolCallDelta | OpaqueDelta | End | Failed

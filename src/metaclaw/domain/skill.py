@@ -1,0 +1,61 @@
+"""Skills and their generations: what the agent has learned to do, and which set of it was in force."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from metaclaw.domain.ids import SkillName
+
+MAX_BODY_CHARS = 16_000
+_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One thing to do in one kind of situation. `trigger` (the file's description) says when, `body` says how."""
+
+    name: SkillName
+    trigger: str
+    body: str
+    category: str | None = None
+    scope: str | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _SLUG.fullmatch(self.name):
+            raise ValueError(f"skill name {self.name!r} is not a slug: lower-case letters, digits and hyphens, at most 64")
+        if not self.trigger.strip():
+            raise ValueError(f"skill {self.name} has no description saying when to use it")
+        if not self.body.strip():
+            raise ValueError(f"skill {self.name} has an empty body")
+        if len(self.body) > MAX_BODY_CHARS:
+            raise ValueError(f"skill {self.name} has a body of {len(self.body)} characters; at most {MAX_BODY_CHARS} are placed")
+
+    @property
+    def content_hash(self) -> str:
+        """Identity of what is placed: equal texts have equal hashes."""
+        text = "\0".join((self.name, self.trigger, self.body, self.category or "", self.scope or ""))
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def library_hash(skills: Iterable[Skill]) -> str:
+    """One hash for a whole set of skills, independent of order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in sorted(skill.content_hash for skill in skills):
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SkillGeneration:
+    """A numbered, content-addressed set of live skills. Generation 0 is the empty one."""
+
+    number: int
+    hash: str
+    skills: tuple[Skill, ...]
+
+    def __post_init__(self) -> None:
+        names = [skill.name for skill in self.skills]
+        if len(set(names)) != len(names):
+            raise ValueError("two skills of one generation have the same name")

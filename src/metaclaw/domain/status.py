@@ -1,0 +1,29 @@
+"""How the program is: states shown to a person, each with its reason."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Health(StrEnum):
+    """Healthy, or serving with something broken."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """Whether turns are being kept, and if not, since when, why, and how many were lost or wait in memory."""
+
+    health: Health
+    reason: str | None
+    waiting_turns: int
+    lost_turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSkill:
+    """A skill file that could not be read, and why."""
+
+    path: str
+    reason: str

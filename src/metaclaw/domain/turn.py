@@ -1,0 +1,141 @@
+"""A turn: one request and its answer, stamped when its prompt is built and never edited."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+
+
+class TurnKind(StrEnum):
+    """A main turn is the agent at work for its person; a side turn is its housekeeping (titles, summaries, heartbeats)."""
+
+    MAIN = "main"
+    SIDE = "side"
+
+
+class TurnEnd(StrEnum):
+    """How serving a turn ended, as the client saw it."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose turn it is. None where nobody said."""
+
+    user: str | None = None
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Both clocks and the placed skills, read once, when the prompt was built."""
+
+    generation: int
+    policy_version: int
+    library_hash: str
+    skills: tuple[SkillName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A block of skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is empty, at the
+    end of the client's system text. The same bytes go to the same place for as long as the session's history holds."""
+
+    anchor: bytes
+    skills: tuple[SkillName, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Bytes that were put into the client's body at `offset` (counted in the client's body) to make the provider's."""
+
+    offset: int
+    inserted: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The bytes of a turn.
+
+    What the provider got is either the client's body with `splices` applied (wires match) or `translated`.
+    What the client saw is what the provider said, unless `seen` holds something else.
+    """
+
+    request: bytes
+    splices: tuple[Splice, ...] = ()
+    translated: bytes | None = None
+    said: bytes = b""
+    seen: bytes | None = None
+
+    @property
+    def sent(self) -> bytes:
+        """The body the provider got."""
+        return self.translated if self.translated is not None else apply_splices(self.request, self.splices)
+
+    @property
+    def shown(self) -> bytes:
+        """The body the client saw."""
+        return self.said if self.seen is None else self.seen
+
+
+def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
+    """The body with every splice put in; offsets count in the original body and must not decrease."""
+    if not splices:
+        return body
+    pieces: list[bytes] = []
+    at = 0
+    for splice in splices:
+        if splice.offset < at or splice.offset > len(body):
+            raise ValueError(f"splice at {splice.offset} is out of order or beyond the body's {len(body)} bytes")
+        pieces += (body[at : splice.offset], splice.inserted)
+        at = splice.offset
+    pieces.append(body[at:])
+    return b"".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When the request came, and seconds from then to the first byte and to the end of the answer."""
+
+    received_at: datetime
+    first_byte_s: float | None
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Everything about one request and its answer that can be known when the answer ends."""
+
+    id: TurnId
+    session: SessionId
+    kind: TurnKind
+    kind_reason: str
+    scope: Scope
+    stamp: Stamp
+    agent: str
+    wire: Wire
+    path: str
+    stream: bool
+    model: str
+    provider: str
+    provider_wire: Wire
+    status: int
+    end: TurnEnd
+    error: str | None
+    exchange: Exchange
+    finish: Finish | None
+    usage: Usage | None
+    tokens: SampledTokens | None
+    times: Times
+    segment: int = 0
+    retry_of: TurnId | None = None
+    parent: SessionId | None = None
+    key: str | None = None
+    head: bytes = b""
+    placements: tuple[Placement, ...] = ()
