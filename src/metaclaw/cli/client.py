@@ -1,0 +1,115 @@
+"""Talking to the running proxy: plain HTTP from the standard library, with this home's key."""
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from metaclaw.domain.chat import Json
+from metaclaw.errors import MetaClawError
+from metaclaw.instance import Running, find
+
+_TIMEOUT_S = 10.0
+_OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class NotRunningError(MetaClawError):
+    """A command needs a running proxy and there is none."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(f"no proxy runs for {home}; start one with: metaclaw start --detach")
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One running proxy's own interface."""
+
+    url: str
+    key: str = field(repr=False)
+
+    def get(self, path: str) -> tuple[int, Json]:
+        """Status and body of a GET."""
+        return self._ask("GET", path)
+
+    def post(self, path: str) -> tuple[int, Json]:
+        """Status and body of a POST without a body."""
+        return self._ask("POST", path)
+
+    def facts(self, path: str) -> dict[str, Json]:
+        """The body of a GET that must succeed."""
+        return expect(*self.get(path))
+
+    def _ask(self, method: str, path: str) -> tuple[int, Json]:
+        parts = urlsplit(self.url)
+        host = parts.hostname or "127.0.0.1"
+        connection = http.client.HTTPConnection(_OPEN_HOSTS.get(host, host), parts.port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, path, headers={"Authorization": f"Bearer {self.key}", "Content-Length": "0"})
+            reply = connection.getresponse()
+            return reply.status, _parsed(reply.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise MetaClawError(
+                f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log"
+            ) from error
+        finally:
+            connection.close()
+
+
+def connect(home: Path) -> tuple[Running, Api]:
+    """The running proxy of this home and its interface. Raises NotRunningError."""
+    running = find(home)
+    if running is None:
+        raise NotRunningError(home)
+    if running.url is None:
+        raise MetaClawError(f"the proxy of {home} (pid {running.pid}) is starting and does not listen yet; try again in a moment")
+    return running, Api(running.url, own_key(home))
+
+
+def own_key(home: Path) -> str:
+    """The key that this home's proxy wants."""
+    from metaclaw.config import load
+
+    secret = load(home).proxy.api_key
+    return "" if secret is None else secret.resolve()
+
+
+def expect(status: int, body: Json) -> dict[str, Json]:
+    """The object a successful answer holds; anything else is an error in words."""
+    if status == 401:
+        raise MetaClawError(
+            "the running proxy has another key than config.toml; give it as METACLAW__PROXY__API_KEY, or restart the proxy"
+        )
+    if status >= 400:
+        raise MetaClawError(f"the proxy answered {status}: {message_in(body)}")
+    if not isinstance(body, dict):
+        raise MetaClawError("the proxy's answer is not what this version of the program expects; restart the proxy")
+    return body
+
+
+def at(value: Json, *path: str) -> Json:
+    """What stands at a path inside an answer, None where nothing does."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def rows(value: Json) -> list[Json]:
+    """A list inside an answer, empty where there is none."""
+    return value if isinstance(value, list) else []
+
+
+def message_in(body: Json) -> str:
+    """The sentence inside an error answer, whatever its shape."""
+    error = at(body, "error")
+    found = at(error, "message") or at(body, "message") or at(body, "reason") or (error if isinstance(error, str) else None)
+    return str(found or "no reason given")
+
+
+def _parsed(body: bytes) -> Json:
+    try:
+        value: Json = json.loads(body) if body else None
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
+    return value

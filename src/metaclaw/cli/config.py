@@ -1,0 +1,110 @@
+"""`metaclaw config`: show what is in force and why, check the file, change one value, say where it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from metaclaw.cli.output import json_option, plain, print_json
+
+
+@click.group()
+def config() -> None:
+    """Show, check and change the configuration."""
+
+
+@config.command()
+@click.argument("key", required=False)
+@json_option
+@click.pass_obj
+def show(home: Path, key: str | None, as_json: bool) -> None:
+    """Print every value in force and where it comes from; secrets are masked. With KEY, only that key or section."""
+    from metaclaw.config import flatten, load, toml_value
+    from metaclaw.errors import ConfigError
+
+    tree = load(home)
+    chosen = [(name, value) for name, value in flatten(tree) if key is None or name == key or name.startswith(f"{key}.")]
+    if key is not None and not chosen and key != "providers":
+        raise ConfigError(f"{key} is not a key of the configuration; metaclaw config show lists them all")
+    if as_json:
+        print_json({**_nested(dict(chosen)), "sources": {name: str(tree.where(name)) for name, _ in chosen}})
+        return
+    width = max((len(name) for name, _ in chosen), default=0)
+    for name, value in chosen:
+        shown = "–" if value is None else plain(toml_value(_masked(value)))
+        click.echo(f"{name.ljust(width)} = {shown}  ({tree.where(name)})")
+
+
+@config.command()
+@json_option
+@click.pass_obj
+def check(home: Path, as_json: bool) -> int:
+    """Say whether the configuration is right, and if not, everything that is wrong with it."""
+    from metaclaw.config import CONFIG_NAME, InvalidConfigError, load, missing_secrets
+
+    path = home / CONFIG_NAME
+    try:
+        problems = tuple(missing_secrets(load(home)))
+    except InvalidConfigError as error:
+        problems = error.problems
+    if as_json:
+        listed = [{"place": p.place, "key": p.key, "what": p.what, "remedy": p.remedy} for p in problems]
+        print_json({"valid": not problems, "file": str(path), "problems": listed})
+    elif problems:
+        click.echo("\n".join(str(problem) for problem in problems), err=True)
+    else:
+        click.echo(f"{path} is right." if path.exists() else f"{path} does not exist; the defaults are right.")
+    return 2 if problems else 0
+
+
+@config.command(name="set", context_settings={"ignore_unknown_options": True})
+@click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
+@json_option
+@click.pass_obj
+def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
+    """Write values into the file, keeping its comments. Nothing is written unless the whole file is right afterwards."""
+    from metaclaw.config.edit import set_values
+
+    pair = len(settings) == 2 and "=" not in settings[0]
+    path = set_values(home, [f"{settings[0]}={settings[1]}"] if pair else settings)
+    keys = [setting.partition("=")[0].strip() for setting in ([settings[0]] if pair else settings)]
+    if as_json:
+        print_json({"file": str(path), "set": keys})
+    else:
+        click.echo(f"Set {', '.join(keys)} in {path}; a running proxy takes it at its next start.")
+
+
+@config.command()
+@json_option
+@click.pass_obj
+def path(home: Path, as_json: bool) -> None:
+    """Print where the configuration file is."""
+    from metaclaw.config.home import CONFIG_NAME
+
+    file = home / CONFIG_NAME
+    if as_json:
+        print_json({"path": str(file), "home": str(home), "exists": file.exists()})
+    else:
+        click.echo(str(file))
+
+
+def _masked(value: object) -> object:
+    from metaclaw.config import without_password
+
+    return without_password(value) if isinstance(value, str) and "://" in value else value
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, object]:
+    """Dotted keys as the tree they come from; providers as a list."""
+    tree: dict[str, object] = {}
+    providers: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        section, _, rest = name.partition(".")
+        if section == "providers":
+            position, _, rest = rest.partition(".")
+            providers.setdefault(position, {})[rest] = _masked(value)
+        else:
+            inner = tree.setdefault(section, {})
+            assert isinstance(inner, dict)
+            inner[rest] = _masked(value)
+    return {**tree, "providers": list(providers.values())}

@@ -1,0 +1,48 @@
+"""The root of the commands. Everything heavy is imported inside the commands, so that `--help` and `status` are quick."""
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
+
+import click
+
+from metaclaw import __version__
+from metaclaw.cli.config import config
+from metaclaw.cli.doctor import doctor
+from metaclaw.cli.sessions import sessions
+from metaclaw.cli.skills import skills
+from metaclaw.cli.start import start
+from metaclaw.cli.status import status
+from metaclaw.cli.stop import stop
+
+
+def chosen_home(arguments: Sequence[str]) -> Path:
+    """The home folder a command line names, for use where click's own reading of it is gone."""
+    from metaclaw.config.home import default_home
+
+    for place, word in enumerate(arguments):
+        if word == "--home" and place + 1 < len(arguments):
+            return Path(arguments[place + 1]).expanduser().absolute()
+        if word.startswith("--home="):
+            return Path(word.removeprefix("--home=")).expanduser().absolute()
+    return default_home()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home folder [METACLAW_HOME, else ~/.metaclaw].")
+@click.version_option(__version__, prog_name="metaclaw")
+@click.pass_context
+def root(context: click.Context, home: Path | None) -> None:
+    """A proxy between agents and their model that records every turn."""
+    from metaclaw.config.home import default_home
+
+    # A title or a skill may hold characters that this terminal cannot show; that must not end the command.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    context.obj = home.expanduser().absolute() if home is not None else default_home()
+
+
+for command in (start, stop, status, doctor, config, skills, sessions):
+    root.add_command(command)

@@ -1,0 +1,165 @@
+"""`metaclaw skills`: the SKILL.md files of this home. They are files; a running proxy notices within a second."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.output import json_option, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.errors import MetaClawError, SkillError
+
+if TYPE_CHECKING:
+    from metaclaw.domain.skill import Skill
+
+_FILE = "SKILL.md"
+
+
+@click.group()
+def skills() -> None:
+    """List, show, add and remove skills."""
+
+
+@skills.command(name="list")
+@json_option
+@click.pass_obj
+def list_(home: Path, as_json: bool) -> None:
+    """List the skills, and the files that cannot be read."""
+    folder = _folder(home)
+    found, skipped = read_all(folder)
+    if as_json:
+        print_json(
+            {
+                "skills": [_facts(folder, skill, whole=False) for skill in found],
+                "skipped": [{"path": str(path), "reason": reason} for path, reason in skipped],
+            }
+        )
+        return
+    if found:
+        print_table(("NAME", "CATEGORY", "USE WHEN"), [(skill.name, skill.category, _short(skill.trigger)) for skill in found])
+    else:
+        click.echo(f"No skills in {folder}; add one with: metaclaw skills add PATH")
+    for path, reason in skipped:
+        click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
+
+
+@skills.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show(home: Path, name: str, as_json: bool) -> None:
+    """Print one skill."""
+    from metaclaw.skills.files import read_skill
+
+    folder = _folder(home)
+    skill = read_skill(_existing(folder, name))
+    if as_json:
+        print_json(_facts(folder, skill, whole=True))
+        return
+    click.echo(skill.name)
+    pairs = [("use when", skill.trigger), ("category", skill.category), ("scope", skill.scope), ("file", folder / name / _FILE)]
+    print_facts((label, value) for label, value in pairs if value is not None)
+    click.echo(f"\n{plain_block(skill.body)}")
+
+
+@skills.command()
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--replace", "--yes", "replace", is_flag=True, help="Replace a skill of the same name without asking.")
+@json_option
+@click.pass_obj
+def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
+    """Add the skill in PATH, a SKILL.md file or a folder that holds one."""
+    from metaclaw.skills.files import write_skill
+
+    folder = _folder(home)
+    skill = _read_anywhere(path / _FILE if path.is_dir() else path)
+    is_there = (folder / skill.name).exists()
+    if is_there and not replace:
+        _ask(f"There is a skill named {skill.name}. Replace it?")
+    write_skill(folder, skill)
+    if as_json:
+        print_json({**_facts(folder, skill, whole=False), "replaced": is_there})
+    else:
+        click.echo(f"{'Replaced' if is_there else 'Added'} {skill.name} ({folder / skill.name / _FILE}).")
+    if path.is_dir() and any(entry.name != _FILE for entry in path.iterdir()):
+        click.echo(f"Only {_FILE} was taken; the other files in {plain(path)} were not.", err=True)
+
+
+@skills.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
+    """Delete one skill and its folder."""
+    from metaclaw.skills.files import remove_skill
+
+    folder = _folder(home)
+    _existing(folder, name)
+    if not yes:
+        _ask(f"Delete the skill {name} and everything in {folder / name}?")
+    remove_skill(folder, name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        click.echo(f"Removed {name}.")
+
+
+def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
+    """Every skill of a folder by name, and the files that are not usable with the reason."""
+    from metaclaw.skills.files import read_skill
+
+    found: list[Skill] = []
+    skipped: list[tuple[Path, str]] = []
+    for path in sorted(folder.glob(f"*/{_FILE}")):
+        try:
+            found.append(read_skill(path))
+        except SkillError as error:
+            skipped.append((path, str(error)))
+    return found, skipped
+
+
+def _read_anywhere(path: Path) -> "Skill":
+    """A skill from a file that may lie in any folder; inside the skills folder its folder must have its name."""
+    from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill
+
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        text = raw.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SkillError(f"{path} cannot be read ({error}): give a SKILL.md file, or a folder that holds one") from error
+    if len(raw) > MAX_FILE_BYTES or "\0" in text:
+        raise SkillError(f"{path} is larger than {MAX_FILE_BYTES} bytes or has a NUL in it: give a short text file")
+    return parse_skill(text, str(path))
+
+
+def _folder(home: Path) -> Path:
+    from metaclaw.config import load
+
+    return load(home).skills.dir
+
+
+def _existing(folder: Path, name: str) -> Path:
+    path = folder / name / _FILE
+    if Path(name).name != name or not path.is_file():
+        raise SkillError(f"there is no skill named {plain(name)} in {folder}; metaclaw skills list shows those there are")
+    return path
+
+
+def _ask(question: str) -> None:
+    """Ask; no is an end without a change, and so is nobody there to answer."""
+    try:
+        click.confirm(question, abort=True)
+    except click.Abort:
+        raise MetaClawError("nothing was changed; say --yes to go on without being asked") from None
+
+
+def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
+    facts: dict[str, object] = {"name": skill.name, "description": skill.trigger, "category": skill.category, "scope": skill.scope}
+    facts |= {"hash": skill.content_hash, "path": str(folder / skill.name / _FILE)}
+    return {**facts, "body": skill.body} if whole else facts
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 80 else f"{line[:79]}…"

@@ -1,0 +1,118 @@
+"""`metaclaw start`: the proxy in this terminal, or detached in a session of its own."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.output import counted, json_option, plain, print_json
+from metaclaw.errors import ConfigError
+
+if TYPE_CHECKING:
+    from metaclaw.config import Config
+
+_MODES = ("skills_only",)
+_LATER_MODES = ("rl", "auto")
+
+
+@click.command()
+@click.option("--mode", default="skills_only", show_default=True, help="What it learns: skills_only trains no weights.")
+@click.option("--host", help="Address to listen on [proxy.host].")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes any free one [proxy.port].")
+@click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Override a setting for this run; may be repeated.")
+@click.option("--detach", is_flag=True, help="Run in the background; return once it can serve.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=600.0, show_default=True, help="With --detach: seconds to wait."
+)
+@click.option("--detached", is_flag=True, hidden=True, help="This is the background process itself: print nothing.")
+@json_option
+@click.pass_obj
+def start(
+    home: Path,
+    mode: str,
+    host: str | None,
+    port: int | None,
+    sets: tuple[str, ...],
+    detach: bool,
+    timeout_s: float,
+    detached: bool,
+    as_json: bool,
+) -> int:
+    """Start the proxy and say how to point an agent at it."""
+    _check_mode(mode)
+    overrides = [
+        *sets,
+        *([f"proxy.host={host}"] if host is not None else []),
+        *([f"proxy.port={port}"] if port is not None else []),
+    ]
+    if detach or detached:
+        from metaclaw.cli.background import launch, overrides_from_parent
+
+    if detached:
+        overrides = overrides_from_parent()
+    config = prepared(home, overrides)
+    if detach:
+        api, facts = launch(home, config, mode, overrides, timeout_s)
+        announce(config, api.url, api.key, facts.model, facts.skills, as_json=as_json)
+        return 0
+    from metaclaw.app import Serving, run
+
+    def ready(serving: Serving) -> None:
+        if not detached:
+            announce(config, serving.url, serving.api_key, serving.model, serving.skills, as_json=as_json)
+
+    return run(config, home=home, ready=ready)
+
+
+def prepared(home: Path, overrides: list[str]) -> "Config":
+    """The configuration to start with; at the first start the home folder is made and a key is generated and stored."""
+    from metaclaw.config import load, prepare_home
+    from metaclaw.config.edit import ensure_api_key
+
+    config = load(home, sets=overrides)
+    prepare_home(home)
+    if config.proxy.api_key is None:
+        ensure_api_key(home)
+        config = load(home, sets=overrides)
+    return config
+
+
+def announce(config: "Config", url: str, key: str, model: str | None, skills: int, *, as_json: bool) -> None:
+    """Print where the proxy is, its key, and how to point an agent at it."""
+    if as_json:
+        print_json(
+            {
+                "url": url,
+                "api_key": key,
+                "openai_base_url": f"{url}/v1",
+                "anthropic_base_url": url,
+                "model": model,
+                "skills": skills,
+            }
+        )
+        return
+    body = json.dumps({"model": model or "default", "messages": [{"role": "user", "content": "Hello"}]})
+    headers = f"-H {shlex.quote(f'Authorization: Bearer {key}')} -H 'Content-Type: application/json'"
+    lines = [
+        f"MetaClaw serves {plain(model) if model else 'the configured providers'} with {counted(skills, 'skill')}.",
+        f"  URL  {url}",
+        f"  key  {key}",
+        "Point an agent at it:",
+        f"  OpenAI clients     export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}",
+        f"  Anthropic clients  export ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key}",
+        f"  by hand            curl {url}/v1/chat/completions {headers} -d {shlex.quote(body)}",
+    ]
+    if any(provider.api_key is not None and provider.api_key.is_passthrough for provider in config.providers):
+        lines.append(
+            f"  own subscription   base URL {url}/k/{key}/v1 (Anthropic: {url}/k/{key}), with the client's own credentials"
+        )
+    click.echo("\n".join(lines))
+
+
+def _check_mode(mode: str) -> None:
+    if mode in _MODES:
+        return
+    why = "is not available in this version" if mode in _LATER_MODES else "is not a mode"
+    raise ConfigError(f"--mode {mode} {why}; write --mode {_MODES[0]}")

@@ -1,0 +1,288 @@
+"""The configuration as one strict typed tree: every section, key, default and rule. An unknown key is an error."""
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from metaclaw.config.home import default_home
+from metaclaw.config.secret import Secret, SecretUrl
+from metaclaw.config.source import DEFAULT, Source, Sources
+from metaclaw.domain.chat import Wire
+
+MIB = 1024 * 1024
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "embedded"]
+WIRES_OF_KIND: dict[str, tuple[Wire, ...]] = {"openai": (Wire.CHAT, Wire.RESPONSES), "anthropic": (Wire.MESSAGES,)}
+_ADDRESS_OF_KIND = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_PROVIDER_NAME = re.compile(r"(?=.*[a-z])[a-z0-9][a-z0-9_-]{0,63}")
+_KEY_TEXT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+")
+_STORE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
+
+# TOML has one kind of list; the tree holds tuples because it is frozen.
+Names: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
+Wires: TypeAlias = Annotated[tuple[Annotated[Wire, Field(strict=False)], ...], Field(strict=False)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """What all parts of the tree share: frozen, nothing unknown, no silent conversion, no value in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class ProxyConfig(Section):
+    """The address agents talk to, and its limits."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback needs `api_key`.")
+    port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    api_key: Secret | None = Field(
+        default=None,
+        description="What a caller must present. Generated and stored here at the first start.",
+        examples=["env:METACLAW_KEY"],
+    )
+    max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
+    max_concurrency: int = Field(
+        default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
+    )
+    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM.")
+
+    @field_validator("host")
+    @classmethod
+    def _names_an_address(cls, host: str) -> str:
+        if not host or not host.isascii() or any(char.isspace() or char in "/@[]" for char in host):
+            raise PydanticCustomError("host", "is not a host name or an IP address")
+        return host
+
+    @field_validator("api_key")
+    @classmethod
+    def _fits_into_a_url(cls, key: Secret | None) -> Secret | None:
+        if key is not None and key.is_passthrough:
+            raise PydanticCustomError("proxy_key", "cannot be passthrough: that word belongs to a provider's api_key")
+        if key is not None and key.is_literal and not _KEY_TEXT.fullmatch(key.resolve()):
+            raise PydanticCustomError("proxy_key", "has characters that cannot stand in a URL; use letters, digits, - and _")
+        return key
+
+    @model_validator(mode="after")
+    def _is_not_open_to_the_world(self) -> "ProxyConfig":
+        if self.api_key is None and not is_loopback(self.host):
+            raise PydanticCustomError("open_host", "needs proxy.api_key, because others can reach this host")
+        return self
+
+
+class ProviderConfig(Section):
+    """One model provider. Without any, the embedded model serves."""
+
+    name: str = Field(description="How status, logs and `--set providers.NAME.key=value` call it.", examples=["openai"])
+    kind: ProviderKind = Field(description="What it speaks; `embedded` is the model inside this program.", examples=["openai"])
+    base_url: str | None = Field(
+        default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
+        description="Its address: with `/v1` for openai, without for anthropic. Default: the vendor's own.",
+        examples=["http://127.0.0.1:8000/v1"],
+    )
+    api_key: Secret | None = Field(
+        default=None,
+        description="Its key; `passthrough` forwards the caller's own credentials; absent sends none.",
+        examples=["env:OPENAI_API_KEY"],
+    )
+    models: Names = Field(
+        default=(), description="Models that go to this provider. A model nobody lists goes to the first of its wire."
+    )
+    wires: Wires = Field(
+        default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
+        description='What it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.',
+        examples=[["chat"]],
+    )
+    timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")
+    connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection.")
+    order: int | None = Field(
+        default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position.", examples=[0]
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_word(cls, name: str) -> str:
+        if not _PROVIDER_NAME.fullmatch(name):
+            raise PydanticCustomError(
+                "provider_name", "is not a word of lower-case letters, digits, - and _ with at least one letter"
+            )
+        return name
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None, known: ValidationInfo) -> str | None:
+        if url is None:
+            return None
+        if known.data.get("kind") == "embedded":
+            raise PydanticCustomError("embedded_url", "does not belong to the embedded model; delete this line")
+        if not _is_http(url):
+            raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
+        if known.data.get("kind") == "anthropic" and url.rstrip("/").endswith("/v1"):
+            raise PydanticCustomError("anthropic_url", "ends in /v1; an anthropic address is written without it")
+        return url.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_for_a_server(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
+        if key is not None and known.data.get("kind") == "embedded":
+            raise PydanticCustomError("embedded_key", "does not belong to the embedded model; delete this line")
+        return key
+
+    @field_validator("wires")
+    @classmethod
+    def _are_its_own(cls, wires: tuple[Wire, ...], known: ValidationInfo) -> tuple[Wire, ...]:
+        kind = known.data.get("kind", "")
+        own = WIRES_OF_KIND.get(kind, ())
+        if kind and (len(set(wires)) != len(wires) or not set(wires) <= set(own) or bool(own) != bool(wires)):
+            words = " and ".join(wire.value for wire in own) or "none"
+            raise PydanticCustomError("wires", "must be among {words} for this kind, each once", {"words": words})
+        return wires
+
+
+class SkillsConfig(Section):
+    """Skills: what the agent is told to do in which situation."""
+
+    enabled: bool = Field(default=True, description="Place skills into prompts.")
+    dir: Path = Field(
+        default=Path("{home}/skills"), strict=False, validate_default=True, description="Folder of `<name>/SKILL.md` files."
+    )
+    max_placed: int = Field(default=3, ge=0, le=16, description="Most skills placed into one prompt.")
+    budget_tokens: int = Field(default=1500, ge=0, le=100_000, description="Most tokens that placed skills may take, estimated.")
+    retrieval: Literal["lexical"] = Field(
+        default="lexical", description="How skills are found: by words, in name, trigger and body."
+    )
+
+    @field_validator("dir", mode="before")
+    @classmethod
+    def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
+        return whole_path(str(value), known) if isinstance(value, str | Path) else value
+
+
+class SessionsConfig(Section):
+    """Sessions: when a conversation is over."""
+
+    silence_minutes: float = Field(
+        default=60.0, gt=0, le=525_600, allow_inf_nan=False, description="A session without a turn for this long has ended."
+    )
+
+
+class StoreConfig(Section):
+    """Where turns are kept."""
+
+    url: SecretUrl = Field(
+        default=SecretUrl("sqlite:///{home}/ledger.db"),
+        validate_default=True,
+        description="`sqlite:////whole/path.db` or `postgresql://user:password@host/database`; may be a secret reference.",
+        examples=["sqlite:///{home}/ledger.db"],
+    )
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_a_database(cls, value: object, known: ValidationInfo) -> object:
+        text = value.resolve() if isinstance(value, SecretUrl) and value.is_literal else value
+        if not isinstance(text, str) or text.startswith(("env:", "file:")):
+            return value
+        url = text.replace("{home}", str(_home(known)))
+        scheme, separator, rest = url.partition("://")
+        if not separator or scheme not in _STORE_SCHEMES:
+            raise PydanticCustomError("store_url", "is not a sqlite:/// or postgresql:// address")
+        if scheme == "sqlite" and not (rest.startswith("//") and len(rest) > 2):
+            raise PydanticCustomError("store_path", "must name a file by its whole path, as sqlite:////folder/file.db does")
+        return url
+
+
+class EngineConfig(Section):
+    """The embedded model. It serves where no provider is configured, or where one of kind `embedded` is."""
+
+    threads: int = Field(default=0, ge=0, le=1024, description="Processor threads it may use; 0 decides by the machine.")
+    max_batch: int = Field(default=8, ge=1, le=256, description="Requests it answers in one batch.")
+
+
+class TelemetryConfig(Section):
+    """What others may measure."""
+
+    prometheus: bool = Field(default=True, description="Serve `/metrics`.")
+
+
+class LogConfig(Section):
+    """The log."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important thing that is logged."
+    )
+
+
+class Config(Section):
+    """The whole tree."""
+
+    proxy: ProxyConfig = Field(default_factory=ProxyConfig)
+    providers: Annotated[tuple[ProviderConfig, ...], Field(strict=False)] = ()
+    skills: SkillsConfig = Field(default_factory=SkillsConfig)
+    sessions: SessionsConfig = Field(default_factory=SessionsConfig)
+    store: StoreConfig = Field(default_factory=StoreConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
+    _sources: Sources | None = PrivateAttr(None)
+
+    @field_validator("providers")
+    @classmethod
+    def _have_names_of_their_own(cls, providers: tuple[ProviderConfig, ...]) -> tuple[ProviderConfig, ...]:
+        names = [provider.name for provider in providers]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise PydanticCustomError("twice", "has two entries named {name}; give each its own name", {"name": twice})
+        if sum(provider.kind == "embedded" for provider in providers) > 1:
+            raise PydanticCustomError("embedded_twice", "has the embedded model twice; keep one of them")
+        return providers
+
+    @property
+    def fallback_order(self) -> tuple[ProviderConfig, ...]:
+        """The providers in the order they are tried."""
+        places = [(provider.order if provider.order is not None else place, place) for place, provider in enumerate(self.providers)]
+        return tuple(self.providers[place] for _, place in sorted(places))
+
+    def where(self, key: str) -> Source:
+        """Where the value of a key such as `proxy.port` or `providers.0.name` comes from."""
+        return DEFAULT if self._sources is None else self._sources.of(key)
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def whole_path(text: str, known: ValidationInfo) -> Path:
+    """A path with `{home}` and `~` filled in. A relative one is refused: it would mean something else in every folder."""
+    path = Path(text.replace("{home}", str(_home(known)))).expanduser()
+    if not path.is_absolute() or "\0" in text:
+        raise PydanticCustomError("relative_path", "is not a whole path; begin it with /, ~ or {home}")
+    return path
+
+
+def _home(known: ValidationInfo) -> Path:
+    home = known.context.get("home") if isinstance(known.context, dict) else None
+    return home if isinstance(home, Path) else default_home()
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = url.isascii() and url.isprintable() and " " not in url
+    return (
+        plain
+        and parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and not parts.query
+        and not parts.fragment
+    )
