@@ -1,0 +1,159 @@
+"""Skill generations: every set of skills that was ever live, each text stored once, each publication one atomic change."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import Row as SqlRow
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.store.addresses import address
+from metaclaw.store.database import Database
+from metaclaw.store.packing import (
+    Row,
+    pack_instant,
+    pack_json,
+    pack_text,
+    pack_texts,
+    unpack_instant,
+    unpack_json,
+    unpack_optional,
+    unpack_text,
+)
+from metaclaw.store.records import GenerationRow
+from metaclaw.store.schema import generations, memberships, skill_texts
+from metaclaw.store.statements import Insertion, once
+
+_TEXTS_AT_ONCE = 64
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqlGenerations:
+    """`ports.GenerationStore` on a database. Skills of a generation are always in the order of their names."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+        self._database = database
+        self._clock = clock
+        self._insert_texts = Insertion(database.dialect, skill_texts, once)
+        self._hashed: dict[SkillName, tuple[Skill, bytes]] = {}
+
+    def latest(self) -> SkillGeneration:
+        """The newest generation; number 0, with no skills, where nothing was ever published."""
+        with self._database.reading("reading the latest generation") as connection:
+            number = _latest_number(connection)
+            return _generation(connection, number)
+
+    def at(self, number: int) -> SkillGeneration | None:
+        """The generation of that number, if there ever was one."""
+        with self._database.reading("reading a generation") as connection:
+            found = connection.execute(select(generations.c.number).where(generations.c.number == number)).scalar()
+            return None if found is None else _generation(connection, number)
+
+    def publish(self, skills: Sequence[Skill], reason: str) -> SkillGeneration:
+        """One atomic change: the next generation with exactly these live skills. Raises StoreError."""
+        # Made first, because it refuses two skills of one name before anything is written.
+        draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
+        hashes = self._hashes(draft.skills)
+        self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
+        with self._database.writing("publishing a generation") as connection:
+            # Locked so that two programs publish one after the other (SQLite holds its one write lock already).
+            connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
+            number = _latest_number(connection) + 1
+            row = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": pack_instant(self._clock())}
+            connection.execute(insert(generations), row)
+            _change_members(connection, number, hashes)
+        return SkillGeneration(number, draft.hash, draft.skills)
+
+    def history(self, limit: int = 50) -> list[GenerationRow]:
+        """Generations, newest first."""
+        came = select(memberships.c.since.label("number"), func.count().label("count")).group_by(memberships.c.since).subquery()
+        went = select(memberships.c.until.label("number"), func.count().label("count")).group_by(memberships.c.until).subquery()
+        query = (
+            select(generations, func.coalesce(came.c.count, 0), func.coalesce(went.c.count, 0))
+            .outerjoin(came, came.c.number == generations.c.number)
+            .outerjoin(went, went.c.number == generations.c.number)
+            .order_by(generations.c.number.desc())
+            .limit(limit)
+        )
+        with self._database.reading("listing generations") as connection:
+            return [
+                GenerationRow(number, hash_, unpack_text(reason), unpack_instant(published_us), added, removed)
+                for number, hash_, reason, published_us, added, removed in connection.execute(query)
+            ]
+
+    def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
+        """Each skill's address; one that has not changed since the last publication is not hashed again."""
+        hashed: dict[SkillName, tuple[Skill, bytes]] = {}
+        for skill in skills:
+            before = self._hashed.get(skill.name)
+            hashed[skill.name] = before if before is not None and before[0] == skill else (skill, _address(skill))
+        self._hashed = hashed
+        return {name: found for name, (_, found) in hashed.items()}
+
+    def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
+        """Store the texts that are new, a few at a time, so that the ledger never waits long for the write lock."""
+        with self._database.reading("reading the live skills") as connection:
+            live = set(_live(connection).values())
+        fresh = [_text_row(found, skills[name]) for name, found in hashes.items() if found not in live]
+        for at in range(0, len(fresh), _TEXTS_AT_ONCE):
+            with self._database.writing("storing skills") as connection:
+                self._insert_texts.run(connection.connection.cursor(), fresh[at : at + _TEXTS_AT_ONCE])
+
+
+def _latest_number(connection: Connection) -> int:
+    newest: int = connection.execute(select(func.max(generations.c.number))).scalar_one()
+    return newest
+
+
+def _generation(connection: Connection, number: int) -> SkillGeneration:
+    digest = connection.execute(select(generations.c.hash).where(generations.c.number == number)).scalar_one()
+    is_member = and_(memberships.c.since <= number, or_(memberships.c.until.is_(None), memberships.c.until > number))
+    query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash).where(is_member)
+    skills = [_skill(row) for row in connection.execute(query)]
+    # Sorted here: databases differ in how they order text.
+    return SkillGeneration(number, digest, tuple(sorted(skills, key=lambda skill: skill.name)))
+
+
+def _live(connection: Connection) -> dict[SkillName, bytes]:
+    query = select(memberships.c.name, memberships.c.skill).where(memberships.c.until.is_(None))
+    return {SkillName(name): found for name, found in connection.execute(query)}
+
+
+def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> None:
+    live = _live(connection)
+    gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
+    came = [{"name": name, "since": number, "skill": found} for name, found in hashes.items() if live.get(name) != found]
+    if gone:
+        mine = and_(memberships.c.name == bindparam("gone"), memberships.c.until.is_(None))
+        connection.execute(update(memberships).where(mine).values(until=number), gone)
+    if came:
+        connection.execute(insert(memberships), came)
+
+
+def _address(skill: Skill) -> bytes:
+    optional = (b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope))
+    extra = pack_json(skill.extra)
+    return address(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode())
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text_row(digest: bytes, skill: Skill) -> Row:
+    return pack_texts((digest, skill.name, skill.trigger, skill.body, skill.category, skill.scope, pack_json(skill.extra)))
+
+
+def _skill(row: SqlRow[*tuple[object, ...]]) -> Skill:
+    return Skill(
+        name=SkillName(unpack_text(row.name)),
+        trigger=unpack_text(row.trigger),
+        body=unpack_text(row.body),
+        category=unpack_optional(row.category),
+        scope=unpack_optional(row.scope),
+        extra=unpack_json(row.extra),
+    )

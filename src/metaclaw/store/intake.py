@@ -1,0 +1,203 @@
+"""The intake: what waits to be written, bounded by count and by bytes, between the event loop and the writer thread."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.turn import Turn
+from metaclaw.store.scribe import Item, SessionEnd
+
+_ROW_BYTES = 1024  # about what a turn weighs in memory beside its payload
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One thing to write, who waits for it, and how often the store would not have it while it took others."""
+
+    item: Item
+    weight_bytes: int
+    waiting: "asyncio.Future[bool] | None" = None
+    attempts: int = 0
+    refusals: int = 0
+    commits_seen: int = 0
+    is_turn: bool = field(init=False)
+    """Whether losing it would lose a turn."""
+
+    def __post_init__(self) -> None:
+        self.is_turn = isinstance(self.item, Turn)
+
+
+def weigh(item: Item) -> int:
+    """Bytes of memory an item holds, roughly."""
+    if not isinstance(item, Turn):
+        return _ROW_BYTES
+    exchange, tokens = item.exchange, item.tokens
+    weight = _ROW_BYTES + len(exchange.request) + len(exchange.said) + len(exchange.translated or b"") + len(exchange.seen or b"")
+    weight += sum(len(splice.inserted) for splice in exchange.splices)
+    if tokens is not None:
+        weight += 32 * (len(tokens.prompt_ids) + 2 * len(tokens.sampled_ids))
+    return weight
+
+
+class Intake:
+    """A bounded queue of entries. What the writer has taken still counts until it is freed or put back."""
+
+    def __init__(self, max_entries: int, max_bytes: int, batch_entries: int, batch_bytes: int) -> None:
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._batch_entries, self._batch_bytes = batch_entries, batch_bytes
+        self._changed = threading.Condition(threading.Lock())
+        self._entries: deque[Entry] = deque()
+        self._held_entries = self._held_bytes = 0
+        self._held_turns = self._held_turn_bytes = 0
+        self._ending: set[SessionId] = set()  # whose end is held; saves a search for most
+        self._is_closed = False
+        self.progress_s = 0.0
+        """When something was last done with, on the monotonic clock."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything is done with."""
+        return self._held_entries == 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing for the writer to take, and there may be later."""
+        return not self._entries and not self._is_closed
+
+    @property
+    def turns(self) -> int:
+        """Turns in memory that are not known to be on disk."""
+        return self._held_turns
+
+    def offer(self, entry: Entry) -> bool:
+        """Take the entry if there is room; one that is larger than all the room is taken when nothing else is there."""
+        with self._changed:
+            if self._held_entries and not self._fits(entry.weight_bytes):
+                return False
+            self._entries.append(entry)
+            self._hold(entry)
+            self._changed.notify()
+            return True
+
+    def squeeze(self, entry: Entry) -> list[Entry]:
+        """Take the entry even when full: what waited longest makes room, a turn only for a turn. Returns what was dropped."""
+        with self._changed:
+            if entry.weight_bytes > self._max_bytes:
+                return [entry]
+            if isinstance(entry.item, SessionEnd) and self._is_said_already(entry.item):
+                return []
+            self._entries.append(entry)
+            self._hold(entry)
+            dropped = self._trim()
+            self._changed.notify()
+            return dropped
+
+    def take(self) -> list[Entry]:
+        """Wait for work; everything that waits, up to one batch. Empty when closed and nothing is left."""
+        with self._changed:
+            while not self._entries and not self._is_closed:
+                self._changed.wait()
+            batch: list[Entry] = []
+            batch_bytes = 0
+            while self._entries and len(batch) < self._batch_entries:
+                batch_bytes += self._entries[0].weight_bytes
+                if batch and batch_bytes > self._batch_bytes:
+                    break
+                batch.append(self._entries.popleft())
+            return batch
+
+    def put_back(self, entries: list[Entry]) -> list[Entry]:
+        """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others.
+
+        Returns what was dropped.
+        """
+        with self._changed:
+            if len(entries) == 1 and entries[0].attempts > 1:
+                self._entries.extend(entries)
+            else:
+                self._entries.extendleft(reversed(entries))
+            return self._trim()
+
+    def free(self, entries: Iterable[Entry]) -> None:
+        """These are done with."""
+        with self._changed:
+            self.progress_s = time.monotonic()
+            for entry in entries:
+                self._let_go(entry)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless the intake is or gets closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed, seconds)
+
+    def close(self) -> None:
+        """Nothing more will be offered; wake the writer."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the writer should finish."""
+        return self._is_closed
+
+    def _fits(self, more_bytes: int) -> bool:
+        return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes
+
+    def _is_said_already(self, end: SessionEnd) -> bool:
+        """One end a session is enough: the one that waits, or, where the session has gone on since, the new one in its stead."""
+        if end.session not in self._ending:
+            return False
+        has_gone_on = False
+        for waiting in reversed(self._entries):
+            item = waiting.item
+            if isinstance(item, Turn):
+                has_gone_on = has_gone_on or item.session == end.session
+            elif isinstance(item, SessionEnd) and item.session == end.session:
+                if has_gone_on:
+                    self._remove(waiting)
+                return not has_gone_on
+        return False
+
+    def _trim(self) -> list[Entry]:
+        dropped: list[Entry] = []
+        while self._held_entries > self._held_turns and self._is_over(self._held_entries, self._held_bytes):
+            lesser = next((entry for entry in self._entries if not entry.is_turn), None)
+            if lesser is None:
+                break
+            dropped.append(lesser)
+            self._remove(lesser)
+        # What is left over may be ends and events that the writer has in hand: few, and no reason to lose a turn.
+        while self._entries and self._is_over(self._held_turns, self._held_turn_bytes):
+            dropped.append(self._entries[0])
+            self._remove(dropped[-1])
+        return dropped
+
+    def _is_over(self, entries: int, held_bytes: int) -> bool:
+        return entries > self._max_entries or held_bytes > self._max_bytes
+
+    def _remove(self, entry: Entry) -> None:
+        self._entries.remove(entry)
+        self._let_go(entry)
+
+    def _hold(self, entry: Entry) -> None:
+        self._held_entries += 1
+        self._held_bytes += entry.weight_bytes
+        if entry.is_turn:
+            self._held_turns += 1
+            self._held_turn_bytes += entry.weight_bytes
+        elif isinstance(entry.item, SessionEnd):
+            self._ending.add(entry.item.session)
+
+    def _let_go(self, entry: Entry) -> None:
+        self._held_entries -= 1
+        self._held_bytes -= entry.weight_bytes
+        if entry.is_turn:
+            self._held_turns -= 1
+            self._held_turn_bytes -= entry.weight_bytes
+        elif isinstance(entry.item, SessionEnd):
+            self._ending.discard(entry.item.session)

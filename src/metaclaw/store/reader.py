@@ -1,0 +1,148 @@
+"""Reading the ledger: plain functions that block; call them from a thread, not from the event loop."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, Row, Table, func, literal, select, tuple_
+
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.session import SessionTrace
+from metaclaw.domain.turn import Exchange, Placement, Splice, TurnKind
+from metaclaw.errors import StoreError
+from metaclaw.store import patches
+from metaclaw.store.database import Database
+from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_text
+from metaclaw.store.records import Counts, Event, RecordedTurn, SessionRow, TurnRow
+from metaclaw.store.schema import events, payloads, placements, sessions, snippets, splices, tokens, translations, turns
+from metaclaw.store.unpacking import placement_of, scope_of, session_of, tokens_of, turn_of, turn_row_of
+
+
+class LedgerReader:
+    """What the ledger holds, each answer as of one moment. Raises StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def sessions(self, limit: int = 50, before: SessionId | None = None) -> list[SessionRow]:
+        """The sessions whose last request is newest first, or those that come after the session `before` in that order."""
+        query = select(sessions).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
+        if before is not None:
+            mark = sessions.alias("mark")
+            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == pack_text(before)).scalar_subquery()
+            query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
+        with self._database.reading("listing sessions") as connection:
+            return [session_of(row) for row in connection.execute(query)]
+
+    def session(self, session: SessionId) -> SessionRow | None:
+        """One session."""
+        with self._database.reading("reading a session") as connection:
+            row = connection.execute(select(sessions).where(sessions.c.id == pack_text(session))).one_or_none()
+            return None if row is None else session_of(row)
+
+    def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
+        """A session's turns in the order they were recorded, from behind the cursor `after`."""
+        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after)
+        with self._database.reading("listing turns") as connection:
+            return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq).limit(limit))]
+
+    def turn(self, turn: TurnId) -> RecordedTurn | None:
+        """All of a turn, bytes and tokens included."""
+        with self._database.reading("reading a turn") as connection:
+            row = connection.execute(select(turns).where(turns.c.id == pack_text(turn))).one_or_none()
+            if row is None:
+                return None
+            sampled = connection.execute(select(tokens).where(tokens.c.turn == row.seq)).one_or_none()
+            exchange = _exchange(connection, row.seq)
+            placed = _placements(connection, row.placements)
+            return RecordedTurn(row.seq, turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed))
+
+    def counts(self) -> Counts:
+        """How much there is."""
+        query = select(
+            func.count(),
+            func.count().filter(sessions.c.ended_us.is_(None)),
+            func.coalesce(func.sum(sessions.c.turns), 0),
+            func.coalesce(func.sum(sessions.c.main_turns), 0),
+        ).select_from(sessions)
+        with self._database.reading("counting") as connection:
+            total, still_open, all_turns, main_turns = connection.execute(query).one()
+            return Counts(int(total), int(still_open), int(all_turns), int(main_turns))
+
+    def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
+        """What is needed to recognise the sessions that have not ended and spoke since then; the newest first.
+
+        The turn that stands for a session is its last main turn, since a side turn carries another conversation.
+        """
+        newest = select(func.max(turns.c.seq)).where(turns.c.session == sessions.c.id).correlate(sessions)
+        last = func.coalesce(newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(), newest.scalar_subquery())
+        recent = select(sessions, last.label("last_seq")).where(
+            sessions.c.ended_us.is_(None), sessions.c.last_us >= pack_instant(since)
+        )
+        found = recent.order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit).subquery()
+        query = select(found, turns.c.id.label("turn"), turns.c.head, turns.c.segment).join(turns, turns.c.seq == found.c.last_seq)
+        with self._database.reading("remembering sessions") as connection:
+            return [_trace(row) for row in connection.execute(query.order_by(found.c.last_us.desc(), found.c.id.desc()))]
+
+    def last_placements(self, session: SessionId) -> tuple[Placement, ...]:
+        """What was placed in the last main turn of a session."""
+        mine = select(turns.c.placements).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
+        with self._database.reading("reading placements") as connection:
+            return _placements(connection, connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).scalar())
+
+    def events(self, after: int = 0, limit: int = 100) -> list[Event]:
+        """What was announced behind the cursor `after`."""
+        query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
+        with self._database.reading("reading events") as connection:
+            return [
+                Event(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
+                for row in connection.execute(query)
+            ]
+
+
+def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
+    return SessionTrace(
+        session=SessionId(unpack_text(row.id)),
+        key=unpack_optional(row.key),
+        agent=unpack_text(row.agent),
+        scope=scope_of(row),
+        head=row.head,
+        segment=row.segment,
+        last_turn=TurnId(unpack_text(row.turn)),
+        last_at=unpack_instant(row.last_us),
+    )
+
+
+def _exchange(connection: Connection, seq: int) -> Exchange:
+    said = connection.execute(select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(payloads.c.turn == seq)).one()
+    request = _body(connection, payloads, seq)
+    if request is None:
+        raise StoreError(f"reading a turn: number {seq} has no request")
+    return Exchange(request, _splices(connection, said.splices), _body(connection, translations, seq), said.said, said.seen)
+
+
+def _body(connection: Connection, table: Table, seq: int) -> bytes | None:
+    """A body rebuilt from the whole one its patches stand on."""
+    columns = [table.c[name] for name in ("turn", "base", "link", "prefix", "suffix", "middle")]
+    chain = select(*columns).where(table.c.turn == seq).cte("chain", recursive=True)
+    chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
+    body: bytes | None = None
+    for row in connection.execute(select(chain).order_by(chain.c.link)):
+        body = patches.apply(body or b"", row.prefix, row.suffix, row.middle)
+    return body
+
+
+def _placements(connection: Connection, last: bytes | None) -> tuple[Placement, ...]:
+    return tuple(placement_of(row) for row in _chain(connection, placements, last))
+
+
+def _splices(connection: Connection, last: bytes | None) -> tuple[Splice, ...]:
+    return tuple(Splice(row.at_byte, row.body) for row in _chain(connection, splices, last))
+
+
+def _chain(connection: Connection, table: Table, last: bytes | None) -> list[Row[*tuple[object, ...]]]:
+    """The rows of a tuple, first to last, each with its snippet's body; `last` is the address of the tuple."""
+    if last is None:
+        return []
+    chain = select(table, literal(0).label("place")).where(table.c.hash == last).cte("chain", recursive=True)
+    chain = chain.union_all(select(table, chain.c.place + 1).join(chain, table.c.hash == chain.c.previous))
+    query = select(chain, snippets.c.body).join(snippets, snippets.c.hash == chain.c.snippet)
+    return list(connection.execute(query.order_by(chain.c.place.desc())))

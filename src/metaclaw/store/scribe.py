@@ -1,0 +1,200 @@
+"""The scribe: puts turns, session ends and events into the database, many in one transaction, over one connection."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from sqlalchemy import Dialect, Update, bindparam, case, select, update
+from sqlalchemy.engine.interfaces import DBAPICursor
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.turn import Turn
+from metaclaw.errors import StoreError
+from metaclaw.store import schema, statements
+from metaclaw.store.addresses import Addresses
+from metaclaw.store.database import Database
+from metaclaw.store.guard import store_errors
+from metaclaw.store.packing import Row, pack_instant, pack_json, pack_text
+from metaclaw.store.patches import Lineages
+from metaclaw.store.rows import body_row, payload_row, session_rows, tokens_row, turn_row
+from metaclaw.store.statements import Insertion
+
+_LOCK_PATIENCE_MS = 200
+_FILE_CHECK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """A session is over."""
+
+    session: SessionId
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Something happened that readers of the event stream want to know."""
+
+    kind: str
+    data: dict[str, Json]
+    at: datetime
+
+
+Item: TypeAlias = Turn | SessionEnd | Announcement
+
+
+class Scribe:
+    """One connection that writes. Used by one thread; after a StoreError that is not a refusal it is closed and replaced."""
+
+    def __init__(self, database: Database, max_lineage_bytes: int) -> None:
+        self._database = database
+        self._path = database.path
+        self._max_lineage_bytes = max_lineage_bytes
+        self._check_file_at_s = 0.0
+        self._statements = _Statements(database.dialect)
+        self._forget()
+        with store_errors("opening the store", database.dialect):
+            self._connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            self._cursor: DBAPICursor = self._connection.connection.cursor()
+            self._cursor.execute(self._statements.patience)
+            self._file = self._file_now()
+
+    def write(self, items: Sequence[Item]) -> None:
+        """Make all of them durable in one transaction, or none. Raises RefusedError for what can never be stored."""
+        with store_errors("recording", self._database.dialect):
+            self._cursor.execute(self._statements.begin)
+            for turns, ends, announcements in _in_order(items):
+                self._write_turns(turns)
+                self._write_ends(ends)
+                self._statements.events.run(self._cursor, [_event_row(item) for item in announcements])
+            self._cursor.execute("COMMIT")
+            self._check_file()
+
+    def undo(self) -> None:
+        """Leave the transaction that failed; what was remembered from it is no longer true."""
+        with store_errors("undoing", self._database.dialect):
+            self._cursor.execute("ROLLBACK")
+        self._forget()
+
+    def has(self, turn: Turn) -> bool:
+        """Whether the turn is in the database already."""
+        with store_errors("looking for a turn", self._database.dialect):
+            self._cursor.execute(self._statements.find, (pack_text(turn.id),))
+            return self._cursor.fetchone() is not None
+
+    def close(self) -> None:
+        """Close the connection for good: one that failed must not return to the pool."""
+        with store_errors("closing the store", self._database.dialect):
+            self._connection.invalidate()
+            self._connection.close()
+
+    def _forget(self) -> None:
+        self._addresses = Addresses()
+        self._lineages = Lineages(self._max_lineage_bytes)
+
+    def _check_file(self) -> None:
+        # SQLite goes on writing to a deleted file without complaint.
+        now_s = time.monotonic()
+        if now_s < self._check_file_at_s:
+            return
+        self._check_file_at_s = now_s + _FILE_CHECK_S
+        if self._file_now() != self._file:
+            raise StoreError("recording: the database file was removed or replaced by something else")
+
+    def _file_now(self) -> tuple[int, int] | None:
+        if self._path is None or not self._path.exists():
+            return None
+        found = self._path.stat()
+        return found.st_dev, found.st_ino
+
+    def _write_turns(self, turns: Sequence[Turn]) -> None:
+        if not turns:
+            return
+        cursor, into, addresses = self._cursor, self._statements, self._addresses
+        rows = [turn_row(turn, addresses.of_placements(turn.placements)) for turn in turns]
+        splices = [addresses.of_splices(turn.exchange.splices) for turn in turns]
+        if addresses.snippets or addresses.placements or addresses.splices:
+            into.snippets.run(cursor, addresses.snippets)
+            into.placements.run(cursor, addresses.placements)
+            into.splices.run(cursor, addresses.splices)
+            addresses.taken()
+        into.sessions.run(cursor, session_rows(turns))
+        numbered = list(zip(turns, into.turns.run_numbered(cursor, rows), strict=True))
+        into.payloads.run(cursor, [self._payload(turn, seq, at) for (turn, seq), at in zip(numbered, splices, strict=True)])
+        into.translations.run(cursor, list(self._translations(numbered)))
+        into.tokens.run(cursor, [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None])
+
+    def _payload(self, turn: Turn, seq: int, splices: bytes | None) -> Row:
+        # Main and side requests of one session are different conversations; each is like its own predecessor.
+        link = self._lineages.follow((turn.session, turn.kind), seq, turn.exchange.request)
+        return payload_row(seq, link, splices, turn.exchange)
+
+    def _translations(self, numbered: Iterable[tuple[Turn, int]]) -> Iterator[Row]:
+        for turn, seq in numbered:
+            if turn.exchange.translated is not None:
+                line = (turn.session, turn.kind, "translated")
+                yield body_row(seq, self._lineages.follow(line, seq, turn.exchange.translated))
+
+    def _write_ends(self, ends: Sequence[SessionEnd]) -> None:
+        for end in ends:
+            at_us = pack_instant(end.at)
+            self._cursor.execute(self._statements.end_session, (at_us, at_us, pack_text(end.reason), pack_text(end.session)))
+
+
+class _Statements:
+    """The scribe's statements, compiled for its database."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        is_sqlite = dialect.name == "sqlite"
+        self.patience = f"PRAGMA busy_timeout = {_LOCK_PATIENCE_MS}" if is_sqlite else f"SET lock_timeout = {_LOCK_PATIENCE_MS}"
+        # Taking the write lock first means a transaction that has begun cannot fail for a lock.
+        self.begin = "BEGIN IMMEDIATE" if is_sqlite else "BEGIN"
+        self.snippets = Insertion(dialect, schema.snippets, statements.once)
+        self.placements = Insertion(dialect, schema.placements, statements.once)
+        self.splices = Insertion(dialect, schema.splices, statements.once)
+        self.sessions = Insertion(dialect, schema.sessions, statements.add_to_session)
+        self.turns = Insertion(dialect, schema.turns)
+        self.payloads = Insertion(dialect, schema.payloads)
+        self.translations = Insertion(dialect, schema.translations)
+        self.tokens = Insertion(dialect, schema.tokens)
+        self.events = Insertion(dialect, schema.events)
+        self.find = str(select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id")).compile(dialect=dialect))
+        self.end_session = str(_end_session().compile(dialect=dialect))
+
+
+def _end_session() -> Update:
+    session = schema.sessions.c
+    at = bindparam("at", type_=session.last_us.type)
+    # A clock that went back must not make an end that lies before the session's last turn.
+    ended = case((at > session.last_us, bindparam("at_us", type_=session.last_us.type)), else_=session.last_us)
+    change = update(schema.sessions).where(session.id == bindparam("session"), session.ended_us.is_(None))
+    return change.values(ended_us=ended, end_reason=bindparam("reason"))
+
+
+def _in_order(items: Iterable[Item]) -> Iterator[tuple[list[Turn], list[SessionEnd], list[Announcement]]]:
+    """Groups that may be written turns first: a turn that comes after its session's end begins a new group."""
+    turns: list[Turn] = []
+    ends: list[SessionEnd] = []
+    announcements: list[Announcement] = []
+    ended: set[SessionId] = set()
+    for item in items:
+        match item:
+            case Turn():
+                if item.session in ended:
+                    yield turns, ends, announcements
+                    turns, ends, announcements, ended = [], [], [], set()
+                turns.append(item)
+            case SessionEnd():
+                ends.append(item)
+                ended.add(item.session)
+            case Announcement():
+                announcements.append(item)
+    yield turns, ends, announcements
+
+
+def _event_row(item: Announcement) -> Row:
+    return (pack_instant(item.at), pack_text(item.kind), pack_json(item.data))

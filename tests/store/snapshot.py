@@ -1,0 +1,106 @@
+"""Writes `snapshots/<revision>.sql` and `.json`: a small database at the newest schema, and the turns it holds.
+
+    python tests/store/snapshot.py
+
+Run once for each new revision and commit what it wrote; older snapshots are never written again. The turns are the same in
+every snapshot, so that a test can open databases of all schemas and read the same story.
+"""
+
+import asyncio
+import sqlite3
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+
+from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.store import SqlGenerations, SqlLedger, open_database
+from metaclaw.store.revisions import HEAD
+
+FOLDER = Path(__file__).with_name("snapshots")
+BEGAN = datetime(2026, 11, 1, 9, 30, tzinfo=timezone(timedelta(hours=1)))
+
+
+def make_turn(number: int, session: str, exchange: Exchange) -> Turn:
+    is_main = number % 3 != 2
+    return Turn(
+        id=TurnId(f"t_{number:04}"),
+        session=SessionId(session),
+        kind=TurnKind.MAIN if is_main else TurnKind.SIDE,
+        kind_reason="story",
+        scope=Scope("ada", None),
+        stamp=Stamp(1, 0, "0b", (SkillName("tell-time"),)),
+        agent="claude-code",
+        wire=Wire.MESSAGES,
+        path="/v1/messages",
+        stream=True,
+        model="model\x00with a NUL",
+        provider="main",
+        provider_wire=Wire.MESSAGES,
+        status=200,
+        end=TurnEnd.COMPLETED,
+        error=None,
+        exchange=exchange,
+        finish=Finish.TOOL_CALLS,
+        usage=Usage(100 + number, 7, 50),
+        tokens=SampledTokens((1, 2**31 - 1), (5, 6, 7), (-0.1, -1e-300, -0.0)) if number == 1 else None,
+        times=Times(BEGAN + timedelta(minutes=number, microseconds=7), 0.123, 4.5),
+        segment=number // 2,
+        key="key",
+        head=bytes([number] * 16),
+        placements=(Placement(b"", (SkillName("tell-time"),), "Look at the clock. ⏰"), Placement(b"\x01", (), "")),
+    )
+
+
+def story() -> list[Turn]:
+    conversation = [
+        b'{"messages":[' + b",".join(b'"message %d, and what it says"' % part for part in range(upto)) for upto in range(1, 9)
+    ]
+    turns = [
+        make_turn(number, "s_growing", Exchange(body + b"]}", (Splice(1, b"spliced"), Splice(9, b"twice")), None, b"said"))
+        for number, body in enumerate(conversation)
+    ]
+    translated = [
+        make_turn(10 + number, "s_translated", Exchange(body, (), b"translated " + body, b"said", b"seen"))
+        for number, body in enumerate(conversation)
+    ]
+    return turns + translated
+
+
+async def write(path: Path) -> None:
+    database = open_database(f"sqlite:///{path}")
+    generations = SqlGenerations(database, lambda: BEGAN.astimezone(UTC))
+    generations.publish([Skill(SkillName("tell-time"), "asked for the time", "Look at the clock.", None, "", {"k": [1]})], "story")
+    generations.publish([], "story goes on")
+    ledger = SqlLedger(database, clock=lambda: BEGAN)
+    await ledger.start()
+    for turn in story():
+        if not await ledger.record(turn):
+            raise SystemExit(f"not recorded: {ledger.health}")
+    await ledger.end_session(SessionId("s_translated"), "story ended")
+    await ledger.announce("story.told", {"turns": len(story())})
+    await ledger.aclose()
+    database.close()
+
+
+def main() -> None:
+    if (FOLDER / f"{HEAD}.sql").exists():
+        raise SystemExit(f"there is a snapshot of schema {HEAD} already; a released schema never changes")
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        asyncio.run(write(path))
+        connection = sqlite3.connect(path)
+        (FOLDER / f"{HEAD}.sql").write_text("\n".join(connection.iterdump()) + "\n")
+        connection.close()
+    (FOLDER / f"{HEAD}.json").write_bytes(msgspec.json.format(msgspec.json.encode(story())) + b"\n")
+    sys.stdout.write(f"wrote the snapshot of schema {HEAD}\n")
+
+
+if __name__ == "__main__":
+    main()

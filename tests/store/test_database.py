@@ -1,0 +1,175 @@
+"""Opening databases: made privately, migrated once, refused when unknown."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.turn import Turn
+from metaclaw.errors import StoreError
+from metaclaw.store import Database, LedgerReader, SqlGenerations, open_database
+from metaclaw.store.migrations.upgrade import configuration
+from metaclaw.store.revisions import HEAD, REVISIONS
+from metaclaw.store.schema import metadata
+
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_file_and_its_folder_are_the_owners_alone(sqlite_url: str, tmp_path: Path) -> None:
+    database = open_database(sqlite_url)
+    folder = tmp_path / "folder"
+    with database.writing("writing something") as connection:
+        connection.execute(text("UPDATE generations SET reason = 'x'"))
+    assert mode(folder) == 0o700
+    assert sorted(path.name for path in folder.iterdir()) == ["ledger.db", "ledger.db-shm", "ledger.db-wal"]
+    assert {mode(path) for path in folder.iterdir()} == {0o600}
+    database.close()
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(sqlite_url: str, tmp_path: Path) -> None:
+    open_database(sqlite_url).close()
+    (tmp_path / "folder" / "ledger.db").chmod(0o644)
+    open_database(sqlite_url).close()
+    assert mode(tmp_path / "folder" / "ledger.db") == 0o600
+
+
+def test_sqlite_keeps_a_log_ahead_and_checks_references(sqlite_url: str) -> None:
+    database = open_database(sqlite_url)
+    with database.reading("looking") as connection:
+        pragmas = [connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
+    assert pragmas == ["wal", 1, 1]
+    database.close()
+
+
+def test_the_migrated_schema_is_the_one_the_program_uses(database: Database) -> None:
+    with database.reading("comparing") as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_the_migrated_tables_have_every_constraint(sqlite_url: str, tmp_path: Path) -> None:
+    def tables(path: Path) -> dict[str, list[str]]:
+        connection = sqlite3.connect(path)
+        found = dict(
+            connection.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type <> 'trigger' AND sql IS NOT NULL AND name <> 'alembic_version'"
+            )
+        )
+        connection.close()
+        return {name: sorted(line.strip(" \t,") for line in sql.splitlines()) for name, sql in found.items()}
+
+    open_database(sqlite_url).close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
+    metadata.create_all(engine)
+    engine.dispose()
+    assert tables(tmp_path / "folder" / "ledger.db") == tables(tmp_path / "made.db")
+
+
+def test_the_known_revisions_are_those_that_have_scripts() -> None:
+    scripts = ScriptDirectory.from_config(configuration())
+    assert tuple(reversed([script.revision for script in scripts.walk_revisions()])) == REVISIONS
+    assert scripts.get_current_head() == HEAD
+
+
+def test_a_usual_start_does_not_import_alembic(sqlite_url: str) -> None:
+    program = (
+        f"import sys; from metaclaw.store import open_database; open_database({sqlite_url!r}); print('alembic' in sys.modules)"
+    )
+    answers = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert [answer.stdout.strip() for answer in answers] == ["True", "False"]
+
+
+def test_programs_that_start_at_once_migrate_once(url: str) -> None:
+    failures: list[StoreError] = []
+
+    def start() -> None:
+        try:
+            open_database(url).close()
+        except StoreError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+    database = open_database(url)
+    assert SqlGenerations(database).latest().number == 0
+    database.close()
+
+
+def test_a_database_of_a_newer_program_is_refused_and_left_alone(url: str) -> None:
+    database = open_database(url)
+    with database.writing("pretending") as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.close()
+    with pytest.raises(StoreError, match="newer version"):
+        open_database(url)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("not a url", "not a URL"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        ("mysql://host/name", "only sqlite and postgresql"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_explained(bad: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        open_database(bad)
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreError) as caught:
+        open_database("postgresql://ada:hunter2@127.0.0.1:1/ledger")
+    assert "127.0.0.1" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_refused(sqlite_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "ledger.db"
+    path.parent.mkdir()
+    path.write_bytes(b"these are my notes, please keep them" * 100)
+    with pytest.raises(StoreError, match="damaged or not a database"):
+        open_database(sqlite_url)
+    assert path.read_bytes() == b"these are my notes, please keep them" * 100
+
+
+def test_there_is_a_snapshot_of_every_schema() -> None:
+    assert tuple(sorted(path.stem for path in SNAPSHOTS.glob("*.sql"))) == REVISIONS, "run python tests/store/snapshot.py"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_database_written_by_an_earlier_schema_tells_the_same_story(revision: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    old = sqlite3.connect(path)
+    old.executescript((SNAPSHOTS / f"{revision}.sql").read_text())
+    old.close()
+    database = open_database(f"sqlite:///{path}")
+    reader = LedgerReader(database)
+    story = msgspec.json.decode((SNAPSHOTS / f"{revision}.json").read_bytes(), type=list[Turn])
+    told = [reader.turn(turn.id) for turn in story]
+    assert [found.turn for found in told if found is not None] == story
+    session = reader.session(SessionId("s_translated"))
+    assert session is not None
+    assert (session.turns, session.end_reason) == (8, "story ended")
+    assert [skill.name for found in (SqlGenerations(database).at(1),) if found for skill in found.skills] == ["tell-time"]
+    assert [event.kind for event in reader.events()] == ["story.told"]
+    database.close()

@@ -1,0 +1,332 @@
+"""Recording on a store that is broken: serving goes on, nothing waits for long, and what waited is written once it can be."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from sqlalchemy import event, text
+
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.status import Health
+from metaclaw.domain.turn import Exchange, Times, Turn
+from metaclaw.store import Database, LedgerReader, Limits, SqlLedger, open_database
+
+pytestmark = pytest.mark.anyio
+TurnMaker = Callable[..., Turn]
+QUICK = Limits(patience_s=0.25, retry_first_s=0.01, retry_max_s=0.05, close_patience_s=0.2)
+
+
+@asynccontextmanager
+async def running(database: Database, limits: Limits = QUICK) -> AsyncIterator[SqlLedger]:
+    ledger = SqlLedger(database, limits)
+    await ledger.start()
+    try:
+        yield ledger
+    finally:
+        with anyio.fail_after(10):
+            await ledger.aclose()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Somebody else is in the middle of a transaction."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+async def until_healthy(ledger: SqlLedger) -> None:
+    with anyio.fail_after(10):
+        while ledger.health.health is not Health.HEALTHY or ledger.health.waiting_turns:
+            await anyio.sleep(0.005)
+
+
+@pytest.fixture
+def sqlite(sqlite_url: str) -> Iterator[Database]:
+    database = open_database(sqlite_url)
+    yield database
+    database.close()
+
+
+def file_of(database: Database) -> Path:
+    assert database.path is not None
+    return database.path
+
+
+async def test_a_locked_store_is_waited_for_shortly_then_not_at_all_and_takes_everything_when_it_is_free(
+    sqlite: Database, new_turn: TurnMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    turns = [new_turn(f"s_{number % 3}") for number in range(20)]
+    async with running(sqlite) as ledger:
+        assert await ledger.record(new_turn())
+        with locked(file_of(sqlite)):
+            began = time.monotonic()
+            assert not await ledger.record(turns[0])
+            assert time.monotonic() - began < 1.0
+            began = time.monotonic()
+            assert not any([await ledger.record(turn) for turn in turns[1:]])
+            assert time.monotonic() - began < 0.5
+            assert ledger.health.health is Health.DEGRADED
+            assert "another program holds the database locked" in str(ledger.health.reason)
+            assert ledger.health.waiting_turns == 20
+        await until_healthy(ledger)
+        assert ledger.health.lost_turns == 0
+        assert ledger.health.reason is None
+        assert await ledger.record(new_turn())
+    reader = LedgerReader(sqlite)
+    recorded = [reader.turn(turn.id) for turn in turns]
+    assert [found.turn for found in recorded if found is not None] == turns
+    assert reader.counts().turns == 22
+    assert [record.levelname for record in caplog.records if record.name == "metaclaw.store.ledger"] == ["ERROR", "WARNING"]
+
+
+async def test_session_ends_and_events_wait_too_and_keep_their_place(sqlite: Database, new_turn: TurnMaker) -> None:
+    async with running(sqlite) as ledger:
+        with locked(file_of(sqlite)):
+            assert not await ledger.record(new_turn("s_1"))
+            await ledger.end_session(SessionId("s_1"), "done")
+            assert not await ledger.announce("late", {})
+        await until_healthy(ledger)
+    reader = LedgerReader(sqlite)
+    session = reader.session(SessionId("s_1"))
+    assert session is not None
+    assert session.end_reason == "done"
+    assert [event.kind for event in reader.events()] == ["late"]
+
+
+async def test_any_number_of_session_ends_and_events_push_no_waiting_turn_out_of_memory(
+    sqlite: Database, new_turn: TurnMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "metaclaw.store")
+    turns = [new_turn() for _ in range(20)]
+    async with running(sqlite, replace(QUICK, waiting_turns=100)) as ledger:
+        with locked(file_of(sqlite)):
+            for turn in turns:
+                assert not await ledger.record(turn)
+            for number in range(1000):
+                await ledger.end_session(SessionId(f"s_{number}"), "silence")
+                assert not await ledger.announce("noise", {"number": number})
+            assert (ledger.health.waiting_turns, ledger.health.lost_turns) == (20, 0)
+        await until_healthy(ledger)
+        assert ledger.health.lost_turns == 0
+    reader = LedgerReader(sqlite)
+    assert all(reader.turn(turn.id) is not None for turn in turns)
+    said = [record.message for record in caplog.records if record.name == "metaclaw.store.losses" and record.levelname != "DEBUG"]
+    assert said[0] == "ledger has begun to lose what it cannot keep first=session_end"
+    assert [line.split("=")[0] for line in said[1:]] == ["ledger lost turns"]
+    assert "turns=0 session_ends=9" in said[1]
+
+
+async def test_what_is_lost_is_counted_by_kind_and_each_turn_named_for_those_who_look(
+    sqlite: Database, new_turn: TurnMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "metaclaw.store")
+    turns = [new_turn() for _ in range(3)]
+    ledger = SqlLedger(sqlite, QUICK)
+    await ledger.start()
+    with locked(file_of(sqlite)):
+        for turn in turns:
+            assert not await ledger.record(turn)
+        await ledger.end_session(SessionId("s_1"), "done")
+        assert not await ledger.announce("late", {})
+        with anyio.fail_after(5):
+            await ledger.aclose()
+    lines = [(record.levelname, record.message) for record in caplog.records if record.name == "metaclaw.store.losses"]
+    assert lines[-1] == ("WARNING", "ledger lost turns=3 session_ends=1 events=1")
+    assert all(("DEBUG", f"ledger lost kind=turn which={turn.id}") in lines for turn in turns)
+    assert [level for level, _ in lines].count("WARNING") == 2
+
+
+async def test_a_session_that_ends_again_and_again_waits_once_and_ends_as_on_a_working_store(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    once, again = SessionId("s_once"), SessionId("s_again")
+    late = replace(new_turn(again), times=Times(datetime.now(UTC) + timedelta(hours=1), None, 0.0))
+    async with running(sqlite, replace(QUICK, waiting_turns=8)) as ledger:
+        with locked(file_of(sqlite)):
+            assert not await ledger.record(new_turn(once))
+            assert not await ledger.record(new_turn(again))
+            assert not await ledger.announce("kept", {})
+            for _ in range(50):
+                await ledger.end_session(once, "the client said so")
+            await ledger.end_session(once, "silence")
+            await ledger.end_session(again, "the client said so")
+            assert not await ledger.record(late)
+            await ledger.end_session(again, "silence")
+        await until_healthy(ledger)
+    reader = LedgerReader(sqlite)
+    reasons = [None if row is None else row.end_reason for row in map(reader.session, (once, again))]
+    assert reasons == ["the client said so", "silence"]
+    assert [found.kind for found in reader.events()] == ["kept"]
+
+
+async def test_memory_is_bounded_while_the_store_is_broken_and_the_oldest_turns_are_lost(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    turns = [new_turn(exchange=Exchange(bytes(1000))) for _ in range(50)]
+    async with running(sqlite, Limits(waiting_turns=10, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+        with locked(file_of(sqlite)):
+            for turn in turns:
+                assert not await ledger.record(turn)
+                assert ledger.health.waiting_turns <= 11
+        await until_healthy(ledger)
+        lost = ledger.health.lost_turns
+    reader = LedgerReader(sqlite)
+    kept = [turn for turn in turns if reader.turn(turn.id) is not None]
+    assert 40 <= lost <= 41
+    assert len(kept) + lost == 50
+    assert set(turns[-9:]) <= set(kept)
+
+
+async def test_bytes_are_bounded_while_the_store_is_broken(sqlite: Database, new_turn: TurnMaker) -> None:
+    async with running(sqlite, Limits(waiting_bytes=100_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+        with locked(file_of(sqlite)):
+            for _ in range(30):
+                await ledger.record(new_turn(exchange=Exchange(bytes(20_000))))
+            assert ledger.health.waiting_turns <= 5
+            assert not await ledger.record(new_turn(exchange=Exchange(bytes(500_000))))
+        await until_healthy(ledger)
+        assert ledger.health.lost_turns >= 26
+
+
+async def test_whoever_waits_for_room_is_let_go_when_the_store_breaks(sqlite: Database, new_turn: TurnMaker) -> None:
+    async with running(sqlite, Limits(waiting_turns=2, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+        with locked(file_of(sqlite)):
+            with anyio.fail_after(5):
+                assert not any(await asyncio.gather(*(ledger.record(new_turn()) for _ in range(10))))
+        await until_healthy(ledger)
+        assert ledger.health.lost_turns >= 7
+
+
+async def test_a_store_that_works_again_is_noticed_even_when_nothing_waits(sqlite: Database, new_turn: TurnMaker) -> None:
+    async with running(sqlite, Limits(waiting_bytes=10_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+        with locked(file_of(sqlite)):
+            assert not await ledger.record(new_turn(exchange=Exchange(bytes(20_000))))
+            with anyio.fail_after(5):
+                while ledger.health.waiting_turns:
+                    await anyio.sleep(0.005)
+            assert ledger.health.health is Health.DEGRADED
+        await until_healthy(ledger)
+
+
+async def test_a_file_that_is_damaged_is_said_so(sqlite: Database, new_turn: TurnMaker) -> None:
+    path = file_of(sqlite)
+    async with running(sqlite) as ledger:
+        assert await ledger.record(new_turn())
+    sqlite.close()
+    good = path.read_bytes()
+    path.write_bytes(b"\xde\xad\xbe\xef" * (len(good) // 4))
+    async with running(sqlite) as ledger:
+        turn = new_turn()
+        assert not await ledger.record(turn)
+        assert "damaged" in str(ledger.health.reason)
+        path.write_bytes(good)
+        await until_healthy(ledger)
+    assert LedgerReader(sqlite).turn(turn.id) is not None
+    assert LedgerReader(sqlite).counts().turns == 2
+
+
+async def test_a_file_that_was_deleted_is_noticed_and_made_anew(sqlite: Database, new_turn: TurnMaker) -> None:
+    path = file_of(sqlite)
+    turns = [new_turn("s_1", exchange=Exchange(b"x" * 1000)) for _ in range(3)]
+    async with running(sqlite) as ledger:
+        assert await ledger.record(turns[0])
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        with anyio.fail_after(5):
+            while await ledger.record(new_turn()):
+                await anyio.sleep(0.01)
+        assert "removed or replaced" in str(ledger.health.reason)
+        await until_healthy(ledger)
+        assert await ledger.record(turns[1])
+    recorded = LedgerReader(sqlite).turn(turns[1].id)
+    assert recorded is not None
+    assert recorded.turn == turns[1]
+
+
+async def test_closing_on_a_broken_store_ends_and_says_what_was_lost(sqlite: Database, new_turn: TurnMaker) -> None:
+    ledger = SqlLedger(sqlite, QUICK)
+    await ledger.start()
+    with locked(file_of(sqlite)):
+        assert not await ledger.record(new_turn())
+        assert not await ledger.record(new_turn())
+        with anyio.fail_after(5):
+            await ledger.aclose()
+    assert (ledger.health.waiting_turns, ledger.health.lost_turns) == (0, 2)
+
+
+@contextmanager
+def slow_commits(database: Database, gate: threading.Event, seconds: float) -> Iterator[None]:
+    """A disk that takes its time over a commit and complains of nothing, until the gate opens."""
+
+    def wait(statement: str) -> None:
+        if statement == "COMMIT":
+            gate.wait(seconds)
+
+    def checkout(connection: sqlite3.Connection, *_: object) -> None:
+        connection.set_trace_callback(wait)
+
+    event.listen(database.engine, "checkout", checkout)
+    try:
+        yield
+    finally:
+        gate.set()
+        event.remove(database.engine, "checkout", checkout)
+
+
+async def test_one_slow_commit_is_not_a_broken_store(sqlite: Database, new_turn: TurnMaker) -> None:
+    with slow_commits(sqlite, threading.Event(), 0.5):
+        async with running(sqlite, Limits()) as ledger:
+            assert await ledger.record(new_turn())
+            assert ledger.health.health is Health.HEALTHY
+
+
+async def test_a_commit_that_does_not_return_is_waited_for_as_long_as_the_patience_lasts_and_then_not_at_all(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    gate = threading.Event()
+    turns = [new_turn() for _ in range(10)]
+    with slow_commits(sqlite, gate, 10):
+        async with running(sqlite) as ledger:
+            assert not await ledger.record(turns[0])
+            assert "has not answered" in str(ledger.health.reason)
+            began = time.monotonic()
+            assert not any([await ledger.record(turn) for turn in turns[1:]])
+            assert time.monotonic() - began < 0.2
+            gate.set()
+            await until_healthy(ledger)
+    assert LedgerReader(sqlite).counts().turns == 10
+
+
+async def test_a_store_that_hangs_without_an_error_is_not_waited_for(url: str, new_turn: TurnMaker) -> None:
+    """On PostgreSQL a table locked by somebody else; on SQLite the whole file."""
+    database = open_database(url)
+    async with running(database) as ledger:
+        assert await ledger.record(new_turn())
+        with database.writing("holding a lock") as connection:
+            if database.kind == "postgresql":
+                connection.execute(text("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE"))
+            turn = new_turn()
+            began = time.monotonic()
+            assert not await ledger.record(turn)
+            assert time.monotonic() - began < 1.0
+            assert ledger.health.health is Health.DEGRADED
+        await until_healthy(ledger)
+        assert await ledger.record(new_turn())
+    assert LedgerReader(database).turn(turn.id) is not None
+    assert LedgerReader(database).counts().turns == 3
+    database.close()

@@ -1,0 +1,104 @@
+"""Publishing generations of skills."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.errors import StoreError
+from metaclaw.ports import GenerationStore
+from metaclaw.store import Database, SqlGenerations
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def skill(name: str, body: str = "Do it.", **extra: object) -> Skill:
+    return Skill(SkillName(name), "when it is needed", body, "habits", None, extra)
+
+
+@pytest.fixture
+def store(database: Database) -> SqlGenerations:
+    return SqlGenerations(database, clock=lambda: NOON)
+
+
+def test_the_store_is_what_the_port_asks_for(store: SqlGenerations) -> None:
+    port: GenerationStore = store
+    assert port.latest() == SkillGeneration(0, library_hash(()), ())
+
+
+def test_what_was_published_is_the_latest_for_everybody(store: SqlGenerations, database: Database) -> None:
+    skills = [skill("b"), skill("a", "Ünicode \x00 body", key=[1, {"deep": None}])]
+    published = store.publish(skills, "by hand")
+    assert published == SkillGeneration(1, library_hash(skills), (skills[1], skills[0]))
+    assert SqlGenerations(database).latest() == published
+
+
+def test_every_generation_stays_as_it_was(store: SqlGenerations) -> None:
+    sets = [[skill("a")], [skill("a"), skill("b")], [skill("a", "Do it better."), skill("b")], [], [skill("a")], [skill("a")]]
+    published = [store.publish(skills, f"change {number}") for number, skills in enumerate(sets)]
+    assert [generation.number for generation in published] == [1, 2, 3, 4, 5, 6]
+    assert [store.at(number) for number in range(1, 7)] == published
+    assert published[0].hash == published[4].hash
+    assert store.at(7) is None
+    assert store.at(-1) is None
+
+
+def test_history_tells_what_came_and_went(store: SqlGenerations) -> None:
+    store.publish([skill("a"), skill("b")], "two at once")
+    store.publish([skill("a", "Better."), skill("b")], "one changed")
+    store.publish([], "all gone")
+    rows = store.history()
+    assert [(row.number, row.reason, row.added, row.removed) for row in rows] == [
+        (3, "all gone", 0, 2),
+        (2, "one changed", 1, 1),
+        (1, "two at once", 2, 0),
+        (0, "nothing learned yet", 0, 0),
+    ]
+    assert rows[0].published_at == NOON
+    assert [row.number for row in store.history(limit=1)] == [3]
+
+
+def test_a_text_is_stored_once_and_a_publication_writes_only_what_changed(store: SqlGenerations, database: Database) -> None:
+    many = [skill(f"skill-{number}") for number in range(200)]
+    for number in range(5):
+        store.publish([*many, skill("last", f"body {number % 2}")], "again")
+    with database.reading("counting") as connection:
+        counts = [connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() for table in ("skill_texts", "memberships")]
+    assert counts == [202, 205]
+
+
+def test_two_skills_of_one_name_are_no_generation(store: SqlGenerations) -> None:
+    with pytest.raises(ValueError, match="same name"):
+        store.publish([skill("a"), skill("a", "Another.")], "wrong")
+    assert store.latest().number == 0
+
+
+def test_the_database_itself_refuses_a_second_live_skill_of_a_name(store: SqlGenerations, database: Database) -> None:
+    store.publish([skill("a")], "first")
+    store.publish([skill("a"), skill("b")], "second")
+    with pytest.raises(StoreError) as caught:
+        with database.writing("cheating") as connection:
+            connection.execute(
+                text("INSERT INTO memberships (name, since, skill) SELECT name, 2, skill FROM memberships WHERE since = 1")
+            )
+    assert isinstance(caught.value.__cause__, IntegrityError)
+
+
+def test_programs_that_publish_at_once_get_numbers_of_their_own(store: SqlGenerations, database: Database) -> None:
+    numbers: list[int] = []
+
+    def publish(name: str) -> None:
+        other = SqlGenerations(database)
+        numbers.extend(other.publish([skill(name, f"body {count}")], "race").number for count in range(5))
+
+    threads = [threading.Thread(target=publish, args=(f"skill-{number}",)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(numbers) == list(range(1, 16))
+    assert len(store.latest().skills) == 1
