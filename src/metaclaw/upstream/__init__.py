@@ -1,1 +1,24 @@
-""""""
+"""Who answers: providers reached over HTTP, which of them to ask, and what to do when one fails."""
+
+from metaclaw.upstream.connection import Timeouts
+from metaclaw.upstream.fallback import Cooldown, moves_on, open_first
+from metaclaw.upstream.headers import reply_headers
+from metaclaw.upstream.http import PASSTHROUGH, ApiKey, HttpEndpoint, Kind
+from metaclaw.upstream.pool import Limits
+from metaclaw.upstream.route import Candidate, Destination, candidates
+
+__all__ = [
+    "PASSTHROUGH",
+    "ApiKey",
+    "Candidate",
+    "Cooldown",
+    "Destination",
+    "HttpEndpoint",
+    "Kind",
+    "Limits",
+    "Timeouts",
+    "candidates",
+    "moves_on",
+    "open_first",
+    "reply_headers",
+]

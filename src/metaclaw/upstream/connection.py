@@ -1,0 +1,330 @@
+"""One HTTP/1.1 connection to a provider, and the answer that is arriving on it."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import cast
+
+import httptools
+
+from metaclaw.ports import Headers
+from metaclaw.upstream.failures import ClosedEarlyError, GarbledError, failure
+
+MAX_HEAD_BYTES = 64 * 1024
+HIGH_WATER_BYTES = 256 * 1024
+LOW_WATER_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait: for a connection, for the first byte of an answer, and between two reads of it."""
+
+    connect_s: float = 10.0
+    first_byte_s: float = 600.0
+    idle_s: float = 300.0
+
+
+class StaleConnectionError(Exception):
+    """A kept connection died before a single byte of an answer came: the call may be sent again on a fresh one."""
+
+
+class Answer:
+    """A provider's answer as it arrives (ports.Reply). Bytes wait here, so that the connection is free once the last has come.
+
+    A task that is cancelled while it waits for the next chunk takes the call down with it, as a generator would.
+    """
+
+    __slots__ = ("_chunks", "_connection", "_ended", "_failure", "_peer", "_waiter", "buffered_bytes", "headers", "status")
+
+    def __init__(self, connection: "Connection", peer: str) -> None:
+        self.status = 0
+        self.headers: Headers = ()
+        self.buffered_bytes = 0
+        self._connection = connection
+        self._peer = peer
+        self._chunks: deque[bytes] = deque()
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body, one piece for each read that brought some of it."""
+        return self
+
+    def __aiter__(self) -> "Answer":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self._ended:
+                self._raise_failure()
+                raise StopAsyncIteration
+            await self._change()
+        chunk = self._chunks.popleft()
+        self.buffered_bytes -= len(chunk)
+        if self.buffered_bytes <= LOW_WATER_BYTES:
+            self._connection.read_on(self)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Give up what has not come yet; the provider sees its connection close at once."""
+        self._chunks.clear()
+        self.buffered_bytes = 0
+        self._connection.drop(self)
+
+    async def wait_for_head(self) -> None:
+        """Return once status and headers are here."""
+        while not self.status:
+            if self._ended:
+                self._raise_failure()
+            await self._change()
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Status and headers have come."""
+        self.status = status
+        self.headers = headers
+        self._wake()
+
+    def add(self, chunk: bytes) -> None:
+        """More of the body has come."""
+        self._chunks.append(chunk)
+        self.buffered_bytes += len(chunk)
+        self._wake()
+
+    def end(self, cause: BaseException | None = None) -> None:
+        """Nothing more will come: the body is whole, or `cause` says why it is not."""
+        if not self._ended:
+            self._ended = True
+            self._failure = cause
+            self._wake()
+
+    def _raise_failure(self) -> None:
+        cause = self._failure
+        if isinstance(cause, StaleConnectionError):
+            raise cause
+        if cause is not None:
+            raise failure(self._peer, cause, head_seen=bool(self.status)) from cause
+
+    async def _change(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self._connection.drop(self)
+            raise
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """Carries one call at a time. `on_free` is told when it may carry another, `on_lost` when it is gone."""
+
+    def __init__(
+        self, peer: str, timeouts: Timeouts, on_free: "Callable[[Connection], None]", on_lost: "Callable[[Connection], None]"
+    ) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.idle_since = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._peer = peer
+        self._timeouts = timeouts
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: Answer | None = None
+        self._deadline = 0.0
+        self._calls = 0
+        self._read_paused = False
+        self._reset("")
+
+    def _reset(self, method: str) -> None:
+        self._method = method
+        self._headers: list[tuple[str, str]] = []
+        self._pieces: list[bytes] = []
+        self._header_bytes = 0
+        self._raw_head_bytes = 0
+        self._head_seen = False
+        self._whole = False
+        self._keep_alive = False
+        self._until_close = True
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a call may be sent on it now."""
+        return self._transport is not None and self._answer is None and not self._transport.is_closing()
+
+    async def send(self, method: str, head: bytes, body: bytes) -> Answer:
+        """Send a call in one write and return once the answer's head is here."""
+        transport = self._transport
+        if transport is None or not self.is_usable:
+            unanswered = ClosedEarlyError("closed without an answer")
+            raise StaleConnectionError if self._calls else failure(self._peer, unanswered, head_seen=False)
+        self._reset(method)
+        self._calls += 1
+        answer = self._answer = Answer(self, self._peer)
+        self._deadline = self._loop.time() + self._timeouts.first_byte_s
+        transport.writelines((head, body) if body else (head,))
+        await answer.wait_for_head()
+        return answer
+
+    def drop(self, answer: Answer | None = None) -> None:
+        """Close at once; with an answer given, only if it is still the one arriving."""
+        if answer is not None and answer is not self._answer:
+            return
+        if self._answer is not None:
+            self._answer.end(ClosedEarlyError("the call was given up"))
+            self._answer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def read_on(self, answer: Answer) -> None:
+        """The reader has caught up: read from the socket again if that had been stopped for its sake."""
+        if self._read_paused and answer is self._answer and self._transport is not None:
+            self._read_paused = False
+            self._deadline = self._loop.time() + self._timeouts.idle_s
+            self._transport.resume_reading()
+
+    def check_deadline(self, now: float) -> None:
+        """Fail the call if its time is up. A provider is not blamed for a reader that does not read."""
+        if self._answer is None or self._read_paused or now < self._deadline:
+            return
+        waited, what = (
+            (self._timeouts.idle_s, "fell silent") if self._answer.status else (self._timeouts.first_byte_s, "did not answer")
+        )
+        self._fail(TimeoutError(f"{what} for {waited:g} s"))
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:
+            # Nobody asked: the next caller must not be handed these bytes.
+            self.drop()
+            return
+        self._deadline = self._loop.time() + self._timeouts.idle_s
+        trouble = self._parse(data)
+        if self._pieces:
+            answer.add(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
+            self._pieces = []
+        if self._whole:
+            self._finish(answer, reusable=self._keep_alive and trouble is None)
+        elif trouble is not None:
+            self._fail(trouble)
+        elif answer.buffered_bytes > HIGH_WATER_BYTES and self._transport is not None and not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        answer, self._answer = self._answer, None
+        self._transport = None
+        if answer is not None:
+            answer.end(self._loss(answer, exc))
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._on_lost(self)
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        if self._whole:
+            raise GarbledError("more bytes than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_seen:
+            return  # a trailer: nothing downstream could use it
+        self._header_bytes += len(name) + len(value) + 4
+        _check_head(self._header_bytes)
+        lower, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers.append((lower, text))
+        if lower == "content-length":
+            self._until_close = False
+        elif lower == "transfer-encoding":
+            self._until_close = _is_close_delimited(text.lower())
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status == 101 or status < 100:
+            raise GarbledError(f"status {status} where an answer was due")
+        if status < 200:
+            self._headers = []
+            self._until_close = True
+            return
+        self._head_seen = True
+        self._keep_alive = self._parser.should_keep_alive()
+        if self._answer is not None:
+            self._answer.begin(status, self._headers)
+        if self._method == "HEAD":
+            # The parser cannot be told that no body follows, so it stops here and the connection with it.
+            self._whole = True
+            raise GarbledError("the answer to HEAD has no body")
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        self._whole = self._head_seen
+
+    def _parse(self, data: bytes) -> BaseException | None:
+        try:
+            self._parser.feed_data(data)
+            if not self._head_seen:
+                self._raw_head_bytes += len(data)
+                _check_head(self._raw_head_bytes)
+        except httptools.HttpParserCallbackError as wrapped:
+            return wrapped.__context__ or wrapped
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, GarbledError) as trouble:
+            return trouble
+        return None
+
+    def _finish(self, answer: Answer, *, reusable: bool) -> None:
+        self._answer = None
+        answer.end()
+        transport = self._transport
+        if transport is None:
+            return
+        if self._read_paused:
+            self._read_paused = False
+            transport.resume_reading()
+        if reusable and not transport.is_closing() and not transport.get_write_buffer_size():
+            self.idle_since = self._loop.time()
+            self._on_free(self)
+        else:
+            transport.abort()
+
+    def _fail(self, cause: BaseException) -> None:
+        if self._answer is not None:
+            self._answer.end(cause)
+            self._answer = None
+        self.drop()
+
+    def _loss(self, answer: Answer, exc: Exception | None) -> BaseException | None:
+        if answer.status:
+            if self._until_close and exc is None:
+                return None
+            return exc or ClosedEarlyError("closed in the middle of the answer")
+        if self._calls > 1 and not self._raw_head_bytes:
+            return StaleConnectionError()
+        return exc or ClosedEarlyError("closed without an answer")
+
+
+def _check_head(head_bytes: int) -> None:
+    if head_bytes > MAX_HEAD_BYTES:
+        raise GarbledError(f"headers beyond {MAX_HEAD_BYTES} bytes")
+
+
+def _is_close_delimited(coding: str) -> bool:
+    if coding not in ("chunked", "identity"):
+        raise GarbledError(f"transfer-encoding {coding!r} is not supported")
+    return coding == "identity"

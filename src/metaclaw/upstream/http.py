@@ -1,0 +1,160 @@
+"""A provider that is reached over HTTP (ports.HttpProvider)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote, urlsplit
+
+from metaclaw.domain.chat import Wire
+from metaclaw.errors import ConfigError, WireError
+from metaclaw.ports import Call, Reply
+from metaclaw.upstream.coding import readable
+from metaclaw.upstream.connection import Timeouts
+from metaclaw.upstream.dial import Address, read_address
+from metaclaw.upstream.headers import caller_credentials, request_headers
+from metaclaw.upstream.pool import Limits, Pool
+
+Kind: TypeAlias = Literal["openai", "anthropic"]
+
+_DEFAULT_WIRES: Mapping[Kind, frozenset[Wire]] = {
+    "openai": frozenset({Wire.CHAT, Wire.RESPONSES}),
+    "anthropic": frozenset({Wire.MESSAGES}),
+}
+_ANTHROPIC_VERSION = "2023-06-01"
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+_METHOD = re.compile(r"[A-Z]+")
+_PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9/._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
+_PATH_SAFE = "/._~!$&'()*+,;=:@-%"
+_PLAIN_QUERY = re.compile(r"[\x21\x22\x24-\x7e]*")
+_SENDABLE = re.compile(r"[\x20-\x7e]+")
+
+
+class Passthrough(Enum):
+    """Stands where a key would: the caller's own credentials are forwarded."""
+
+    PASSTHROUGH = "passthrough"
+
+
+PASSTHROUGH: Final = Passthrough.PASSTHROUGH
+ApiKey: TypeAlias = str | Passthrough | None
+
+
+class HttpEndpoint:
+    """One configured provider. Its key is held here and shows nowhere."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        base_url: str,
+        *,
+        api_key: ApiKey = None,
+        models: Iterable[str] = (),
+        wires: Iterable[Wire] | None = None,
+        timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.name = name
+        self.kind: Kind = kind
+        self.models = tuple(models)
+        self.wires = _DEFAULT_WIRES[kind] if wires is None else frozenset(wires)
+        self.is_passthrough = api_key is PASSTHROUGH
+        address = read_address(base_url)
+        self._peer = f"provider {name} ({address.authority})"
+        self._target, self._query = _target(kind, base_url, address)
+        self._fixed = "".join(f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key))
+        self._fixed_breaks = self._fixed.count("\n")
+        self._pool = Pool(self._peer, address, timeouts or Timeouts(), limits or Limits())
+
+    def __repr__(self) -> str:
+        return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
+
+    async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
+        """Send; return once the status line is here. Raises UpstreamError if nothing came back, WireError if it cannot be sent."""
+        head = self._head(call, caller)
+        return readable(await self._pool.request(call.method, head, call.body), self._peer)
+
+    async def aclose(self) -> None:
+        """Close every connection, calls under way included."""
+        await self._pool.aclose()
+
+    @property
+    def open_connections(self) -> int:
+        """Connections now open to this provider."""
+        return self._pool.open_connections
+
+    def _head(self, call: Call, caller: Mapping[str, str]) -> bytes:
+        lines = [f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)} HTTP/1.1{self._fixed}"]
+        lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]
+        if self.is_passthrough:
+            lines += [f"{name}: {value}" for name, value in caller_credentials(caller)]
+        if self.kind == "anthropic" and not any(name.lower() == "anthropic-version" for name, _ in call.headers):
+            lines.append(f"anthropic-version: {_ANTHROPIC_VERSION}")
+        if call.body or call.method not in _BODILESS:
+            lines.append(f"content-length: {len(call.body)}")
+        return _encode(lines, self._fixed_breaks)
+
+    def _query_of(self, call: Call) -> str:
+        if not (call.query or self._query):
+            return ""
+        if not _PLAIN_QUERY.fullmatch(call.query):
+            raise WireError("the query string has characters that cannot be sent")
+        both = [query for query in (self._query, call.query) if query]
+        return "?" + "&".join(both)
+
+
+def _target(kind: Kind, base_url: str, address: Address) -> tuple[str, str]:
+    """What stands before a call's path without its /v1, and the query every call carries.
+
+    An OpenAI base URL ends in /v1 or in whatever its owner calls its version; with no path at all, /v1 is meant.
+    An Anthropic one stands without /v1; with it, the same is meant.
+    """
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    path = path or "/v1" if kind == "openai" else path.removesuffix("/v1") + "/v1"
+    prefix = f"http://{address.authority}" if address.is_absolute_form else ""
+    return prefix + _quoted(path), parts.query
+
+
+def _fixed_headers(name: str, kind: Kind, address: Address, api_key: ApiKey) -> list[tuple[str, str]]:
+    fields = [("host", address.authority), ("accept-encoding", "identity")]
+    if address.is_absolute_form and address.proxy is not None and address.proxy.authorization:
+        fields.append(("proxy-authorization", address.proxy.authorization))
+    if isinstance(api_key, str):
+        if not _SENDABLE.fullmatch(api_key):
+            raise ConfigError(f"the api_key of provider {name} is empty or has characters that cannot be sent in a header")
+        fields.append(("authorization", f"Bearer {api_key}") if kind == "openai" else ("x-api-key", api_key))
+    return fields
+
+
+@lru_cache(maxsize=64)
+def _method(method: str) -> str:
+    if not _METHOD.fullmatch(method):
+        raise WireError("the request method is not one we can send", status=405)
+    return method
+
+
+@lru_cache(maxsize=256)
+def _path(path: str) -> str:
+    """The path that follows the target: without its /v1, and with nothing in it that a request line cannot hold."""
+    if path == "/v1" or path.startswith("/v1/"):
+        path = path[3:]
+    return _quoted(path)
+
+
+def _quoted(path: str) -> str:
+    return path if _PLAIN_PATH.fullmatch(path) else quote(path, safe=_PATH_SAFE)
+
+
+def _encode(lines: list[str], fixed_breaks: int) -> bytes:
+    """The head's bytes. A line break inside a field would smuggle in another one, so breaks are counted."""
+    head = "\r\n".join(lines) + "\r\n\r\n"
+    breaks = len(lines) + 1 + fixed_breaks
+    if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
+        raise WireError("a header field has a line break in it")
+    try:
+        return head.encode("latin-1")
+    except UnicodeEncodeError as cause:
+        raise WireError("a header field has characters that cannot be sent") from cause

@@ -1,0 +1,205 @@
+"""The connections to one provider: kept alive, bounded in number, watched by one slow timer instead of one per call."""
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from dataclasses import dataclass
+
+from metaclaw.errors import UpstreamError
+from metaclaw.upstream.connection import Answer, Connection, StaleConnectionError, Timeouts
+from metaclaw.upstream.dial import Address, dial, tls_context
+from metaclaw.upstream.failures import BUSY, dialling
+
+log = logging.getLogger(__name__)
+
+_MAX_TICK_S = 1.0
+_MIN_TICK_S = 0.01
+_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many connections at once, how long an unused one is kept, and how long a call may queue for one."""
+
+    connections: int = 512
+    keep_s: float = 30.0
+    queue_s: float = 30.0
+
+
+class Pool:
+    """Connections to one address. `peer` is how messages name the provider."""
+
+    def __init__(self, peer: str, address: Address, timeouts: Timeouts, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+        self._peer = peer
+        self._address = address
+        self._timeouts = timeouts
+        self._limits = limits
+        self._tls = tls or (tls_context() if address.scheme == "https" else None)
+        self._taken = 0
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._queue: deque[asyncio.Future[Connection | None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        shortest_s = min(timeouts.first_byte_s, timeouts.idle_s, limits.keep_s)
+        self._tick_s = max(_MIN_TICK_S, min(_MAX_TICK_S, shortest_s / 4))
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that are open or being opened."""
+        return self._taken
+
+    @property
+    def idle_connections(self) -> int:
+        """Connections that wait for a call."""
+        return len(self._idle)
+
+    async def request(self, method: str, head: bytes, body: bytes) -> Answer:
+        """Send a call and return once the answer's head is here. Raises UpstreamError.
+
+        A kept connection that turns out to be dead costs one more try, on a fresh one.
+        """
+        connection = await self._acquire()
+        if connection is not None:
+            try:
+                return await connection.send(method, head, body)
+            except StaleConnectionError:
+                log.debug("stale connection peer=%s", self._peer)
+            await self._take_place()
+        return await (await self._open()).send(method, head, body)
+
+    async def aclose(self) -> None:
+        """Close everything, calls under way included."""
+        self._closed = True
+        for waiter in self._queue:
+            if not waiter.done():
+                waiter.set_exception(self._closing())
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        losing = [connection.closed for connection in self._connections]
+        for connection in list(self._connections):
+            connection.drop()
+        if losing:
+            await asyncio.wait(losing, timeout=_CLOSE_S)
+
+    async def _acquire(self) -> Connection | None:
+        """A connection to use, or None with the right to open one."""
+        if self._closed:
+            raise self._closing()
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable and now - connection.idle_since < self._limits.keep_s:
+                return connection
+            connection.drop()
+        if self._taken < self._limits.connections:
+            self._taken += 1
+            return None
+        return await self._wait_in_line()
+
+    async def _take_place(self) -> None:
+        """The right to open a connection, where a kept one will not do; in a full pool one of those makes room."""
+        while self._taken >= self._limits.connections:
+            connection = self._idle.pop(0) if self._idle else await self._wait_in_line()
+            if connection is None:
+                return
+            if connection in self._connections:
+                self._connections.remove(connection)  # so that its place stays taken, by us
+                connection.drop()
+                return
+        self._taken += 1
+
+    async def _wait_in_line(self) -> Connection | None:
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
+        try:
+            async with asyncio.timeout(self._limits.queue_s):
+                return await waiter
+        except (TimeoutError, asyncio.CancelledError) as cause:
+            self._leave_line(waiter)
+            if isinstance(cause, TimeoutError):
+                message = f"{self._peer} has all {self._limits.connections} connections in use"
+                raise UpstreamError(message, status=503, retryable=True, code=BUSY) from cause
+            raise
+
+    def _leave_line(self, waiter: asyncio.Future[Connection | None]) -> None:
+        if waiter in self._queue:
+            self._queue.remove(waiter)
+        if not waiter.done() or waiter.cancelled() or waiter.exception() is not None:
+            return
+        connection = waiter.result()  # given in the very moment of giving up: the next in line gets it
+        if connection is None:
+            self._free_place()
+        else:
+            self._put_back(connection)
+
+    async def _open(self) -> Connection:
+        """Open a connection on a place already taken."""
+        opened: Connection | None = None
+        try:
+            with dialling(self._peer):
+                async with asyncio.timeout(self._timeouts.connect_s):
+                    connection = await dial(self._address, self._tls, self._make)
+                if connection.closed.done():
+                    raise ConnectionResetError("closed at once")
+            opened = connection
+        finally:
+            if opened is None:
+                self._free_place()
+        self._connections.add(opened)
+        if self._closed:
+            opened.drop()
+            raise self._closing()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+        return opened
+
+    def _make(self) -> Connection:
+        return Connection(self._peer, self._timeouts, self._put_back, self._forget)
+
+    def _put_back(self, connection: Connection) -> None:
+        if self._closed:
+            connection.drop()
+            return
+        waiter = self._next_in_line()
+        if waiter is None:
+            self._idle.append(connection)
+        else:
+            waiter.set_result(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return  # lost while being opened, or to make room: whoever did that has its place
+        self._connections.remove(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._free_place()
+
+    def _free_place(self) -> None:
+        waiter = self._next_in_line()
+        if waiter is None:
+            self._taken -= 1
+        else:
+            waiter.set_result(None)
+
+    def _next_in_line(self) -> asyncio.Future[Connection | None] | None:
+        while self._queue:
+            waiter = self._queue.popleft()
+            if not waiter.done():
+                return waiter
+        return None
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self._connections):
+            connection.check_deadline(now)
+        for connection in [idle for idle in self._idle if now - idle.idle_since >= self._limits.keep_s]:
+            self._idle.remove(connection)
+            connection.drop()
+        self._timer = loop.call_later(self._tick_s, self._tick) if self._connections else None
+
+    def _closing(self) -> UpstreamError:
+        return UpstreamError(f"{self._peer} is not called any more: the program is stopping", status=503, code=BUSY)
