@@ -1,0 +1,187 @@
+"""JSON checked once: each field is taken out as the type a wire asks for, or a WireError names the place."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import msgspec
+
+from metaclaw.domain.chat import Json
+from metaclaw.errors import UpstreamError, WireError
+
+Object: TypeAlias = dict[str, Json]
+
+_NAMES: Mapping[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+}
+_MOST = 2**53
+
+
+def wrong_type(param: str, wanted: str, value: Json) -> WireError:
+    """The error for a value of the wrong kind."""
+    got = "null" if value is None else _NAMES.get(type(value), "something else")
+    return WireError(f"{param} must be {wanted}, not {got}", param=param)
+
+
+class Fields:
+    """A JSON object that is emptied field by field; what is left at the end is what the wire does not name."""
+
+    def __init__(self, value: Json, at: str) -> None:
+        if not isinstance(value, dict):
+            raise wrong_type(at or "the body", "an object", value)
+        self._left: Object = dict(value)
+        self._at = at
+
+    def path(self, key: str) -> str:
+        """Where a field stands in the whole body."""
+        return f"{self._at}.{key}" if self._at else key
+
+    def pop(self, key: str) -> Json:
+        """A field as it is; None if it is absent."""
+        return self._left.pop(key, None)
+
+    def rest(self) -> Object:
+        """The fields nobody took."""
+        return self._left
+
+    def text(self, key: str) -> str:
+        value = self.pop(key)
+        if not isinstance(value, str):
+            raise wrong_type(self.path(key), "a string", value)
+        return value
+
+    def maybe_text(self, key: str) -> str | None:
+        return self.text(key) if self._has(key) else None
+
+    def maybe_int(self, key: str) -> int | None:
+        value = self.pop(key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise wrong_type(self.path(key), "an integer", value)
+        return value
+
+    def maybe_number(self, key: str) -> float | None:
+        value = self.pop(key)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            raise wrong_type(self.path(key), "a number", value)
+        return value
+
+    def maybe_bool(self, key: str) -> bool | None:
+        value = self.pop(key)
+        if value is not None and not isinstance(value, bool):
+            raise wrong_type(self.path(key), "a boolean", value)
+        return value
+
+    def maybe_object(self, key: str) -> Object | None:
+        value = self.pop(key)
+        if value is not None and not isinstance(value, dict):
+            raise wrong_type(self.path(key), "an object", value)
+        return value
+
+    def maybe_list(self, key: str) -> list[Json] | None:
+        value = self.pop(key)
+        if value is not None and not isinstance(value, list):
+            raise wrong_type(self.path(key), "an array", value)
+        return value
+
+    def list(self, key: str) -> list[Json]:
+        value = self.maybe_list(key)
+        if value is None:
+            raise wrong_type(self.path(key), "an array", value)
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A string or an array of strings; absent is empty."""
+        value = self.pop(key)
+        if value is None:
+            return ()
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list):
+            raise wrong_type(self.path(key), "a string or an array of strings", value)
+        texts = [item for item in found if isinstance(item, str)]
+        if len(texts) < len(found):
+            raise wrong_type(self.path(key), "a string or an array of strings", value)
+        return tuple(texts)
+
+    def _has(self, key: str) -> bool:
+        if self._left.get(key) is None:
+            self._left.pop(key, None)
+            return False
+        return True
+
+
+def decode_object(body: bytes | str, what: str) -> Object:
+    """A provider's JSON object, or an UpstreamError that says what was wrong with it."""
+    try:
+        value = decode(body)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError(f"the provider sent {what} that is not JSON: {error}", code="upstream_garbage") from error
+    if not isinstance(value, dict):
+        raise UpstreamError(f"the provider sent {what} that is not a JSON object", code="upstream_garbage")
+    return value
+
+
+def decode(body: bytes | str) -> Json:
+    """Any JSON. Servers that cut text between the halves of a surrogate pair send halves, which only the slower parser takes.
+
+    Raises ValueError or RecursionError.
+    """
+    try:
+        value: Json = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = json.loads(body)
+    return value
+
+
+@contextmanager
+def provider_at_fault(what: str) -> Iterator[None]:
+    """Inside, a value of the wrong kind is the provider's mistake and not the client's."""
+    try:
+        yield
+    except WireError as error:
+        raise UpstreamError(f"the provider sent {what} that cannot be understood: {error}", code="upstream_garbage") from error
+
+
+def encode(value: Json) -> bytes:
+    """Compact JSON; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(value))
+
+
+def encode_text(value: Json) -> str:
+    """Compact JSON as text."""
+    return encode(value).decode()
+
+
+def _encodable(value: Json) -> Json:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_encodable(item) for item in value]
+        case dict():
+            return {str(_encodable(key)): _encodable(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def whole(value: Json) -> int:
+    """A count from a provider: anything that is not an integer from 0 to 2**53 counts as none, for nothing can be that many."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
+
+
+def object_of(value: Json) -> Object:
+    """The value if it is an object, else an empty one; for optional details that must not break an answer."""
+    return value if isinstance(value, dict) else {}
+
+
+def text_of(value: Json) -> str:
+    """The value if it is text, else nothing."""
+    return value if isinstance(value, str) else ""
