@@ -1,0 +1,305 @@
+"""A request's history in normalised form, as a chain of digests: one for every prefix that a client cannot change by accident.
+
+What clients rewrite between two requests of one conversation does not count: text as a string or as one block, cache_control,
+floating reminders, system messages put into the middle, tool-call ids with or without their punctuation, reasoning, the output
+of old tool calls (many clients clear it), pictures. System text is the root of the chain; tools are no part of it.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from metaclaw.domain.chat import Json, Wire
+from metaclaw.proxy.origin.glue import lasting, without_ephemeral
+
+DIGEST_BYTES: Final = 32
+# Lone surrogates, numbers beyond 64 bits, absurd nesting.
+_UNENCODABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+_encode = msgspec.msgpack.Encoder().encode
+# Tuples, not sets: what is looked up in them comes from outside and may not be hashable.
+_TEXT_TYPES: Final = ("text", "input_text", "output_text", None)
+_SYSTEM_ROLES: Final = ("system", "developer")
+_UNSEEN_BLOCKS: Final = ("thinking", "redacted_thinking", "reasoning")
+_UNSEEN_ITEMS: Final = ("reasoning", "additional_tools", "item_reference", "compaction", None)
+
+
+class DigestCache:
+    """Digests of what was seen lately, by a fingerprint that is much cheaper to make.
+
+    A conversation repeats its whole history with every request. The fingerprint is this process's own keyed hash of an entry as
+    it came and of the digest before it; the digest itself does not depend on it. Two generations bound the memory.
+    """
+
+    __slots__ = ("_limit", "_new", "_old")
+
+    def __init__(self, limit: int = 8_192) -> None:
+        self._limit = limit
+        self._new: dict[int, tuple[bytes | None, bool]] = {}
+        self._old: dict[int, tuple[bytes | None, bool]] = {}
+
+    def root(self, texts: list[str]) -> bytes:
+        """The digest of the system text, at which a chain begins."""
+        mark = hash(tuple(texts))
+        found = self._new.get(mark) or self._old.get(mark) or (sha256(_bytes(texts)).digest(), False)
+        self._keep(mark, found)
+        return found[0] or b""
+
+    def step(self, before: bytes, item: Json) -> tuple[bytes | None, bool]:
+        """The digest after this entry (None if it does not count), and whether a user speaks in it in words."""
+        mark = hash((before, _bytes(item)))
+        found = self._new.get(mark)
+        if found is None:
+            found = self._old.get(mark) or _step(before, item)
+            self._keep(mark, found)
+        return found
+
+    def _keep(self, mark: int, found: tuple[bytes | None, bool]) -> None:
+        if len(self._new) >= self._limit:
+            self._old, self._new = self._new, {}
+        self._new[mark] = found
+
+
+class Conversation:
+    """The chain of one request.
+
+    `digests[i]` covers the root and the first `i + 1` entries that count; `indices[i]` is that entry's index in the client's own
+    list (-1 for a history that is not in the request). `users` are the positions at which a user speaks in words.
+    """
+
+    __slots__ = ("digests", "indices", "items", "root", "system", "users")
+
+    def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
+        """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
+        self.items = _items(wire, body)
+        self.system = _system_texts(wire, body)
+        first = _leading_system(self.items, self.system)
+        self.root = cache.root(self.system)
+        self.digests: list[bytes] = [] if earlier is None else [earlier]
+        self.indices: list[int] = [] if earlier is None else [-1]
+        self.users: list[int] = []
+        self._walk(first, earlier or self.root, cache)
+
+    def _walk(self, first: int, before: bytes, cache: DigestCache) -> None:
+        digests, indices, users, step = self.digests, self.indices, self.users, cache.step
+        for index in range(first, len(self.items)):
+            digest, has_words = step(before, self.items[index])
+            if digest is None:
+                continue
+            if has_words:
+                users.append(len(digests))
+            digests.append(digest)
+            indices.append(index)
+            before = digest
+
+    @property
+    def head(self) -> bytes:
+        """The digest of the whole request."""
+        return self.digests[-1] if self.digests else self.root
+
+    def texts_at(self, position: int) -> list[str]:
+        """What is said in the entry at this position, without ephemeral parts."""
+        return item_texts(self.items[self.indices[position]])
+
+    def text_at(self, position: int) -> str:
+        """The texts of the entry at this position as one."""
+        return "\n".join(self.texts_at(position))
+
+    def answer_after(self, position: int) -> tuple[set[str], str] | None:
+        """The ids of the tool calls and the words of the answer right behind this position, if there is one."""
+        calls: set[str] = set()
+        words: list[str] = []
+        answered = False
+        for index in self.indices[position + 1 :]:
+            item = self.items[index]
+            if not isinstance(item, dict) or not _is_answer(item):
+                break
+            answered = True
+            calls |= _call_ids(item)
+            words += item_texts(item)
+        return (calls, "".join(words)) if answered else None
+
+    def tail_at(self, position: int) -> int:
+        """A cheap fingerprint of the tool outputs at this position, which the chain leaves out."""
+        index = self.indices[position] if position < len(self.indices) else -1
+        item = self.items[index] if index >= 0 else None
+        if not isinstance(item, dict):
+            return 0
+        content = item.get("output")
+        if item.get("role") == "tool":
+            content = item.get("content")
+        elif isinstance(blocks := item.get("content"), list):
+            content = [block.get("content") for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+        return hash(_bytes(_flat_texts(content))) if content else 0
+
+
+def item_texts(item: Json) -> list[str]:
+    """The texts of one entry, without ephemeral parts."""
+    content = item.get("content") if isinstance(item, dict) else item
+    texts = (content,) if isinstance(content, str) else _plain_texts(content)
+    return [kept for text in texts if (kept := without_ephemeral(text))]
+
+
+def bare_id(value: Json) -> str:
+    """A tool-call id without what clients strip from it."""
+    if not isinstance(value, str):
+        return ""
+    bare = value.replace("_", "").replace("-", "")
+    return bare if bare.isalnum() else "".join(filter(str.isalnum, bare))
+
+
+def _is_answer(item: dict[str, Json]) -> bool:
+    role = item.get("role")
+    return role == "assistant" if isinstance(role, str) else not str(item.get("type")).endswith("_output")
+
+
+def _call_ids(item: dict[str, Json]) -> set[str]:
+    if isinstance(item.get("call_id"), str):
+        return {bare_id(item["call_id"])}
+    calls = (*_list(item.get("tool_calls")), *_list(item.get("content")))
+    return {bare_id(call.get("id")) for call in calls if isinstance(call, dict) and call.get("id") and call.get("type") != "text"}
+
+
+def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
+    items = body.get("input" if wire is Wire.RESPONSES else "messages")
+    if isinstance(items, str):
+        return (items,)
+    return items if isinstance(items, list) else ()
+
+
+def _system_texts(wire: Wire, body: Mapping[str, Json]) -> list[str]:
+    match wire:
+        case Wire.CHAT:
+            return []
+        case Wire.RESPONSES:
+            return _plain_texts(body.get("instructions"))
+        case Wire.MESSAGES:
+            # Claude Code's first block is an accounting line whose suffix may differ from request to request.
+            return [text for text in _plain_texts(body.get("system")) if not text.startswith("x-anthropic-billing-header")]
+
+
+def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
+    """Move leading system messages to the root; return the index of the first entry that is none."""
+    for index, item in enumerate(items):
+        if not isinstance(item, dict) or item.get("role") not in _SYSTEM_ROLES:
+            return index
+        texts += _plain_texts(item.get("content"))
+    return len(items)
+
+
+def _payload(item: Json) -> list[Json] | None:
+    """What counts of one entry: its role, then its texts, calls and results; None if nothing does."""
+    if isinstance(item, str):
+        return ["user", item]
+    if not isinstance(item, dict):
+        return None
+    role = item.get("role")
+    if not isinstance(role, str):
+        return _typed_item(item)
+    if role in _SYSTEM_ROLES:
+        return None
+    if role == "tool":
+        return ["tool", bare_id(item.get("tool_call_id"))]
+    content = item.get("content")
+    payload: list[Json] = [role]
+    if isinstance(content, str):
+        if text := lasting(role, content):
+            payload.append(text)
+    elif isinstance(content, list):
+        for block in content:
+            _add_block(payload, role, block)
+    calls = item.get("tool_calls")
+    if isinstance(calls, list):
+        for call in calls:
+            _add_call(payload, call)
+    return payload if len(payload) > 1 or not content else None
+
+
+def _has_words(payload: list[Json]) -> bool:
+    return type(payload[-1]) is str or any(type(part) is str for part in payload[1:])
+
+
+def _add_block(payload: list[Json], role: str, block: Json) -> None:
+    if isinstance(block, str):
+        payload.append(block)
+    if not isinstance(block, dict):
+        return
+    kind = block.get("type")
+    text = block.get("text")
+    if isinstance(text, str) and kind in _TEXT_TYPES:
+        if kept := lasting(role, text):
+            payload.append(kept)
+    elif kind == "tool_result":
+        payload.append(["result", bare_id(block.get("tool_use_id"))])
+    elif kind == "tool_use":
+        payload.append(["call", bare_id(block.get("id")), block.get("name"), block.get("input")])
+    elif kind not in _UNSEEN_BLOCKS:
+        payload.append([kind, bare_id(block.get("id"))])
+
+
+def _add_call(payload: list[Json], call: Json) -> None:
+    if not isinstance(call, dict):
+        return
+    function = call.get("function")
+    if isinstance(function, dict):
+        payload.append(["call", bare_id(call.get("id")), function.get("name"), function.get("arguments")])
+    else:
+        payload.append(["call", bare_id(call.get("id")), call.get("custom")])
+
+
+def _typed_item(item: dict[str, Json]) -> list[Json] | None:
+    """An entry of Responses without a role: a call, its output, or something only that wire knows."""
+    kind = item.get("type")
+    if kind in _UNSEEN_ITEMS:
+        return None
+    if isinstance(kind, str) and kind.endswith("_output"):
+        return ["tool", bare_id(item.get("call_id"))]
+    return [kind, bare_id(item.get("call_id")), item.get("name"), item.get("arguments"), item.get("input"), item.get("action")]
+
+
+def _step(before: bytes, item: Json) -> tuple[bytes | None, bool]:
+    payload = _payload(item)
+    if payload is None:
+        return None, False
+    return sha256(before + _bytes(payload)).digest(), payload[0] == "user" and _has_words(payload)
+
+
+def _bytes(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except _UNENCODABLE:
+        # Nothing ever equals it, so it is a conversation of its own.
+        return os.urandom(DIGEST_BYTES)
+
+
+def _block_text(block: Json) -> str | None:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, dict) and block.get("type") in _TEXT_TYPES:
+        text = block.get("text")
+        return text if isinstance(text, str) else None
+    return None
+
+
+def _plain_texts(content: Json) -> list[str]:
+    if isinstance(content, str):
+        return [content] if content else []
+    if not isinstance(content, list):
+        return []
+    return [text for text in map(_block_text, content) if text]
+
+
+def _flat_texts(value: Json, depth: int = 3) -> list[Json]:
+    """The texts of a tool's output, whether it came as a string, as blocks, or as several of either."""
+    if isinstance(value, str):
+        return [value]
+    text = _block_text(value)
+    if text is not None:
+        return [text]
+    return [text for part in _list(value) for text in _flat_texts(part, depth - 1)] if depth else []
+
+
+def _list(value: Json) -> Iterable[Json]:
+    return value if isinstance(value, list) else ()
