@@ -1,0 +1,102 @@
+"""What channels and clients glue to a person's words, as patterns: chat bridges, OpenClaw, coding agents, mail.
+
+Each pattern is anchored or bounded, so that matching takes time linear in the text. They name what is known to be added by a
+program; brackets, tags and colons that people use themselves ("[WIP]", "<rules>", "server: nginx") are theirs and stay.
+"""
+
+import re
+
+_TAG = (
+    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
+    "|house_rules|relevant-memories|user-persona|scene-navigation|memory-tools-guide|conversation_context|channel_metadata"
+    "|system_context|command-name|command-message|local-command-(?:stdout|stderr|caveat)|bash-stdout|bash-stderr"
+    "|task-notification|ide_opened_file|ide_selection|attached_files|user_info|project_layout|git_status|turn_aborted"
+)
+_FRAME = r"(?:[A-Z]+_)*(?:INTERNAL_CONTEXT|UNTRUSTED_CONTENT)"
+_I, _M = re.IGNORECASE, re.MULTILINE
+
+BLOCK_EDGE = re.compile(
+    rf"<(?:(?P<start>(?:{_TAG})(?:[ \t][^<>\n]{{0,400}})?>|<<(?:BEGIN_)?(?!END_){_FRAME}(?:\s[^<>\n]{{0,200}})?>>>)"
+    rf"|(?P<end>/(?:{_TAG})>|<<END_{_FRAME}(?:\s[^<>\n]{{0,200}})?>>>))"
+)
+"""Where a block that a program put in begins or ends: `<system-reminder>`, `<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>`."""
+
+UNTRUSTED_HEADING = re.compile(
+    r"^[^\n:()]{1,80}\((?:untrusted|metadata|data)\b[^()\n]{0,100}\):[ \t]*\n(?:[ \t]*\n)?(?P<fence>```)?", _I | _M
+)
+"""`Conversation info (untrusted metadata):` above a fenced block or a paragraph."""
+
+HISTORY = re.compile(r"^\[(?:chat messages since your last reply|thread history|conversation history)\b[^\]\n]{0,80}\]", _I | _M)
+CURRENT = re.compile(r"^\[(?:your )?current message\b[^\]\n]{0,80}\]", _I | _M)
+"""Group chats: what was said before, and what is to be answered."""
+
+CLIENT_TAIL = re.compile(
+    r"^(?:You can execute bash commands and edit files to implement|To suggest changes to a file you MUST return"
+    r"|#{1,3} Learned Skills\b|USER'S CURRENT TIME:)",
+    _M,
+)
+"""Where a client's own template begins behind the user's words; it goes on to the end."""
+
+METADATA_KEY = re.compile(
+    r"\"(?:message_?id|chat_?id|sender_?id|chat_?type|conversation_label|is_group_chat|group_subject)\"\s*:", _I
+)
+FENCE = re.compile(r"```[^`\n]{0,20}\n[^`]*```")
+BARE_JSON_LINE = re.compile(r"^[ \t]*\{[^\n]{0,4000}\}[ \t]*$", _M)
+
+_ZONE = r"(?:[ ]?[A-Z]{1,5}(?:[+-]\d{1,2}(?::?\d{2})?)?|[ ]?[+-]\d{2}:?\d{2})?"
+_CLOCK = rf"[T ]\d{{1,2}}:\d{{2}}(?::\d{{2}}(?:\.\d{{1,9}})?)?(?:[ ]?[AP]M)?{_ZONE}"
+_WHEN = rf"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{{0,6}},?[ ])?\d{{4}}-\d{{2}}-\d{{2}}(?:{_CLOCK})?"
+TIMESTAMP = re.compile(rf"\[{_WHEN}\]|\[\d{{1,2}}:\d{{2}}(?::\d{{2}})?(?:[ ][AP]M)?\]")
+"""`[Sun 2026-11-15 00:40 UTC]`."""
+
+_CHAT = (
+    "Telegram|WhatsApp|Discord|Signal|iMessage|BlueBubbles|Matrix|Mattermost|MSTeams|Feishu|Lark|DingTalk|WeChat|WeCom|WebChat"
+    "|Zalo|Nostr|Twitch"
+)
+_MAYBE_CHAT = "Slack|Teams|MS Teams|Google Chat|LINE|QQ|IRC|SMS|Email|Web|Voice|Viber|Messenger|Instagram"
+_DETAIL = (
+    r"(?:\b(?:id|chat_?id|user_?id|sender|message_?id|jid|channel|thread)[ ]?[:=]|@\w|#\w|\+\d|\d{1,2}:\d{2}|\d{4}-\d{2}-\d{2})"
+)
+ENVELOPE = re.compile(
+    rf"^[ \t]*\[(?P<inside>(?:{_CHAT})\b[^\[\]\n]{{0,300}}|(?:{_MAYBE_CHAT})\b(?=[^\[\]\n]{{0,300}}{_DETAIL})[^\[\]\n]{{0,300}}"
+    rf"|(?:{_MAYBE_CHAT}))\][ \t]*(?P<sender>@?[\w.-]{{1,40}}(?:[ ][\w.-]{{1,40}}){{0,2}}(?:[ ]\([^()\n]{{1,40}}\))?:[ ])?",
+    _I | _M,
+)
+"""`[Telegram Alice (@alice) id:123 +5m 2026-11-15 10:00 UTC] Alice: `."""
+
+_NOTE = (
+    "message_id|message id|chat_id|sender_id|user_id|from|sender|reply_to|replying to|in reply to|quoted|quoting|forwarded from"
+    "|forwarded|media attached(?: \\d+/\\d+)?|media source|attachments?|attached|attached file|file|image|photo|picture|audio|voice"
+    "|voice message|video|sticker|document|location|contact|reaction|pasted text(?: #\\d+)?|image #\\d+|id|truncated|system message"
+)
+NOTES = re.compile(
+    rf"\[/?(?:{_NOTE})(?:[ ]?[:=][^\[\]\n]{{0,600}}|[ ]id:[^\[\]\n]{{0,200}})?\]|\[/(?:replying|quoting)\]"
+    r"|\[\[[ ]?(?:reply_to|audio_as_voice|tts)[^\[\]\n]{0,80}\]\]|<media:[a-z]{1,20}>"
+    r"|\[(?:replying to|in reply to|quoted|quoting|forwarded from)[ ][^\[\]\n]{1,200}\]",
+    _I,
+)
+"""`[message_id: 12]`, `[media attached: /tmp/a.png (image/png)]`, `<media:audio>`."""
+
+QUOTED_REPLY = re.compile(
+    r"^\[(?:replying to|quoted|quoting|in reply to)\b[^\n]{0,300}\n(?:[^\n]*\n){0,40}?\[/(?:replying|quoted|quoting|in reply to)\]",
+    _I | _M,
+)
+
+LINES = re.compile(
+    r"^[ \t]*(?:Runtime:[ \t]*\w+=[^\n]*|(?:agent|sessionId|session|channel|host|model)=[^\n|]{0,200}\|[^\n]*"
+    r"|Current time:[^\n]*|Current date(?: and time)?:[^\n]*|System:[ \t]*\[[^\n]*|To send an image back,[^\n]*"
+    r"|A new session was started via /[^\n]*"
+    r"|(?:session|sender|chat|user|channel|thread|message|conversation|group|guild|workspace)[ _-]?(?:id|key)[ \t]?[:=][^\n]{0,300}"
+    r"|>[^\n]*|On [^\n]{5,160} wrote:|-{2,}[ \t]?(?:Original|Forwarded) Message[^\n]*|Sent from my [^\n]{1,60})[ \t]*$",
+    _I | _M,
+)
+"""Whole lines that a program wrote: `Runtime: agent=main | …`, quoted mail, `chat_id: 5`."""
+
+DATA_URL = re.compile(r"data:[\w.+-]{1,60}/[\w.+-]{1,60};base64,[A-Za-z0-9+/=]*")
+URL = re.compile(r"\b(?:https?|ftp|file|media|slack|tg)://([^\s<>\"')\]]{1,2000})")
+MENTIONS = re.compile(r"<(?:(?:@[!&]?|#|!|a?:)[\w:|.-]{1,80}|/?command-args)>")
+PHONES = re.compile(r"\+(?<![\w.]\+)\d{7,15}\b")
+ACCOUNTS = re.compile(r"o[ucm]_[0-9a-f]{16,64}\b")
+UUIDS = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", _I)
+OWN_NAME = re.compile(r"\s*@[\w.-]{2,60}(?=\s)")
+"""Identifiers: `<@U024BE7LH>`, telephone numbers, account ids, and the bot's own name at the beginning of a message."""

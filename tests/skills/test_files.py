@@ -1,0 +1,218 @@
+"""SKILL.md files: what is read, what is refused and in which words, and how they are written."""
+
+import os
+import stat
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import MAX_BODY_CHARS, Skill
+from metaclaw.errors import SkillError
+from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
+
+GOOD = "---\nname: flaky-tests\ndescription: When a test fails only sometimes\n---\n\nRun it fifty times.\n"
+
+
+def put(folder: Path, content: bytes, name: str = "flaky-tests") -> Path:
+    home = folder / name
+    home.mkdir(parents=True)
+    path = home / "SKILL.md"
+    path.write_bytes(content)
+    return path
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_plain_file_is_read(tmp_path: Path) -> None:
+    path = put(tmp_path, GOOD.encode())
+    assert read_skill(path) == Skill(SkillName("flaky-tests"), "When a test fails only sometimes", "Run it fifty times.")
+    assert read_skill(path.parent) == read_skill(path)
+
+
+def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
+    text = (
+        "---\nname: flaky-tests\ndescription: >\n  When a test\n  fails\ncategory: testing\nscope: user:alice\ncheck: pytest -q\n"
+        "license: MIT\nmetadata: {version: 2, born: 2026-11-15}\n---\nBody\n"
+    )
+    skill = parse_skill(text, "here")
+    assert (skill.trigger, skill.category, skill.scope) == ("When a test fails", "testing", "user:alice")
+    assert skill.extra == {"check": "pytest -q", "license": "MIT", "metadata": {"version": 2, "born": date(2026, 11, 15)}}
+
+
+@pytest.mark.parametrize(
+    "change", [("\n", "\r\n"), ("\n", "\r"), ("---\nname", "\ufeff---\nname"), ("---\n", "---  \n"), ("Run", "\n\n\nRun")]
+)
+def test_line_ends_byte_order_marks_and_blank_lines_do_not_matter(change: tuple[str, str]) -> None:
+    assert parse_skill(GOOD.replace(*change), "here") == parse_skill(GOOD, "here")
+
+
+def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
+    assert parse_skill(GOOD + "\n---\n\nmore\n", "here").body == "Run it fifty times.\n\n---\n\nmore"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("Run it.", "begin the file with a line `---`"),
+        ("---\nname: a\n", "begin the file with a line `---`"),
+        ("---\ndescription: x\n---\nbody", "write `name: …`"),
+        ("---\nname: a\n---\nbody", "write `description: …`"),
+        ("---\nname: a\ndescription: ''\n---\nbody", "`description` is missing or empty"),
+        ("---\nname: 12\ndescription: x\n---\nbody", "`name` is read as int"),
+        ("---\nname: a\ndescription: yes\n---\nbody", "`description` is read as bool"),
+        ("---\nname: a\ndescription: x\nscope: 2026-01-01\n---\nbody", "`scope` is read as date"),
+        ("---\nname: a\ndescription: x\ncheck: [a]\n---\nbody", "`check` is read as list"),
+        ("---\nname: A b\ndescription: x\n---\nbody", "not a slug"),
+        ("---\nname: a\ndescription: x\n---\n \n", "empty body"),
+        ("---\nname: a\ndescription: x\n---\n" + "b" * (MAX_BODY_CHARS + 1), "at most 16000"),
+        ("---\nname: a\ndescription: " + "x" * 5000 + "\n---\nbody", "in at most 4096"),
+        ("---\nname: a\ndescription: use: when: x\n---\nbody", "line 3"),
+        ("---\nname: a\nname: b\ndescription: x\n---\nbody", "line 3: `name` is there twice"),
+        ("---\nname: a\ndescription: x\nlist: [a, {b: c}]\nlist: d\n---\nbody", "`list` is there twice"),
+        ("---\n- a\n- b\n---\nbody", "not a mapping"),
+        ("---\n1: a\n---\nbody", "not a mapping from words"),
+        ("---\nname: a\ndescription: 'x\n---\nbody", "unexpected end of stream"),
+        ("---\nwhen: 2001-99-99\n---\nbody", "not YAML"),
+        ('---\nname: a\ndescription: "\\ud83d"\n---\nbody', "escape"),
+        ("---\nname: a\ndescription: \x07bell\n---\nbody", "not YAML"),
+    ],
+)
+def test_a_fault_is_named_with_its_remedy(text: str, word: str) -> None:
+    with pytest.raises(SkillError) as caught:
+        parse_skill(text, "skills/a/SKILL.md")
+    assert str(caught.value).startswith("skills/a/SKILL.md: ")
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("front", "word"),
+    [
+        ("x: !!python/object/apply:os.system [id]", "a YAML tag"),
+        ("x: !custom y", "a YAML tag"),
+        ("x: &a [1]\ny: *a", "an anchor or alias"),
+        ("a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: [*c,*c]", "an anchor or alias"),
+        ("x: " + "[" * 5000, "nested more than"),
+        ("x:\n" + "".join(" " * depth + "- \n" for depth in range(1, 40)) + " " * 40 + "y", "nested more than"),
+        ("x: " + "y" * 20_000, "keep it below"),
+        ("? [a]\n: b", "line"),
+    ],
+)
+def test_yaml_is_kept_small_and_harmless(front: str, word: str) -> None:
+    with pytest.raises(SkillError, match=word):
+        parse_skill(f"---\nname: a\ndescription: x\n{front}\n---\nbody", "here")
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match="byte 4 is not UTF-8"):
+        read_skill(put(tmp_path, b"---\n\xff", "a"))
+    with pytest.raises(SkillError, match="NUL character at 70"):
+        read_skill(put(tmp_path, GOOD.encode()[:70] + b"\0", "b"))
+
+
+def test_a_large_file_is_refused_without_being_parsed(tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match=f"at most {MAX_FILE_BYTES}"):
+        read_skill(put(tmp_path, b"-" * (MAX_FILE_BYTES + 1)))
+
+
+def test_the_folder_must_have_the_skills_name(tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match="rename the folder, or write `name: other`"):
+        read_skill(put(tmp_path, GOOD.encode(), "other"))
+
+
+def test_a_missing_file_a_folder_and_a_pipe_in_its_place_are_refused(tmp_path: Path) -> None:
+    for name in ("missing", "folder", "pipe"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "folder" / "SKILL.md").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "SKILL.md")
+    with pytest.raises(SkillError, match=r"write a SKILL\.md there"):
+        read_skill(tmp_path / "missing" / "SKILL.md")
+    for name in ("folder", "pipe"):
+        with pytest.raises(SkillError, match=r"not a regular file|Is a directory"):
+            read_skill(tmp_path / name / "SKILL.md")
+
+
+def test_links_are_followed_inside_the_folder_and_refused_beyond_it(tmp_path: Path) -> None:
+    outside = put(tmp_path / "outside", GOOD.encode())
+    library = tmp_path / "skills"
+    inside = put(library, GOOD.encode().replace(b"flaky-tests", b"original"), "original")
+    (library / "flaky-tests").symlink_to(outside.parent)
+    with pytest.raises(SkillError, match="leads out of"):
+        read_skill(library / "flaky-tests" / "SKILL.md")
+    for name, target in (
+        ("to-file", outside),
+        ("to-nothing", library / "nothing"),
+        ("to-itself", library / "to-itself" / "SKILL.md"),
+    ):
+        (library / name).mkdir()
+        (library / name / "SKILL.md").symlink_to(target)
+        with pytest.raises(SkillError, match=r"leads out of|leads nowhere"):
+            read_skill(library / name / "SKILL.md")
+    (library / "alias").mkdir()
+    (library / "alias" / "SKILL.md").symlink_to(inside)
+    with pytest.raises(SkillError, match="named 'original'"):
+        read_skill(library / "alias" / "SKILL.md")
+
+
+def test_files_and_folders_are_their_owners_alone_and_no_scraps_are_left(tmp_path: Path) -> None:
+    path = write_skill(tmp_path / "skills", parse_skill(GOOD, "here"))
+    assert path.read_text() == GOOD
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)] == [0o700, 0o700]
+    write_skill(tmp_path / "skills", Skill(SkillName("flaky-tests"), "When: it # fails", "Look."))
+    assert read_skill(path).trigger == "When: it # fails"
+    assert names_in(path.parent) == ["SKILL.md"]
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match="in at most"):
+        write_skill(tmp_path, Skill(SkillName("a"), "x" * 5000, "body"))
+    assert names_in(tmp_path) == []
+
+
+def test_a_skill_is_not_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    library = tmp_path / "skills"
+    library.mkdir()
+    (library / "flaky-tests").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SkillError, match="leads out of"):
+        write_skill(library, parse_skill(GOOD, "here"))
+    assert names_in(tmp_path / "elsewhere") == []
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "skills").write_text("a file in the way")
+    with pytest.raises(SkillError, match="File exists"):
+        write_skill(tmp_path / "skills", parse_skill(GOOD, "here"))
+
+
+def test_removing_takes_the_whole_folder_and_nothing_else(tmp_path: Path) -> None:
+    path = write_skill(tmp_path, parse_skill(GOOD, "here"))
+    (path.parent / "notes.txt").write_text("x")
+    write_skill(tmp_path, Skill(SkillName("other"), "When", "How"))
+    remove_skill(tmp_path, "flaky-tests")
+    assert names_in(tmp_path) == ["other"]
+
+
+@pytest.mark.parametrize("name", ["missing", "", ".", "..", "../skills", "a/b"])
+def test_removing_what_is_not_a_skill_is_refused(tmp_path: Path, name: str) -> None:
+    library = tmp_path / "skills"
+    write_skill(library, Skill(SkillName("a"), "When", "How"))
+    with pytest.raises(SkillError, match="no skill of this name"):
+        remove_skill(library, name)
+    assert names_in(library) == ["a"]
+
+
+def test_removing_a_link_leaves_its_target(tmp_path: Path) -> None:
+    path = write_skill(tmp_path, Skill(SkillName("a"), "When", "How"))
+    (tmp_path / "b").symlink_to(path.parent)
+    remove_skill(tmp_path, "b")
+    assert path.exists()
+
+
+def test_rendering_keeps_the_order_and_quotes_what_needs_it() -> None:
+    skill = Skill(SkillName("a"), "yes", "How", "x: y", None, {"check": "true", "tags": ["p", "q"]})
+    assert render_skill(skill) == "---\nname: a\ndescription: 'yes'\ncategory: 'x: y'\ncheck: 'true'\ntags:\n- p\n- q\n---\n\nHow\n"

@@ -1,0 +1,114 @@
+"""The placed block: what it says, what fits, and that it can be taken out again."""
+
+import re
+
+import pytest
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.skills import Block, already_present, estimate_tokens, remove_blocks, render_block
+
+ONE = Skill(SkillName("iso-times"), "When writing times into files", "Use the offset.\n\n- never a bare date")
+TWO = Skill(SkillName("refunds"), "When a customer wants money back", "Say by when.")
+LONG = Skill(SkillName("long-one"), "When it is long", "word " * 2000)
+
+
+def test_a_block_names_each_skill_says_what_they_are_and_holds_them_whole() -> None:
+    block = render_block((ONE, TWO), 1000)
+    assert block.skills == ("iso-times", "refunds")
+    assert "learned from earlier work in this installation" in block.text
+    for skill in (ONE, TWO):
+        assert f"[{skill.name}] {skill.trigger}\n{skill.body}" in block.text
+    assert block.text.startswith("\n\n<house_rules ")
+    assert block.text.endswith("\n</house_rules>\n")
+
+
+def test_a_block_does_not_look_like_a_clients_own_sections() -> None:
+    text = render_block((ONE, TWO), 1000).text
+    assert not re.search(r"skills_instructions|system-reminder|available_skills|SKILL\.md|^#", text, re.MULTILINE)
+
+
+def test_the_same_skills_give_the_same_bytes() -> None:
+    assert render_block((ONE, TWO), 1000) == render_block([ONE, TWO], 900)
+    assert render_block((TWO, ONE), 1000).text != render_block((ONE, TWO), 1000).text
+
+
+def test_what_does_not_fit_is_left_out_whole_and_the_next_may_still_fit() -> None:
+    assert render_block((LONG, TWO), 200) == render_block((TWO,), 200)
+    assert render_block((ONE, LONG, TWO), 200).skills == ("iso-times", "refunds")
+
+
+def test_nothing_that_fits_gives_an_empty_block() -> None:
+    assert render_block((ONE,), 10) == render_block((), 1000) == Block("", ())
+
+
+def test_blocks_are_taken_out_exactly() -> None:
+    first, second = render_block((ONE,), 1000).text, render_block((TWO, ONE), 1000).text
+    assert remove_blocks("a\n\n" + first + "\n\nb" + second) == "a\n\n\n\nb"
+    assert remove_blocks(first) == ""
+
+
+def test_what_merely_looks_like_a_block_stays() -> None:
+    real = render_block((ONE,), 1000).text
+    for fake in (
+        real.replace("offset", "0ffset"),
+        real[:-5],
+        real.replace('length="', 'length="9'),
+        '\n\n<house_rules by="metaclaw">\n</house_rules>\n',
+    ):
+        assert remove_blocks(fake) == fake
+        assert remove_blocks(fake + real + fake) == fake + fake
+
+
+def test_a_skill_that_holds_a_block_does_not_confuse_removal() -> None:
+    inner = render_block((ONE,), 1000).text
+    outer = render_block((Skill(SkillName("nested"), "When nested", f"before{inner}after</house_rules>"),), 5000).text
+    assert remove_blocks(f"x{outer}y") == "xy"
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("", 0, 0),
+        ("word " * 400, 400, 650),
+        ("def f(x):\n    return x+1\n" * 20, 120, 260),
+        ("数据" * 100, 200, 400),
+        ("Grüße " * 100, 150, 350),
+        ("🙂" * 100, 100, 300),
+    ],
+)
+def test_tokens_are_estimated_rather_high(text: str, least: int, most: int) -> None:
+    assert least <= estimate_tokens(text) <= most
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Learned Skills from Prior Runs\n\n---\nname: iso-times\ndescription: x\n---\nbody",
+        "---\r\nname: 'iso-times'\r\ndescription: x\r\n---",
+        '{"content":"---\nname: \\"iso-times\\"\ndescription"}',
+        "### iso-times\nUse the offset.",
+        "## Skill: iso-times (always)\n",
+        "> name: iso-times\n",
+        "Contents of /home/u/.skills/iso-times/SKILL.md:\n---\nname: other",
+    ],
+)
+def test_a_skill_the_client_placed_itself_is_recognised(text: str) -> None:
+    assert already_present(ONE, f"some system prompt\n{text}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "please edit skills/iso-times/SKILL.md",
+        "the iso-times skill is wrong",
+        "name: iso-times-with-offset",
+        "name: my-iso-times",
+        "### not-iso-times",
+        "filename: iso-times",
+        "- iso-times: When writing times (file: /skills/iso-times/SKILL.md)",
+    ],
+)
+def test_a_mere_mention_is_not_presence(text: str) -> None:
+    assert not already_present(ONE, f"some system prompt\n{text}\nmore")

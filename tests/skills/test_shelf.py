@@ -1,0 +1,405 @@
+"""The shelf: what becomes a generation, what readers see meanwhile, and what happens to broken files and stores."""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.domain.turn import Scope
+from metaclaw.errors import StoreError
+from metaclaw.skills import Shelf, ShelfView, remove_skill, write_skill
+from metaclaw.store import SqlGenerations, open_database
+
+ESPRESSO = Skill(SkillName("espresso"), "When brewing espresso on the lever machine", "Tamp.")
+ORCHIDS = Skill(SkillName("orchids"), "When watering orchids in the bathroom", "Rain water.")
+
+
+class Generations:
+    """A generation store in memory that can be out of order."""
+
+    def __init__(self) -> None:
+        self.kept = [SkillGeneration(0, library_hash(()), ())]
+        self.reasons = ["empty"]
+        self.broken = False
+
+    def latest(self) -> SkillGeneration:
+        if self.broken:
+            raise StoreError("disk full")
+        return self.kept[-1]
+
+    def publish(self, skills: Sequence[Skill], reason: str) -> SkillGeneration:
+        if self.broken:
+            raise StoreError("disk full")
+        self.kept.append(SkillGeneration(len(self.kept), library_hash(skills), tuple(skills)))
+        self.reasons.append(reason)
+        return self.kept[-1]
+
+
+class Clock:
+    """A clock far enough ahead that every file is settled, unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 100.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "skills"
+
+
+@pytest.fixture
+def generations() -> Generations:
+    return Generations()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shelf(folder: Path, generations: Generations, clock: Clock) -> Shelf:
+    return Shelf(folder, generations, clock)
+
+
+def names(view: ShelfView) -> list[str]:
+    return [skill.name for skill in view.skills]
+
+
+def trouble(shelf: Shelf) -> str | None:
+    return shelf.trouble
+
+
+def spoil(folder: Path, name: str) -> Path:
+    path = folder / name / "SKILL.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("no front matter")
+    return path
+
+
+def test_before_loading_the_view_is_the_empty_generation(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    assert (shelf.view.generation, shelf.view.count, shelf.view.hash) == (0, 0, library_hash(()))
+
+
+def test_a_missing_folder_is_an_empty_library_and_makes_no_generation(shelf: Shelf, generations: Generations) -> None:
+    assert (shelf.load().generation, trouble(shelf), len(generations.kept)) == (0, None, 1)
+
+
+def test_files_found_at_the_first_start_are_published(shelf: Shelf, folder: Path, generations: Generations) -> None:
+    write_skill(folder, ESPRESSO)
+    write_skill(folder, ORCHIDS)
+    view = shelf.load()
+    assert (view.generation, names(view), view.hash) == (1, ["espresso", "orchids"], library_hash((ESPRESSO, ORCHIDS)))
+    assert generations.reasons[-1] == "files changed while stopped"
+    assert view.get("espresso") == ESPRESSO
+    assert view.get("tea") is None
+
+
+def test_a_restart_with_the_same_files_keeps_the_number(shelf: Shelf, folder: Path, generations: Generations) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    again = Shelf(folder, generations).load()
+    assert (again.generation, len(generations.kept)) == (1, 2)
+
+
+def test_a_restart_after_a_change_makes_a_generation(shelf: Shelf, folder: Path, generations: Generations) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    remove_skill(folder, "espresso")
+    assert Shelf(folder, generations).load().generation == 2
+    assert generations.kept[-1].skills == ()
+
+
+def test_adding_changing_and_removing_each_make_a_generation_that_says_why(
+    shelf: Shelf, folder: Path, generations: Generations
+) -> None:
+    shelf.load()
+    write_skill(folder, ESPRESSO)
+    assert shelf.sync().generation == 1
+    write_skill(folder, Skill(ESPRESSO.name, ESPRESSO.trigger, "Tamp twice."))
+    assert shelf.sync().generation == 2
+    write_skill(folder, ORCHIDS)
+    remove_skill(folder, "espresso")
+    assert names(shelf.sync()) == ["orchids"]
+    assert generations.reasons[1:] == ["added espresso", "changed espresso", "added orchids; removed espresso"]
+
+
+def test_nothing_new_makes_no_generation_and_keeps_the_view(shelf: Shelf, folder: Path, generations: Generations) -> None:
+    path = write_skill(folder, ESPRESSO)
+    view = shelf.load()
+    assert shelf.sync() is view
+    os.utime(path)
+    path.write_text(path.read_text().replace("\n", "\r\n") + "\n\n")
+    assert shelf.sync().generation == 1
+    assert len(generations.kept) == 2
+
+
+def test_a_change_outside_what_is_placed_is_shown_but_makes_no_generation(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    before = shelf.load()
+    write_skill(folder, Skill(ESPRESSO.name, ESPRESSO.trigger, ESPRESSO.body, extra={"license": "MIT"}))
+    after = shelf.sync()
+    assert (after.generation, after.hash) == (before.generation, before.hash)
+    assert after.skills[0].extra == {"license": "MIT"}
+
+
+def test_a_reader_keeps_what_it_took(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    held = shelf.load()
+    write_skill(folder, Skill(ESPRESSO.name, "When grinding coffee for espresso", "Finer."))
+    remove_skill(folder, "espresso")
+    write_skill(folder, ORCHIDS)
+    shelf.sync()
+    assert held.retrieve("brew espresso on the lever machine", 3) == (ESPRESSO,)
+    assert (held.generation, names(held)) == (1, ["espresso"])
+    assert shelf.view.retrieve("brew espresso on the lever machine", 3) == ()
+
+
+def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    path = spoil(folder, "broken")
+    (folder / "empty").mkdir()
+    (folder / "loose.md").write_text("x")
+    (folder / ".hidden").mkdir()
+    (folder / "notes.txt").write_text("x")
+    view = shelf.load()
+    assert names(view) == ["espresso"]
+    assert [skipped.path for skipped in view.skipped] == [
+        str(path),
+        str(folder / "empty" / "SKILL.md"),
+        str(folder / "loose.md"),
+    ]
+    assert "no front matter" in view.skipped[0].reason
+    assert "write a SKILL.md there" in view.skipped[1].reason
+    assert "move this to loose/SKILL.md" in view.skipped[2].reason
+
+
+def test_a_folder_whose_name_is_not_text_is_shown_as_text(shelf: Shelf, folder: Path) -> None:
+    folder.mkdir()
+    os.mkdir(os.fsencode(folder) + b"/\xff\xfe")  # noqa: PTH102 - such a name exists as bytes only
+    (skipped,) = shelf.load().skipped
+    assert "\ufffd" in skipped.path
+    assert (skipped.path + skipped.reason).encode()
+
+
+def test_a_skill_that_becomes_unreadable_is_withdrawn_and_comes_back_when_mended(
+    shelf: Shelf, folder: Path, generations: Generations
+) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    spoil(folder, "espresso")
+    view = shelf.sync()
+    assert (view.generation, names(view), len(view.skipped)) == (2, [], 1)
+    write_skill(folder, ESPRESSO)
+    view = shelf.sync()
+    assert (view.generation, names(view), view.skipped) == (3, ["espresso"], ())
+
+
+def test_a_new_broken_file_changes_what_is_shown_but_makes_no_generation(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    spoil(folder, "broken")
+    assert (shelf.sync().generation, len(shelf.view.skipped)) == (1, 1)
+    (folder / "broken" / "SKILL.md").unlink()
+    (folder / "broken").rmdir()
+    assert (shelf.sync().generation, shelf.view.skipped) == (1, ())
+
+
+def test_a_file_that_is_being_written_keeps_its_last_good_version_for_a_moment(shelf: Shelf, folder: Path, clock: Clock) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    spoil(folder, "espresso")
+    clock.ahead_s = 0.01
+    assert (shelf.sync().generation, shelf.view.skipped) == (1, ())
+    clock.ahead_s = 10
+    assert (shelf.sync().generation, len(shelf.view.skipped)) == (2, 1)
+
+
+def test_two_edits_within_one_tick_of_the_file_systems_clock_are_both_seen(shelf: Shelf, folder: Path, clock: Clock) -> None:
+    clock.ahead_s = 0.0
+    path = write_skill(folder, ESPRESSO)
+    shelf.load()
+    facts = path.stat()
+    with path.open("r+") as file:
+        file.write(path.read_text().replace("Tamp.", "Pull."))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert shelf.sync().skills[0].body == "Pull."
+
+
+def test_a_broken_store_leaves_the_old_view_in_force_and_is_tried_again(
+    shelf: Shelf, folder: Path, generations: Generations
+) -> None:
+    write_skill(folder, ESPRESSO)
+    before = shelf.load()
+    generations.broken = True
+    write_skill(folder, ORCHIDS)
+    assert shelf.sync() is before
+    assert trouble(shelf) == "a new skill generation could not be stored: disk full"
+    assert shelf.sync() is before
+    generations.broken = False
+    after = shelf.sync()
+    assert (after.generation, names(after), trouble(shelf)) == (2, ["espresso", "orchids"], None)
+    assert generations.reasons[-1] == "added orchids"
+
+
+def test_a_store_that_is_broken_at_the_start_serves_without_skills_until_it_is_mended(
+    shelf: Shelf, folder: Path, generations: Generations
+) -> None:
+    write_skill(folder, ESPRESSO)
+    generations.broken = True
+    assert (shelf.load().generation, shelf.view.count) == (0, 0)
+    assert trouble(shelf) is not None
+    generations.broken = False
+    assert (shelf.sync().generation, shelf.view.count, trouble(shelf)) == (1, 1, None)
+
+
+def test_an_edit_that_is_undone_before_it_could_be_stored_makes_no_generation(
+    shelf: Shelf, folder: Path, generations: Generations
+) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    generations.broken = True
+    write_skill(folder, ORCHIDS)
+    shelf.sync()
+    remove_skill(folder, "orchids")
+    generations.broken = False
+    assert (shelf.sync().generation, trouble(shelf), names(shelf.view)) == (1, None, ["espresso"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_listed_keeps_the_view(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    before = shelf.load()
+    folder.chmod(0)
+    try:
+        assert shelf.sync() is before
+    finally:
+        folder.chmod(0o700)
+
+
+def test_a_file_in_the_folders_place_keeps_the_view_and_says_so(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    before = shelf.load()
+    folder.rename(folder.with_name("elsewhere"))
+    folder.write_text("x")
+    assert shelf.sync() is before
+    assert trouble(shelf) == f"{folder} cannot be read: Not a directory"
+
+
+def test_a_folder_that_is_emptied_empties_the_view(shelf: Shelf, folder: Path) -> None:
+    write_skill(folder, ESPRESSO)
+    shelf.load()
+    folder.rename(folder.with_name("elsewhere"))
+    assert (shelf.sync().generation, shelf.view.count) == (2, 0)
+
+
+def test_retrieval_keeps_to_limit_and_scope(folder: Path, shelf: Shelf) -> None:
+    write_skill(folder, Skill(SkillName("alices"), ESPRESSO.trigger, "Tamp.", scope="user:alice"))
+    write_skill(folder, Skill(SkillName("labs"), ESPRESSO.trigger, "Tamp.", scope="lab"))
+    write_skill(folder, ESPRESSO)
+    view = shelf.load()
+    query = "brew espresso on the lever machine"
+
+    def found(scope: Scope | None, limit: int = 3) -> list[str]:
+        return [skill.name for skill in view.retrieve(query, limit, scope)]
+
+    assert found(None) == ["espresso"]
+    assert found(Scope(user="bob")) == ["espresso"]
+    assert found(Scope(user="alice")) == ["espresso", "alices"]
+    assert found(Scope(user="alice", workspace="lab")) == ["espresso", "alices", "labs"]
+    assert found(Scope(user="lab"), 1) == ["espresso"]
+    assert found(None, 0) == []
+
+
+@pytest.mark.anyio
+async def test_watching_notices_hand_edits(folder: Path, generations: Generations) -> None:
+    shelf = Shelf(folder, generations)
+
+    async def until(generation: int) -> None:
+        with anyio.fail_after(5):
+            while shelf.view.generation < generation:
+                await anyio.sleep(0.005)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(shelf.watch, 0.01)
+        path = write_skill(folder, ESPRESSO)
+        await until(1)
+        path.write_text(path.read_text().replace("Tamp.", "Pull."))
+        await until(2)
+        remove_skill(folder, "espresso")
+        await until(3)
+        group.cancel_scope.cancel()
+    assert generations.kept[2].skills[0].body == "Pull."
+
+
+def test_a_slice_at_a_time_sees_every_change_in_one_round(folder: Path, generations: Generations, clock: Clock) -> None:
+    shelf = Shelf(folder, generations, clock)
+    for number in range(10):
+        write_skill(folder, Skill(SkillName(f"skill-{number}"), "When", "How"))
+    shelf.load()
+    for number in range(10):
+        write_skill(folder, Skill(SkillName(f"skill-{number}"), "When", "How else"))
+    for _ in range(4):
+        shelf._sync(3)
+    assert {skill.body for skill in shelf.view.skills} == {"How else"}
+    write_skill(folder, ORCHIDS)
+    assert shelf._sync(1).get("orchids") == ORCHIDS
+
+
+def test_readers_of_any_thread_see_whole_generations_only(folder: Path, generations: Generations, clock: Clock) -> None:
+    """Each generation has one pair of skills that share a rare word; a reader that ever finds half a pair saw half a change."""
+    shelf = Shelf(folder, generations, clock)
+    shelf.load()
+    stop = threading.Event()
+    torn: list[str] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            view = shelf.view
+            found = {skill.body for skill in view.retrieve("quetzal feathers museum", 3)}
+            if len(found) > 1 or (view.count and len(view.retrieve("quetzal feathers museum", 3)) != 2):
+                torn.append(f"{view.generation}: {found}")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(40):
+            for name in ("quetzal-one", "quetzal-two"):
+                write_skill(folder, Skill(SkillName(name), "When showing quetzal feathers in the museum", f"Version {number}"))
+            shelf.sync()
+    finally:
+        stop.set()
+        reader.join(10)
+    assert torn == []
+    assert shelf.view.generation == 40
+
+
+def test_with_the_real_store_a_generation_survives_a_restart_and_holds_what_was_in_force(folder: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    write_skill(folder, ESPRESSO)
+    database = open_database(url)
+    try:
+        shelf = Shelf(folder, SqlGenerations(database))
+        assert shelf.load().generation == 1
+        write_skill(folder, Skill(ORCHIDS.name, ORCHIDS.trigger, ORCHIDS.body, "plants", "user:alice", {"tags": ["green"]}))
+        view = shelf.sync()
+    finally:
+        database.close()
+    database = open_database(url)
+    try:
+        again = Shelf(folder, SqlGenerations(database)).load()
+        kept = SqlGenerations(database).latest()
+    finally:
+        database.close()
+    assert (again.generation, again.hash) == (view.generation, view.hash) == (2, kept.hash)
+    assert kept.skills == view.skills
