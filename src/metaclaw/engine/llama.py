@@ -1,0 +1,144 @@
+"""The forward pass: spans of tokens from many requests run as one ragged batch, and the logits of the rows somebody wants.
+
+Prompts, decode steps and teacher-forced scoring are all spans of this one pass, so they all see the same numbers. No row is padded:
+the projections run over all tokens of all spans at once, only attention looks at each request by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from metaclaw.engine.attention import Span, Window, plan_windows
+from metaclaw.engine.cache import Cache
+from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
+from metaclaw.engine.linear import Linear, make_linear
+from metaclaw.errors import EngineError
+
+MAX_CONTEXT: Final = 8192
+CHUNK_TOKENS: Final = 64
+"""Prompt tokens run in one pass: large enough to be efficient, small enough that running answers hardly notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention_norm: Tensor
+    query_key_value: Linear
+    attention_out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Llama:
+    """A Llama-type model: plain tensors in one dtype, no quantisation."""
+
+    def __init__(self, shape: Shape, tensors: dict[str, Tensor]) -> None:
+        try:
+            self.embedding = tensors["model.embed_tokens.weight"]
+            self._norm = tensors["model.norm.weight"]
+            self._layers = [_layer(shape, tensors, f"model.layers.{number}.") for number in range(shape.layers)]
+        except KeyError as error:
+            raise EngineError(f"the model's weights lack the tensor {error}") from error
+        self._head = make_linear(tensors.get("lm_head.weight", self.embedding))
+        self.shape = shape
+        self.context = min(shape.positions, MAX_CONTEXT)
+        self._turns = _rotary_turns(shape, self.context)
+
+    @classmethod
+    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "Llama":
+        """The model in a Hugging Face folder."""
+        return cls(read_shape(folder), read_tensors(folder, dtype))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of every weight and activation."""
+        return self.embedding.dtype
+
+    def new_cache(self, slots: int, positions: int | None = None) -> Cache:
+        """Memory for this model."""
+        return Cache(self.shape, slots, positions or self.context, self.dtype)
+
+    @torch.inference_mode()
+    def run(self, cache: Cache, spans: Sequence[Span], wanted: Sequence[int]) -> Tensor:
+        """Run the spans, writing their keys and values, and return the logits of the wanted rows in single precision.
+
+        Rows count through the spans in order. Spans of one token should stand first, by ascending slot.
+        """
+        ids = torch.tensor([token for span in spans for token in span.tokens])
+        positions = torch.tensor([span.start + offset for span in spans for offset in range(len(span.tokens))])
+        homes = torch.tensor(
+            [span.slot * cache.positions + span.start + offset for span in spans for offset in range(len(span.tokens))]
+        )
+        turns = self._turns[positions].unsqueeze(1)
+        windows = plan_windows(cache, spans)
+        rows = self.embedding[ids]
+        for number, layer in enumerate(self._layers):
+            normed = self._normalise(rows, layer.attention_norm)
+            rows = rows + layer.attention_out(self._attend(layer, normed, turns, homes, cache, number, windows))
+            gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
+            rows = rows + layer.down(functional.silu(gate) * up)
+        last = rows if len(wanted) == len(rows) else rows[torch.tensor(wanted)]
+        return self._head(self._normalise(last, self._norm)).float()
+
+    def score(self, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
+        """Teacher-forced natural log-probabilities of the completion's tokens after the prompt."""
+        tokens = [*prompt, *completion]
+        if not prompt or len(tokens) > self.context:
+            raise ValueError(f"cannot score {len(prompt)} + {len(completion)} tokens: the prompt is empty or beyond {self.context}")
+        cache = self.new_cache(1, len(tokens))
+        logprobs: list[float] = []
+        for start in range(0, len(tokens) - 1, CHUNK_TOKENS):
+            chunk = tokens[start : min(start + CHUNK_TOKENS, len(tokens) - 1)]
+            wanted = [row for row in range(len(chunk)) if start + row + 1 >= len(prompt)]
+            logits = self.run(cache, [Span(0, start, chunk)], wanted or [0])
+            targets = torch.tensor([tokens[start + row + 1] for row in wanted], dtype=torch.long)
+            logprobs += logits[: len(wanted)].log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1).tolist()
+        return logprobs
+
+    def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
+
+    def _attend(
+        self, layer: _Layer, rows: Tensor, turns: Tensor, homes: Tensor, cache: Cache, number: int, windows: Sequence[Window]
+    ) -> Tensor:
+        shape = self.shape
+        mixed = layer.query_key_value(rows)
+        turned = shape.query_width + shape.kv_width // 2
+        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)).mul_(turns)
+        if self.dtype != torch.float32:
+            mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
+        cache.rows[number].index_copy_(0, homes, mixed[:, shape.query_width :])
+        queries = mixed[:, : shape.query_width]
+        outs = [window.attend(queries, number) for window in windows]
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
+
+
+def _layer(shape: Shape, tensors: dict[str, Tensor], prefix: str) -> _Layer:
+    query = _interleave(tensors[f"{prefix}self_attn.q_proj.weight"], shape.heads)
+    key = _interleave(tensors[f"{prefix}self_attn.k_proj.weight"], shape.kv_heads)
+    return _Layer(
+        attention_norm=tensors[f"{prefix}input_layernorm.weight"],
+        query_key_value=make_linear(torch.cat((query, key, tensors[f"{prefix}self_attn.v_proj.weight"]))),
+        attention_out=make_linear(tensors[f"{prefix}self_attn.o_proj.weight"]),
+        mlp_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
+        gate_up=make_linear(torch.cat((tensors[f"{prefix}mlp.gate_proj.weight"], tensors[f"{prefix}mlp.up_proj.weight"]))),
+        down=make_linear(tensors[f"{prefix}mlp.down_proj.weight"]),
+    )
+
+
+def _interleave(weight: Tensor, heads: int) -> Tensor:
+    # Rotary pairs side by side are complex numbers, and turning them is one multiplication. Queries and keys are reordered alike,
+    # so every attention score stays what it was.
+    rows, columns = weight.shape
+    return weight.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
+
+
+def _rotary_turns(shape: Shape, positions: int) -> Tensor:
+    exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32) / shape.head_width
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / shape.rope_theta**exponents)
+    return torch.polar(torch.ones_like(angles), angles)

@@ -1,0 +1,124 @@
+"""From a request of any wire to the turns of text that the model's chat template knows: system, user, assistant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+    ToolResult,
+)
+from metaclaw.engine.toolcalls import OPEN, describe_tools, write_call, write_result
+from metaclaw.errors import WireError
+
+Turn = tuple[str, str]
+"""A role and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the template renders, what the answer must begin with, and the tools it may call."""
+
+    turns: tuple[Turn, ...]
+    beginning: str
+    tool_names: frozenset[str]
+
+
+def build_prompt(request: ChatRequest) -> Prompt:
+    """The request as text. Raises WireError for what cannot be said in text."""
+    if not request.messages:
+        raise WireError("messages must not be empty", param="messages")
+    tools = _offered(request)
+    turns = [turn for message in request.messages for turn in _turns(message)]
+    instructions = [describe_tools(tools)] if tools else []
+    if request.json_schema is not None:
+        schema = msgspec.json.encode(request.json_schema).decode()
+        instructions.append(f"Answer only with JSON that matches this schema: {schema}")
+    return Prompt(
+        turns=tuple(_merge(_instruct(turns, instructions))),
+        beginning=_beginning(request.tool_choice, tools),
+        tool_names=frozenset(tool.name for tool in tools),
+    )
+
+
+def _offered(request: ChatRequest) -> list[Tool]:
+    # Tools of a wire's own kind run at the provider; here is none, so they are not offered.
+    choice = request.tool_choice
+    if choice is not None and choice.mode is ToolMode.NONE:
+        return []
+    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
+    if choice is not None and choice.name is not None and choice.name not in {tool.name for tool in tools}:
+        raise WireError(f"tool_choice names {choice.name!r}, which is not among the tools", param="tool_choice")
+    return tools
+
+
+def _beginning(choice: ToolChoice | None, tools: Sequence[Tool]) -> str:
+    # A required call is not asked for but begun.
+    if choice is None or choice.mode is not ToolMode.REQUIRED or not tools:
+        return ""
+    if choice.name is None:
+        return f'{OPEN}{{"name": "'
+    return f'{OPEN}{{"name": {msgspec.json.encode(choice.name).decode()}, "arguments": '
+
+
+def _instruct(turns: list[Turn], instructions: list[str]) -> list[Turn]:
+    if not instructions:
+        return turns
+    text = "\n\n".join(instructions)
+    if turns and turns[0][0] == Role.SYSTEM:
+        return [(Role.SYSTEM, f"{turns[0][1]}\n\n{text}"), *turns[1:]]
+    return [(Role.SYSTEM, text), *turns]
+
+
+def _turns(message: Message) -> Iterator[Turn]:
+    if message.role not in (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL):
+        raise WireError(f"the embedded model knows no role {message.role!r}", param="messages")
+    # A tool's result is shown to the model by the user's side of the conversation, wherever the wire keeps it.
+    role = Role.USER if message.role == Role.TOOL else Role(message.role)
+    yield role, "".join(_write(part) for part in message.parts)
+
+
+def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> str:
+    match part:
+        case Text():
+            return part.text
+        case Reasoning():
+            return ""
+        case ToolCall():
+            return write_call(part)
+        case ToolResult():
+            return write_result("".join(_write(inner) for inner in part.parts))
+        case Image():
+            raise WireError("the embedded model cannot see images; it reads text only", param="messages")
+        case Opaque():
+            kind = part.value.get("type", "unknown") if isinstance(part.value, dict) else "unknown"
+            raise WireError(f"the embedded model reads text only and cannot take a part of type {kind!r}", param="messages")
+
+
+def _merge(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """Results of parallel calls arrive as messages of their own; to the model they are one turn."""
+    held: Turn | None = None
+    for role, text in turns:
+        if held is not None and held[0] == role == Role.USER and _is_result(held[1]) and _is_result(text):
+            held = (role, f"{held[1]}\n{text}")
+            continue
+        if held is not None:
+            yield held
+        held = (role, text)
+    if held is not None:
+        yield held
+
+
+def _is_result(text: str) -> bool:
+    return text.startswith("<tool_response>")

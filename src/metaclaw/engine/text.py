@@ -1,0 +1,174 @@
+"""From messages to token ids and back: the model's own chat template, and decoding that never shows half a character."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from metaclaw.errors import EngineError, WireError
+
+_UNDECIDED: Final = "\ufffd"
+_FIRST_PRIVATE: Final = 0xF0000
+"""Code points of a private plane that stand, while a prompt is rendered, for special tokens somebody wrote as plain text."""
+
+
+class Vocabulary:
+    """A model folder's tokenizer and chat template."""
+
+    def __init__(self, folder: Path) -> None:
+        config = _read_config(folder)
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            # A twin that takes special tokens in a text for what they are there: letters.
+            self._literal = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing more precise
+            raise EngineError(f"cannot read {folder / 'tokenizer.json'}: {error}") from error
+        self._literal.encode_special_tokens = True
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        self._special = sorted((token.content for token in added if token.special), key=len, reverse=True)
+        self._hidden = re.compile(
+            f"([{chr(_FIRST_PRIVATE)}-{chr(_FIRST_PRIVATE + len(self._special) - 1)}])" if self._special else "(?!)()"
+        )
+        self._named = {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
+        self._template = _compile(_find_template(config, folder))
+
+    def render(self, turns: Sequence[tuple[str, str]], beginning: str) -> list[int]:
+        """The prompt's token ids. `beginning` is text the answer has to begin with.
+
+        Special tokens count only where the template puts them: a message that spells one out stays text.
+        """
+        hidden = [(role, self._hide(text)) for role, text in turns]
+        try:
+            rendered = self._template.render(
+                messages=[{"role": role, "content": text} for role, text in hidden], add_generation_prompt=True, **self._named
+            )
+        except jinja2.TemplateError as error:
+            raise WireError(f"the model's chat template refuses this conversation: {error}", param="messages") from error
+        return self._encode(rendered + beginning)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without special tokens."""
+        return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+    def _hide(self, text: str) -> str:
+        for number, special in enumerate(self._special):
+            text = text.replace(special, chr(_FIRST_PRIVATE + number))
+        return text
+
+    def _encode(self, rendered: str) -> list[int]:
+        ids: list[int] = []
+        for number, part in enumerate(self._hidden.split(rendered)):
+            if number % 2:
+                ids += self._literal.encode(self._special[ord(part) - _FIRST_PRIVATE], add_special_tokens=False).ids
+            elif part:
+                ids += self._tokenizer.encode(part, add_special_tokens=False).ids
+        return ids
+
+
+class Detokenizer:
+    """Decode a growing list of tokens; a character comes out once its last byte is known."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._context: list[int] = []
+        self._pending: list[int] = []
+
+    def push(self, token: int) -> str:
+        """The characters this token completes."""
+        self._pending.append(token)
+        fresh = self._fresh()
+        if fresh.endswith(_UNDECIDED):
+            return ""
+        self._settle()
+        return fresh
+
+    def flush(self) -> str:
+        """What is left at the end, incomplete characters shown as replacement characters."""
+        fresh = self._fresh() if self._pending else ""
+        self._settle()
+        return fresh
+
+    def _fresh(self) -> str:
+        # Some tokenizers drop a leading space, so new tokens are decoded behind the ones before them.
+        before = self._vocabulary.decode(self._context)
+        return self._vocabulary.decode(self._context + self._pending)[len(before) :]
+
+    def _settle(self) -> None:
+        if self._pending:
+            self._context, self._pending = self._pending, []
+
+
+class StopFinder:
+    """Let text through up to the first stop string, holding back what may still become one."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.found: str | None = None
+        """The stop string that ended the text."""
+
+    def push(self, text: str) -> str:
+        """The text that is certain now; nothing after a stop string was found."""
+        if self.found is not None:
+            return ""
+        self._held += text
+        hits = [(position, stop) for stop in self._stops if (position := self._held.find(stop)) >= 0]
+        if hits:
+            # The stop string that is whole first, however the text was cut on its way here.
+            position, self.found = min(hits, key=lambda hit: (hit[0] + len(hit[1]), hit[0]))
+            return self._let(position, drop=True)
+        return self._let(len(self._held) - self._undecided())
+
+    def flush(self) -> str:
+        """What was held back, now that no more text comes."""
+        return self._let(len(self._held))
+
+    def _let(self, count: int, *, drop: bool = False) -> str:
+        out, rest = self._held[:count], self._held[count:]
+        self._held = "" if drop else rest
+        return out
+
+    def _undecided(self) -> int:
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        for count in range(min(longest, len(self._held)), 0, -1):
+            tail = self._held[-count:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return count
+        return 0
+
+
+def _read_config(folder: Path) -> dict[str, object]:
+    path = folder / "tokenizer_config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EngineError(f"cannot read {path}: {error}") from error
+    if not isinstance(config, dict):
+        raise EngineError(f"{path} does not hold a JSON object")
+    return {key: value.get("content") if isinstance(value, dict) and "content" in value else value for key, value in config.items()}
+
+
+def _find_template(config: dict[str, object], folder: Path) -> str:
+    path = folder / "chat_template.jinja"
+    template = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
+    if not isinstance(template, str):
+        raise EngineError(f"{folder} has no chat template, so it cannot hold a conversation")
+    return template
+
+
+def _compile(source: str) -> jinja2.Template:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment.globals["raise_exception"] = _raise_template_error
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateError as error:
+        raise EngineError(f"the model's chat template is broken: {error}") from error
+
+
+def _raise_template_error(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

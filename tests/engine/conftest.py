@@ -1,0 +1,45 @@
+"""The real 135M model for the engine's tests, converted once into a folder that later runs find again."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from metaclaw.engine import MODEL_ID, EmbeddedModel
+from metaclaw.engine.convert import ensure_model
+from metaclaw.engine.llama import Llama
+from metaclaw.engine.text import Vocabulary
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """One event loop for the whole session, so that one engine process can serve many tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    cache = os.environ.get("METACLAW_TEST_CACHE")
+    root = Path(cache) if cache else Path(__file__).resolve().parents[2] / ".cache"
+    return ensure_model(root / "engine" / MODEL_ID, lambda share: None)
+
+
+@pytest.fixture(scope="session")
+def llama(folder: Path) -> Llama:
+    torch.set_num_threads(1)
+    return Llama.load(folder)
+
+
+@pytest.fixture(scope="session")
+def vocabulary(folder: Path) -> Vocabulary:
+    return Vocabulary(folder)
+
+
+@pytest.fixture(scope="module")
+async def embedded(folder: Path, anyio_backend: str) -> AsyncIterator[EmbeddedModel]:
+    model = EmbeddedModel(folder, threads=2)
+    await model.start()
+    yield model
+    await model.aclose()

@@ -1,0 +1,127 @@
+"""A request of any wire as turns of text, or a clear refusal."""
+
+import pytest
+
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Sampling,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+    ToolResult,
+    Wire,
+)
+from metaclaw.engine.prompt import build_prompt
+from metaclaw.engine.wishes import make_message
+from metaclaw.errors import WireError
+
+_LOOK = Tool("look", "see", {"type": "object"})
+
+
+def _request(*messages: Message, tools: tuple[Tool | Opaque, ...] = (), choice: ToolChoice | None = None) -> ChatRequest:
+    return ChatRequest(Wire.CHAT, "any", messages, tools=tools, tool_choice=choice)
+
+
+def _user(*parts: Part) -> Message:
+    return Message(Role.USER, parts)
+
+
+def test_text_parts_become_turns_in_order() -> None:
+    prompt = build_prompt(_request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("a"), Text("b"))))
+    assert prompt.turns == (("system", "be brief"), ("user", "ab"))
+    assert (prompt.beginning, prompt.tool_names) == ("", frozenset())
+
+
+def test_tools_are_offered_in_the_system_text_and_stay_behind_the_clients_own() -> None:
+    [(role, text), user] = build_prompt(_request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("x")), tools=(_LOOK,))).turns
+    assert role == "system"
+    assert text.startswith("be brief\n\n")
+    assert '"name":"look"' in text
+    assert user == ("user", "x")
+
+
+def test_tools_without_a_system_message_get_one() -> None:
+    assert [role for role, _ in build_prompt(_request(_user(Text("x")), tools=(_LOOK,))).turns] == ["system", "user"]
+
+
+def test_earlier_calls_and_results_are_written_the_way_the_model_writes_them() -> None:
+    call = ToolCall("c1", "look", '{"at": "sea"}')
+    results = [Message(Role.TOOL, (ToolResult(f"c{number}", (Text(f"result {number}"),)),)) for number in (1, 2)]
+    thought = Reasoning("hm")
+    prompt = build_prompt(_request(_user(Text("go")), Message(Role.ASSISTANT, (thought, Text("ok "), call)), *results))
+    assert prompt.turns[1:] == (
+        ("assistant", 'ok <tool_call>{"name": "look", "arguments": {"at": "sea"}}</tool_call>'),
+        ("user", "<tool_response>result 1</tool_response>\n<tool_response>result 2</tool_response>"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "beginning", "offered"),
+    [
+        (ToolChoice(ToolMode.AUTO), "", True),
+        (ToolChoice(ToolMode.NONE), "", False),
+        (ToolChoice(ToolMode.REQUIRED), '<tool_call>{"name": "', True),
+        (ToolChoice(ToolMode.REQUIRED, "look"), '<tool_call>{"name": "look", "arguments": ', True),
+    ],
+)
+def test_the_choice_of_tools_is_honoured(choice: ToolChoice, beginning: str, offered: bool) -> None:
+    prompt = build_prompt(_request(_user(Text("x")), tools=(_LOOK,), choice=choice))
+    assert prompt.beginning == beginning
+    assert bool(prompt.tool_names) is offered
+
+
+def test_a_schema_is_asked_for_in_words() -> None:
+    request = ChatRequest(Wire.CHAT, "any", (_user(Text("x")),), json_schema={"type": "object"})
+    assert '{"type":"object"}' in build_prompt(request).turns[0][1]
+
+
+def test_tools_of_a_providers_own_are_not_offered() -> None:
+    assert build_prompt(_request(_user(Text("x")), tools=(Opaque(Wire.CHAT, {"type": "web_search"}),))).turns == (("user", "x"),)
+
+
+@pytest.mark.parametrize(
+    ("request_", "word"),
+    [
+        (_request(), "empty"),
+        (_request(_user(Image("https://example.org/a.png"))), "images"),
+        (_request(_user(Opaque(Wire.CHAT, {"type": "input_audio"}))), "input_audio"),
+        (_request(_user(ToolResult("c", (Image("data:,"),)))), "images"),
+        (_request(Message("narrator", (Text("x"),))), "narrator"),
+        (_request(_user(Text("x")), tools=(_LOOK,), choice=ToolChoice(ToolMode.REQUIRED, "jump")), "jump"),
+    ],
+)
+def test_what_cannot_be_said_in_text_is_refused_by_name(request_: ChatRequest, word: str) -> None:
+    with pytest.raises(WireError, match=word) as caught:
+        build_prompt(request_)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("sampling", "param"),
+    [
+        (Sampling(n=2), "n"),
+        (Sampling(max_tokens=0), "max_tokens"),
+        (Sampling(temperature=-0.1), "temperature"),
+        (Sampling(temperature=float("nan")), "temperature"),
+        (Sampling(top_p=1.1), "top_p"),
+        (Sampling(logprobs=True, top_logprobs=21), "top_logprobs"),
+    ],
+)
+def test_wishes_that_cannot_be_granted_are_refused_by_name(sampling: Sampling, param: str) -> None:
+    request = ChatRequest(Wire.CHAT, "any", (_user(Text("x")),), sampling=sampling)
+    with pytest.raises(WireError, match=param) as caught:
+        make_message(1, request, build_prompt(request))
+    assert caught.value.param == param
+
+
+def test_one_call_at_a_time_ends_the_answer_at_its_closing_tag() -> None:
+    request = ChatRequest(Wire.CHAT, "any", (_user(Text("x")),), tools=(_LOOK,), parallel_tool_calls=False)
+    assert make_message(1, request, build_prompt(request)).stop == ["</tool_call>"]
