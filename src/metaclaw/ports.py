@@ -1,6 +1,6 @@
 """What we need from the world: one Protocol per need, spoken in domain types."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +49,7 @@ class HttpProvider(Protocol):
 
         `caller` are the client's own header fields in lower case, from which passthrough credentials are taken.
         """
+
     async def aclose(self) -> None: ...
 
 
@@ -59,8 +60,9 @@ class ModelProvider(Protocol):
     def name(self) -> str: ...
     @property
     def models(self) -> tuple[str, ...]: ...
-    def generate(self, request: ChatRequest) -> AsyncIterator[Delta]:
+    def generate(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer. Closing the iterator early stops the model. Raises WireError or EngineError."""
+
     async def aclose(self) -> None: ...
 
 
@@ -69,8 +71,10 @@ class Ledger(Protocol):
 
     async def record(self, turn: Turn) -> bool:
         """Return True when the turn is on disk, False when the store cannot take it now (it may be kept in memory for later)."""
+
     async def end_session(self, session: SessionId, reason: str) -> None:
         """Mark a session as ended. Ending an unknown or ended session is no error."""
+
     @property
     def health(self) -> StoreHealth: ...
 

@@ -1,1 +1,26 @@
-""""""
+"""The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
+
+from metaclaw.proxy.answering import Limits
+from metaclaw.proxy.auth import Gatekeeper
+from metaclaw.proxy.metrics import Metrics
+from metaclaw.proxy.opening import Opener, Provider, Providers
+from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.pipeline import Pipeline
+from metaclaw.proxy.placing import Placer
+from metaclaw.proxy.relay import Elsewhere
+from metaclaw.proxy.server import Intake, Server
+
+__all__ = [
+    "Elsewhere",
+    "Gatekeeper",
+    "Intake",
+    "Limits",
+    "Metrics",
+    "Opener",
+    "Origins",
+    "Pipeline",
+    "Placer",
+    "Provider",
+    "Providers",
+    "Server",
+]

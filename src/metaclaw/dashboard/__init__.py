@@ -1,0 +1,6 @@
+"""What people and tools read: the program's own API and its metrics."""
+
+from metaclaw.dashboard.api import Api, Facts
+from metaclaw.dashboard.status import ProviderFacts, Status
+
+__all__ = ["Api", "Facts", "ProviderFacts", "Status"]

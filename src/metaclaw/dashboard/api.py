@@ -1,0 +1,126 @@
+"""What people and tools read and do over HTTP: status, sessions, turns, skills, metrics."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import anyio.to_thread
+from prometheus_client import CollectorRegistry, generate_latest
+
+from metaclaw import __version__
+from metaclaw.dashboard.openapi import describe
+from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
+from metaclaw.dashboard.views import session_view, skill_view, turn_row_view, turn_view
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.store import LedgerReader
+
+_MOST_ROWS = 1000
+
+
+class Skills(Protocol):
+    """The live skills."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def skills(self) -> Sequence[Skill]: ...
+    def get(self, name: SkillName) -> Skill | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Where the API gets what it tells."""
+
+    status: Callable[[], Awaitable[Mapping[str, object]]]
+    unready: Callable[[], str | None]
+    reader: LedgerReader
+    skills: Callable[[], Skills]
+    end_session: Callable[[SessionId], Awaitable[bool]]
+    registry: CollectorRegistry | None
+
+
+class Api:
+    """The program's own routes, as an ASGI application behind the front door's key."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._routes = self._table()
+        self._router = Router(self._routes)
+
+    async def __call__(
+        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        await self._router(scope, send)
+
+    def _table(self) -> list[Route]:
+        return [
+            Route("GET", "/", self._root, "Where to go from here"),
+            Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
+            Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
+            Route("GET", "/api/status", self._status, "How the program is"),
+            Route("GET", "/api/sessions", self._sessions, "Sessions, newest first", ("limit", "before")),
+            Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
+            Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
+            Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
+            Route("GET", "/api/skills", self._skills, "Live skills"),
+            Route("GET", "/api/skills/{name}", self._skill, "One live skill"),
+            Route("GET", "/api/openapi.json", self._openapi, "This description"),
+        ]
+
+    async def _root(self, ask: Ask) -> object:
+        return {"name": "MetaClaw", "version": __version__, "status": "/api/status", "description": "/api/openapi.json"}
+
+    async def _ready(self, ask: Ask) -> object:
+        reason = self._facts.unready()
+        if reason is None:
+            return {"ready": True}
+        raise ApiError(f"not ready: {reason}", 503)
+
+    async def _metrics(self, ask: Ask) -> object:
+        if self._facts.registry is None:
+            raise ApiError("metrics are switched off (telemetry.prometheus)", 404)
+        return Answer(200, generate_latest(self._facts.registry), "text/plain; version=0.0.4; charset=utf-8")
+
+    async def _status(self, ask: Ask) -> object:
+        return await self._facts.status()
+
+    async def _sessions(self, ask: Ask) -> object:
+        limit, before = ask.number("limit", 50, _MOST_ROWS), ask.query.get("before")
+        earlier = None if before is None else SessionId(before)
+        rows = await anyio.to_thread.run_sync(lambda: self._facts.reader.sessions(limit, earlier))
+        return {"sessions": [session_view(row) for row in rows]}
+
+    async def _session(self, ask: Ask) -> object:
+        session, limit, after = SessionId(ask.path["id"]), ask.number("limit", 200, _MOST_ROWS), ask.number("after", 0)
+        reader = self._facts.reader
+        row = await anyio.to_thread.run_sync(lambda: reader.session(session))
+        if row is None:
+            raise ApiError(f"there is no session {session}", 404)
+        turns = await anyio.to_thread.run_sync(lambda: reader.turns_of(session, limit, after))
+        return {**session_view(row), "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns]}
+
+    async def _end(self, ask: Ask) -> object:
+        session = SessionId(ask.path["id"])
+        if not await self._facts.end_session(session):
+            raise ApiError(f"there is no running session {session}", 404)
+        return {"session": session, "ended": True}
+
+    async def _turn(self, ask: Ask) -> object:
+        found = await anyio.to_thread.run_sync(lambda: self._facts.reader.turn(TurnId(ask.path["id"])))
+        if found is None:
+            raise ApiError(f"there is no turn {ask.path['id']}", 404)
+        return turn_view(found.turn)
+
+    async def _skills(self, ask: Ask) -> object:
+        view = self._facts.skills()
+        return {"generation": view.generation, "skills": [skill_view(skill) for skill in view.skills]}
+
+    async def _skill(self, ask: Ask) -> object:
+        skill = self._facts.skills().get(SkillName(ask.path["name"]))
+        if skill is None:
+            raise ApiError(f"there is no live skill {ask.path['name']}", 404)
+        return {**skill_view(skill), "body": skill.body}
+
+    async def _openapi(self, ask: Ask) -> object:
+        return describe(self._routes, __version__)

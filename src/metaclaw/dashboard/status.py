@@ -1,0 +1,104 @@
+"""How the program is, in one tree: what `metaclaw status` and `/api/status` tell."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio.to_thread
+
+from metaclaw import __version__
+from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.status import Health, SkippedSkill, StoreHealth
+from metaclaw.errors import StoreError
+from metaclaw.store import Counts
+
+
+class Shelf(Protocol):
+    """The live skills, as far as status tells of them."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def skipped(self) -> Sequence[SkippedSkill]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """One provider as it is shown."""
+
+    name: str
+    kind: str
+    wires: tuple[str, ...]
+    models: tuple[str, ...]
+    state: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Asks every part how it is."""
+
+    mode: str
+    store_kind: str
+    store_health: Callable[[], StoreHealth]
+    counts: Callable[[], Counts]
+    shelf: Callable[[], Shelf]
+    shelf_trouble: Callable[[], str | None]
+    providers: Sequence[ProviderFacts]
+    engine_state: Callable[[], str] | None
+    loops: Callable[[], Mapping[str, str]]
+    active_sessions: Callable[[], int]
+    began: float
+
+    async def tell(self) -> dict[str, object]:
+        """The whole tree; parts that cannot be read now are null."""
+        store, shelf, counts = self.store_health(), self.shelf(), await self._counts()
+        return {
+            "version": __version__,
+            "mode": self.mode,
+            "uptime_s": round(time.monotonic() - self.began, 3),
+            "degraded": store.health is Health.DEGRADED,
+            "generation": shelf.generation,
+            "policy_version": BASE_POLICY,
+            "counts": {
+                "turns": None if counts is None else counts.turns,
+                "sessions": None if counts is None else counts.sessions,
+                "active_sessions": self.active_sessions(),
+                "skills": {"live": shelf.count},
+            },
+            "skills": {
+                "generation": shelf.generation,
+                "count": shelf.count,
+                "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
+                "trouble": self.shelf_trouble(),
+            },
+            "loops": dict(self.loops()),
+            "store": {
+                "kind": self.store_kind,
+                "health": store.health.value,
+                "reason": store.reason,
+                "waiting_turns": store.waiting_turns,
+                "lost_turns": store.lost_turns,
+            },
+            "providers": [
+                {"name": one.name, "kind": one.kind, "wires": one.wires, "models": one.models, "state": one.state()}
+                for one in self.providers
+            ],
+            "engine": None if self.engine_state is None else {"state": self.engine_state()},
+        }
+
+    def unready(self) -> str | None:
+        """Why requests cannot be served or kept now, or None."""
+        store = self.store_health()
+        if store.health is Health.DEGRADED:
+            return f"turns are not being recorded: {store.reason}"
+        state = self.engine_state() if self.engine_state is not None else "ready"
+        return None if state == "ready" else f"the embedded model is {state}"
+
+    async def _counts(self) -> Counts | None:
+        try:
+            return await anyio.to_thread.run_sync(self.counts)
+        except StoreError:
+            return None

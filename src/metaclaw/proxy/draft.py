@@ -1,0 +1,140 @@
+"""A turn in the making: stamped at birth, filled while the answer passes by, turned into a Turn at its end."""
+
+import time
+from collections.abc import Mapping
+
+from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.session import Origin
+from metaclaw.domain.turn import Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
+from metaclaw.proxy.client import Incoming, RawHeaders
+
+
+class Draft:
+    """Collects what happens to one request. Only the task that serves it writes here."""
+
+    def __init__(
+        self,
+        turn: TurnId,
+        incoming: Incoming,
+        origin: Origin,
+        stamp: Stamp,
+        placements: tuple[Placement, ...],
+        splices: tuple[Splice, ...],
+    ) -> None:
+        self.id = turn
+        self.incoming = incoming
+        self.origin = origin
+        self.stamp = stamp
+        self.placements = placements
+        self.splices = splices
+        self.provider = ""
+        self.provider_wire: Wire = incoming.wire
+        self.model = incoming.model
+        self.translated: bytes | None = None
+        self.status = 0
+        self.end = TurnEnd.FAILED
+        self.error: str | None = None
+        self.finish: Finish | None = None
+        self.usage: Usage | None = None
+        self.tokens: SampledTokens | None = None
+        self.answer_id: str | None = None
+        self._said: list[bytes] = []
+        self._said_bytes = 0
+        self._seen: list[bytes] | None = None
+        self._first_byte_s: float | None = None
+        self.relayed_bytes = 0
+        self.streamed = incoming.stream
+
+    def say(self, data: bytes) -> None:
+        """The provider said this."""
+        if self._first_byte_s is None:
+            self._first_byte_s = time.perf_counter() - self.incoming.began
+        self._said.append(data)
+        self._said_bytes += len(data)
+
+    def show(self, data: bytes) -> None:
+        """The client is shown this, which is not what the provider said."""
+        if self._seen is None:
+            self._seen = []
+        self._seen.append(data)
+
+    def show_failure(self, data: bytes) -> None:
+        """The client is shown an error of ours, after whatever part of the provider's bytes was relayed to it."""
+        if self._seen is None:
+            self._seen = [self.said[: self.relayed_bytes]]
+        self._seen.append(data)
+
+    @property
+    def said_bytes(self) -> int:
+        """How much the provider has said so far."""
+        return self._said_bytes
+
+    @property
+    def said(self) -> bytes:
+        """Everything the provider has said so far."""
+        return b"".join(self._said)
+
+    def fail(self, status: int, error: str) -> None:
+        """The answer will not be whole."""
+        self.end = TurnEnd.FAILED
+        self.status = status
+        self.error = error
+
+    def turn(self) -> Turn:
+        """The finished turn."""
+        incoming, origin = self.incoming, self.origin
+        return Turn(
+            id=self.id,
+            session=origin.session,
+            kind=origin.kind,
+            kind_reason=origin.kind_reason,
+            scope=origin.scope,
+            stamp=self.stamp,
+            agent=origin.agent,
+            wire=incoming.wire,
+            path=incoming.path,
+            stream=self.streamed,
+            model=self.model,
+            provider=self.provider,
+            provider_wire=self.provider_wire,
+            status=self.status,
+            end=self.end,
+            error=self.error,
+            exchange=Exchange(
+                request=incoming.body,
+                splices=self.splices if self.translated is None else (),
+                translated=self.translated,
+                said=self.said,
+                seen=None if self._seen is None else b"".join(self._seen),
+            ),
+            finish=self.finish,
+            usage=self.usage,
+            tokens=self.tokens,
+            times=Times(incoming.received_at, self._first_byte_s, time.perf_counter() - incoming.began),
+            segment=origin.segment,
+            retry_of=origin.retry_of,
+            parent=origin.parent,
+            key=origin.key,
+            head=origin.head,
+            placements=self.placements,
+        )
+
+    def headers(self) -> RawHeaders:
+        """What every answer tells about its turn."""
+        return [
+            (b"x-metaclaw-session", _header(self.origin.session)),
+            (b"x-metaclaw-turn", self.id.encode()),
+            (b"x-metaclaw-generation", str(self.stamp.generation).encode()),
+            (b"x-metaclaw-policy", str(self.stamp.policy_version).encode()),
+            (b"x-metaclaw-skills", ",".join(self.stamp.skills).encode()),
+        ]
+
+
+def _header(value: str) -> bytes:
+    return value.encode("ascii", "backslashreplace").replace(b"\r", b"").replace(b"\n", b"")
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """The bare media type, in lower case."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,199 @@
+"""Finding who answers: candidates in order, each asked in a wire it speaks, until one gives something to relay."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TypeAlias
+
+from typing_extensions import TypeIs
+
+from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, TextDelta, Usage, Wire
+from metaclaw.domain.turn import apply_splices
+from metaclaw.errors import UpstreamError
+from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Reply
+from metaclaw.proxy.body import parse_object
+from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.renaming import replace_model
+from metaclaw.proxy.wires import encode_json, plain, wire_format
+from metaclaw.upstream import Candidate, Cooldown, Destination, candidates, open_first, reply_headers
+
+Provider: TypeAlias = HttpProvider | ModelProvider
+
+_PATHS = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
+FAREWELL = "session-end"
+"""The kind of turn by which a client only says that it is done; no provider hears of it."""
+
+# In which wire a provider is asked that does not speak the client's own.
+_PREFERRED = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """The provider answers in the client's own wire; `headers` are those the client may see."""
+
+    reply: Reply
+    headers: Headers
+    body: bytes | None
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    async def aclose(self) -> None:
+        await self.reply.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The provider answers in another wire than the client's: asked with `body`, in `wire`."""
+
+    reply: Reply
+    request: ChatRequest
+    wire: Wire
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    async def aclose(self) -> None:
+        await self.reply.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A model answers in deltas."""
+
+    deltas: AsyncGenerator[Delta, None]
+    request: ChatRequest
+    status: int = 200
+
+    async def aclose(self) -> None:
+        await self.deltas.aclose()
+
+
+Opened: TypeAlias = Relayed | Translated | Generated
+
+
+def is_http(provider: Provider) -> TypeIs[HttpProvider]:
+    """Whether a provider is reached by HTTP rather than asked directly."""
+    return hasattr(provider, "wires")
+
+
+class Providers:
+    """The configured providers, and what routing knows of them."""
+
+    def __init__(self, providers: Sequence[Provider], passthrough: frozenset[str] = frozenset()) -> None:
+        self.all = tuple(providers)
+        self._named = {provider.name: provider for provider in providers}
+        self._passthrough = passthrough
+        destinations = tuple(self._destination(provider, passthrough) for provider in providers)
+        # Clients name few models; the bound is against those who name a new one every time.
+        self.candidates = lru_cache(256)(partial(candidates, destinations))
+        """Who may answer a request of this wire for this model, in the order they are tried."""
+
+    @staticmethod
+    def _destination(provider: Provider, passthrough: frozenset[str]) -> Destination:
+        wires = provider.wires if is_http(provider) else frozenset[Wire]()
+        # A model in this process takes any name: whoever has no other provider wants an answer, not a spelling lesson.
+        models = provider.models if is_http(provider) else ()
+        return Destination(provider.name, models, wires, provider.name in passthrough)
+
+    def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
+        """Whether this caller's own credentials, if the provider is given them at all, are meant for its vendor."""
+        vendor = Wire.MESSAGES if "anthropic-version" in caller else Wire.CHAT
+        return provider.name not in self._passthrough or vendor in provider.wires
+
+    def named(self, name: str) -> Provider:
+        """The provider of this name."""
+        return self._named[name]
+
+
+class Opener:
+    """Asks one provider after the other, in the wire each of them speaks."""
+
+    def __init__(self, providers: Providers) -> None:
+        self._providers = providers
+        self._cooldown = Cooldown()
+
+    async def open(self, draft: Draft) -> Opened:
+        """The first answer worth relaying; the draft learns who gives it and what was sent."""
+        if draft.origin.kind_reason == FAREWELL:
+            draft.provider = "metaclaw"
+            return Generated(_farewell(draft.incoming.model), _understood(draft))
+        chosen = self._providers.candidates(draft.incoming.wire, draft.incoming.model)
+        if chosen:
+            draft.provider = chosen[0].name
+
+        async def ask(candidate: Candidate) -> Opened:
+            return await self._ask(draft, candidate)
+
+        candidate, opened = await open_first(chosen, ask, self._cooldown)
+        draft.provider, draft.model = candidate.name, candidate.model
+        match opened:
+            case Relayed():
+                draft.translated = opened.body
+            case Translated():
+                draft.provider_wire, draft.translated = opened.wire, opened.body
+            case Generated():
+                pass
+        return opened
+
+    async def _ask(self, draft: Draft, candidate: Candidate) -> Opened:
+        provider = self._providers.named(candidate.name)
+        if not is_http(provider):
+            return await self._generate(draft, provider)
+        if draft.incoming.wire in provider.wires:
+            return await self._relay(draft, provider, candidate.model)
+        return await self._translate(draft, provider, candidate.model)
+
+    async def _relay(self, draft: Draft, provider: HttpProvider, model: str) -> Relayed:
+        incoming = draft.incoming
+        body, renamed = apply_splices(incoming.body, draft.splices), None
+        if model != incoming.model:
+            body = renamed = replace_model(body, model)
+        reply = await provider.call(Call("POST", incoming.path, incoming.query, incoming.forward, body), incoming.headers)
+        return Relayed(reply, reply_headers(reply.headers), renamed)
+
+    async def _translate(self, draft: Draft, provider: HttpProvider, model: str) -> Translated:
+        incoming = draft.incoming
+        wire = next(wire for wire in _PREFERRED if wire in provider.wires)
+        request = replace(_understood(draft), model=model)
+        body = encode_json(wire_format(wire).render_request(request))
+        reply = await provider.call(Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body), incoming.headers)
+        return Translated(reply, request, wire, body)
+
+    async def _generate(self, draft: Draft, provider: ModelProvider) -> Generated:
+        request = _understood(draft)
+        deltas = provider.generate(plain(request))
+        # The first delta shows that the model can answer at all; until then another provider may.
+        try:
+            first = await anext(deltas)
+        except StopAsyncIteration as error:
+            raise UpstreamError(f"provider {provider.name} gave no answer") from error
+        return Generated(_chain(first, deltas), request)
+
+
+def _understood(draft: Draft) -> ChatRequest:
+    incoming = draft.incoming
+    json = parse_object(apply_splices(incoming.body, draft.splices)) if draft.splices else dict(incoming.json)
+    return wire_format(incoming.wire).parse_request(json)
+
+
+async def _farewell(model: str) -> AsyncGenerator[Delta, None]:
+    yield Begin("session-end", model)
+    yield TextDelta("The session has ended.")
+    yield End(Finish.STOP, Usage(0, 0))
+
+
+async def _chain(first: Delta, rest: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+    async with aclosing(rest) as deltas:
+        yield first
+        async for delta in deltas:
+            yield delta
+
+
+def _foreign(headers: Headers) -> Headers:
+    """A client's header fields for a provider of another vendor: those that belong to its own wire stay behind."""
+    return [(name, value) for name, value in headers if not name.startswith(("anthropic-", "openai-", "x-stainless-"))]

@@ -1,0 +1,127 @@
+"""The life of one request: who is speaking, which skills, which provider, the answer, the ledger, the end of the answer."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from metaclaw.domain.ids import SessionId, new_turn_id
+from metaclaw.domain.turn import TurnEnd, TurnKind
+from metaclaw.errors import UpstreamError, WireError
+from metaclaw.ports import Ledger
+from metaclaw.proxy.answering import Limits, generate, relay, said_parts, translate
+from metaclaw.proxy.client import Client, Incoming
+from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.metrics import Metrics
+from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
+from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.placing import Placer
+from metaclaw.proxy.wires import wire_format
+
+log = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """Serves requests for answers. Holds no state of its own: sessions, shelf, providers and ledger each have one owner."""
+
+    def __init__(
+        self,
+        *,
+        origins: Origins,
+        placer: Placer,
+        opener: Opener,
+        ledger: Ledger,
+        metrics: Metrics,
+        limits: Limits,
+    ) -> None:
+        self._origins = origins
+        self._placer = placer
+        self._opener = opener
+        self._ledger = ledger
+        self._metrics = metrics
+        self._limits = limits
+
+    async def answer(self, incoming: Incoming, client: Client) -> None:
+        """Serve one request, whole or in part, and leave exactly one turn in the ledger."""
+        origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
+        turn_id, end = new_turn_id(), TurnEnd.FAILED
+        self._metrics.in_flight.inc()
+        try:
+            placed = self._placer.place(incoming, origin)
+            draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices)
+            tail = await self._attempt(draft, client)
+            turn, end = draft.turn(), draft.end
+            durable = await self._ledger.record(turn)
+            self._metrics.served(turn, durable=durable)
+        finally:
+            self._metrics.in_flight.dec()
+            self._origins.finished(origin, turn_id, end)
+        if origin.ends_session:
+            await self._end(origin.session)
+        if draft.end is not TurnEnd.CANCELLED:
+            await client.finish(tail)
+        # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
+        if draft.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
+            self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
+
+    async def _attempt(self, draft: Draft, client: Client) -> bytes:
+        """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
+        client.watch()
+        try:
+            return await self._answer(draft, client)
+        except asyncio.CancelledError:
+            _forgive_cancellation()
+            if not client.gone:
+                return _failure(
+                    draft, client, UpstreamError("MetaClaw was stopped before this answer was whole", status=503, code="stopping")
+                )
+            draft.end, draft.error = TurnEnd.CANCELLED, "the client went away before its answer was whole"
+            return b""
+        except (WireError, UpstreamError) as error:
+            return _failure(draft, client, error)
+        finally:
+            client.unwatch()
+
+    async def _answer(self, draft: Draft, client: Client) -> bytes:
+        opened = await self._opener.open(draft)
+        match opened:
+            case Relayed():
+                return await _closing(opened.reply.aclose, relay(draft, opened.reply, opened.headers, client, self._limits))
+            case Translated():
+                return await _closing(opened.reply.aclose, translate(draft, opened.reply, opened.request, client, self._limits))
+            case Generated():
+                return await _closing(opened.aclose, generate(draft, opened.deltas, opened.request, client))
+
+    async def _end(self, session: SessionId) -> None:
+        if self._origins.end(session):
+            await self._ledger.end_session(session, "client said so")
+            self._placer.forget((session,))
+
+
+def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> bytes:
+    """The client hears of a failure in its own wire: as a response if none has begun, else as an event in the stream."""
+    draft.fail(error.status, str(error))
+    log.info("turn_failed turn=%s provider=%s status=%d error=%s", draft.id, draft.provider or "-", error.status, error)
+    wire = wire_format(draft.incoming.wire)
+    if client.started:
+        # The provider may have stopped in the middle of an event; a blank line ends it.
+        tail = b"\n\n" + wire.error_event(str(error), error.code)
+    else:
+        param = error.param if isinstance(error, WireError) else None
+        tail = wire.error_body(error.status, str(error), error.code, param)
+        client.defer(error.status, [(b"content-type", b"application/json"), *draft.headers()])
+    draft.show_failure(tail)
+    return tail
+
+
+async def _closing(close: Callable[[], Awaitable[None]], work: Awaitable[bytes]) -> bytes:
+    try:
+        return await work
+    finally:
+        await close()
+
+
+def _forgive_cancellation() -> None:
+    """Whoever cancelled wanted us to stop waiting for the provider; the task goes on to record the turn, which takes no time."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()

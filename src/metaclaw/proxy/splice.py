@@ -1,0 +1,215 @@
+"""Put placed skills into the client's own bytes, without rebuilding them.
+
+Everything before the first insertion stays byte for byte what the client wrote, and so does everything between and after, so a
+provider's prompt cache sees the same prefix it would have seen without us. Where a position cannot be found beyond doubt (a key
+twice, a shape nobody expects), nothing is inserted and the result says why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import assert_never
+
+import msgspec
+
+from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.session import Anchor
+from metaclaw.domain.turn import Placement, Splice
+from metaclaw.proxy.spans import Document, Span, UnsafeBytesError, skip_blanks_back, top_level_spans, value_span
+
+__all__ = ["Spliced", "UnsafeBytesError", "placement_splices", "top_level_spans"]
+
+_SYSTEM_ROLES = ("system", "developer")
+_BLANK_LINE = "\n\n"
+_WRITTEN_BLANK_LINE = rb"\n\n"
+_SYSTEM = -1
+_OFFSET = attrgetter("offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """What to insert and which placements that makes. `refused` says why nothing is inserted though something was to be."""
+
+    splices: tuple[Splice, ...] = ()
+    placed: tuple[Placement, ...] = ()
+    refused: str | None = None
+
+
+def placement_splices(
+    wire: Wire, body: bytes, parsed: Mapping[str, Json], placements: Sequence[Placement], anchors: Sequence[Anchor]
+) -> Spliced:
+    """Where the placements go in `body`, whose decoded form is `parsed`.
+
+    A placement whose anchor is not among `anchors` is left out: the history it belonged to is gone. All others are made, or none.
+    """
+    texts, placed = _sort_out(placements, anchors)
+    if not placed:
+        return Spliced()
+    try:
+        sketch = _Sketch(wire, body, parsed)
+        for index, text in texts.items():
+            if index == _SYSTEM:
+                sketch.place_in_system(text)
+            else:
+                sketch.place_in_message(index, text)
+    except (_RefusedError, UnsafeBytesError) as refusal:
+        return Spliced(refused=str(refusal))
+    except (msgspec.MsgspecError, UnicodeError, IndexError, RecursionError) as trouble:
+        return Spliced(refused=f"the body cannot be walked: {trouble}")
+    if len(sketch.splices) > 1:
+        sketch.splices.sort(key=_OFFSET)
+    return Spliced(tuple(sketch.splices), tuple(placed))
+
+
+def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tuple[dict[int, str], list[Placement]]:
+    """What is to be said at which message, and the placements that makes."""
+    index_of = {anchor.digest: anchor.index for anchor in anchors}
+    texts: dict[int, str] = {}
+    placed: list[Placement] = []
+    for placement in placements:
+        index = index_of.get(placement.anchor) if placement.anchor else _SYSTEM
+        if index is not None:
+            texts[index] = f"{texts[index]}{_BLANK_LINE}{placement.text}" if index in texts else placement.text
+            placed.append(placement)
+    return texts, placed
+
+
+class _RefusedError(Exception):
+    """The bytes do not allow a safe insertion."""
+
+
+class _Sketch:
+    """A body, the spans found in it, and the insertions decided so far."""
+
+    def __init__(self, wire: Wire, body: bytes, parsed: Mapping[str, Json]) -> None:
+        self.splices: list[Splice] = []
+        self._wire = wire
+        self._body = body
+        self._parsed = parsed
+        self._list_key = "input" if wire is Wire.RESPONSES else "messages"
+        self._document = Document(body)
+
+    def place_in_system(self, text: str) -> None:
+        """At the end of what the client says as system."""
+        match self._wire:
+            case Wire.CHAT:
+                self._place_in_chat_system(text)
+            case Wire.MESSAGES:
+                self._place_in_system_field(text)
+            case Wire.RESPONSES:
+                self._place_in_instructions(text)
+            case _:
+                assert_never(self._wire)
+
+    def place_in_message(self, index: int, text: str) -> None:
+        """At the end of the message with this index."""
+        message = self._parsed.get(self._list_key)
+        if isinstance(message, str) and self._wire is Wire.RESPONSES:
+            if index:
+                raise _RefusedError("a message is to be extended in an input that is one string")
+            self._append_to_string(self._document.field(self._list_key), message, text)
+            return
+        item = self._parsed_item(index)
+        self._append_to_content(item, self._item_span(index), text, as_blocks=self._wire is Wire.MESSAGES)
+
+    def _place_in_chat_system(self, text: str) -> None:
+        leading = self._leading_system_items()
+        if leading:
+            self._append_to_content(self._parsed_item(leading - 1), self._item_span(leading - 1), text, as_blocks=False)
+        else:
+            self._insert(self._item_span(0)[0], b'{"role":"system","content":' + _literal(text) + b"},")
+
+    def _place_in_system_field(self, text: str) -> None:
+        if "system" not in self._parsed:
+            self._add_field(b'"system":' + _literal(text))
+            return
+        self._append_to_value(self._parsed["system"], self._document.field("system"), text, as_blocks=False)
+
+    def _place_in_instructions(self, text: str) -> None:
+        instructions, spoken = self._parsed.get("instructions"), self._parsed.get("input")
+        if isinstance(instructions, str):
+            self._append_to_string(self._document.field("instructions"), instructions, text)
+        elif isinstance(spoken, list):
+            self._insert_developer_item(text, spoken)
+        elif not isinstance(spoken, str):
+            raise _RefusedError("the input is neither a string nor a list")
+        elif "instructions" not in self._parsed:
+            self._add_field(b'"instructions":' + _literal(text))
+        else:
+            # A null cannot be replaced by insertions alone, so the string becomes the list it stands for.
+            begin, end = self._document.field("input")
+            self._insert(begin, b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":')
+            self._insert(end, b"}]")
+
+    def _insert_developer_item(self, text: str, spoken: list[Json]) -> None:
+        leading = self._leading_system_items()
+        if leading:
+            self._insert(self._item_span(leading - 1)[1], b"," + _developer_item(text))
+        elif spoken:
+            self._insert(self._item_span(0)[0], _developer_item(text) + b",")
+        else:
+            self._insert(self._document.field("input")[0] + 1, _developer_item(text))
+
+    def _append_to_content(self, item: Mapping[str, Json], span: Span, text: str, *, as_blocks: bool) -> None:
+        if "content" not in item:
+            raise _RefusedError("the message to extend has no content")
+        self._append_to_value(item["content"], value_span(self._body, span, "content"), text, as_blocks=as_blocks)
+
+    def _append_to_value(self, value: Json, span: Span, text: str, *, as_blocks: bool) -> None:
+        if isinstance(value, list):
+            self._append_to_list(span, self._text_part(text), is_empty=not value)
+        elif not isinstance(value, str):
+            raise _RefusedError("the text to extend is neither a string nor a list")
+        elif as_blocks:
+            # Clients switch between a string and one text block from request to request; ours must mean the same beside both.
+            self._insert(span[0], b'[{"type":"text","text":')
+            self._insert(span[1], b"}," + self._text_part(text) + b"]")
+        else:
+            self._append_to_string(span, value, text)
+
+    def _append_to_string(self, span: Span, value: str, text: str) -> None:
+        written = _literal(text)[1:-1]
+        self._insert(span[1] - 1, _WRITTEN_BLANK_LINE + written if value else written)
+
+    def _append_to_list(self, span: Span, item: bytes, *, is_empty: bool) -> None:
+        end = skip_blanks_back(self._body, span[1] - 1)
+        self._insert(end, item if is_empty else b"," + item)
+
+    def _add_field(self, field: bytes) -> None:
+        self._insert(self._document.last_field_end, b"," + field if self._parsed else field)
+
+    def _text_part(self, text: str) -> bytes:
+        kind = b"input_text" if self._wire is Wire.RESPONSES else b"text"
+        return b'{"type":"' + kind + b'","text":' + _literal(text) + b"}"
+
+    def _insert(self, offset: int, inserted: bytes) -> None:
+        self.splices.append(Splice(offset, inserted))
+
+    def _leading_system_items(self) -> int:
+        items = self._parsed.get(self._list_key)
+        count = 0
+        for item in items if isinstance(items, list) else ():
+            if not (isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES):
+                break
+            count += 1
+        return count
+
+    def _parsed_item(self, index: int) -> Mapping[str, Json]:
+        items = self._parsed.get(self._list_key)
+        item = items[index] if isinstance(items, list) and 0 <= index < len(items) else None
+        if not isinstance(item, dict):
+            raise _RefusedError(f"there is no message {index} to extend")
+        return item
+
+    def _item_span(self, index: int) -> Span:
+        return self._document.item(self._list_key, index)
+
+
+@lru_cache(maxsize=512)
+def _literal(text: str) -> bytes:
+    return msgspec.json.encode(text)
+
+
+def _developer_item(text: str) -> bytes:
+    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + _literal(text) + b"}]}"

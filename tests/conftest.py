@@ -1,0 +1,33 @@
+"""Shared fixtures: an isolated home folder, the event loop, and where recorded captures may lie."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has a home folder of its own and sees none of the developer's settings."""
+    folder = tmp_path / "home"
+    for name in [
+        name for name in os.environ if name.startswith("METACLAW_") and name not in ("METACLAW_SHARED", "METACLAW_TEST_CACHE")
+    ]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("METACLAW_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with captures of real clients and benchmark data; tests that need it skip where it is absent."""
+    default = Path(__file__).resolve().parents[2] / "shared"
+    folder = Path(os.environ.get("METACLAW_SHARED", default))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}: set METACLAW_SHARED to the folder that holds captures/")
+    return folder

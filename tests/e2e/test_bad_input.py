@@ -1,0 +1,172 @@
+"""Whatever is sent, the answer is a clear error in the wire's own shape, and the program goes on."""
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.support.program import Program
+from tests.support.provider import Provider
+
+PATHS = ["/v1/chat/completions", "/v1/responses", "/v1/messages"]
+
+
+@pytest.fixture(autouse=True)
+def still_alive(program: Program) -> Iterator[None]:
+    yield
+    assert httpx.get(f"{program.url}/healthz").status_code == 200
+    assert program.process is not None
+    assert program.process.poll() is None
+
+
+def assert_error_shape(path: str, answer: httpx.Response) -> dict[str, Any]:
+    body: dict[str, Any] = answer.json()
+    if path.endswith("/messages"):
+        assert body["type"] == "error"
+        assert isinstance(body["error"]["type"], str)
+    else:
+        assert {"message", "type", "param", "code"} <= body["error"].keys()
+    assert isinstance(body["error"]["message"], str)
+    assert body["error"]["message"]
+    return body
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"{",
+        b"[1,2]",
+        b'"text"',
+        b"null",
+        b'{"model": "echo", "messages": \xff}',
+        b"\x00\x01\x02",
+        b'{"a":' * 100_000,
+        b"[" * 300_000,
+    ],
+    ids=["empty", "words", "open", "array", "string", "null", "utf8", "nul", "deep", "deep-array"],
+)
+def test_what_is_not_a_json_object_is_a_400(program: Program, path: str, body: bytes) -> None:
+    answer = httpx.post(program.url + path, content=body, headers=program.auth)
+    assert answer.status_code == 400
+    assert_error_shape(path, answer)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"messages": [], "input": []},
+        {"messages": "hi", "input": 7},
+        {"messages": [1, None], "input": [1, None]},
+        {"messages": [{"role": "martian", "content": "x"}], "input": [{"role": "martian", "content": "x"}]},
+        {"messages": [{"role": 5}], "input": [{"type": {}}]},
+        {"messages": None, "input": None},
+        {"messages": [{"role": "user", "content": {"a": 1}}], "input": {"a": 1}},
+    ],
+    ids=["empty", "wrong-type", "no-objects", "unknown-role", "odd-role", "null", "odd-content"],
+)
+@pytest.mark.parametrize("model", ["chatonly/echo", "anthropic/echo", ""])
+def test_wrong_shapes_are_refused_where_we_must_understand_them_and_never_break_us(
+    program: Program, path: str, field: dict[str, Any], model: str
+) -> None:
+    answer = httpx.post(program.url + path, json={"model": model, "max_tokens": 5, **field}, headers=program.auth)
+    native = (
+        (path == "/v1/chat/completions" and model == "chatonly/echo")
+        or (path == "/v1/messages" and model == "anthropic/echo")
+        or model == ""
+    )
+    if native:
+        # The provider speaks this wire itself: what it makes of the request is its own affair, relayed.
+        assert answer.status_code in (200, 400, 500, 502)
+    else:
+        assert answer.status_code == 400
+        assert_error_shape(path, answer)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_body_over_the_limit_is_a_413(program: Program, path: str) -> None:
+    huge = b'{"model":"echo","messages":[{"role":"user","content":"' + b"x" * (100 * 1024 * 1024) + b'"}]}'
+    with httpx.Client(timeout=60) as client:
+        try:
+            answer = client.post(program.url + path, content=huge, headers=program.auth)
+        except httpx.WriteError:
+            return  # refused while it was still being sent
+    assert answer.status_code == 413
+    assert_error_shape(path, answer)
+
+
+def test_nuls_and_lone_surrogates_in_text_are_passed_on_as_they_are(program: Program, provider: Provider) -> None:
+    body = b'{"model":"echo","messages":[{"role":"user","content":"a\\u0000b \\ud800 c"}]}'
+    assert httpx.post(f"{program.url}/v1/chat/completions", content=body, headers=program.auth).status_code == 200
+    assert provider.requests[-1].body == body
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+def test_the_wrong_method_is_a_405(program: Program, method: str) -> None:
+    answer = httpx.request(method, f"{program.url}/v1/chat/completions", headers=program.auth)
+    assert answer.status_code == 405
+    assert_error_shape("/v1/chat/completions", answer)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nowhere",
+        "/api/nowhere",
+        "/api/turns/none",
+        "/api/sessions/none",
+        "/api/skills/none",
+        "/api/sessions?limit=abc",
+        "/api/sessions?limit=-1",
+    ],
+)
+def test_unknown_pages_and_odd_queries_are_clear_errors(program: Program, path: str) -> None:
+    answer = httpx.get(program.url + path, headers=program.auth)
+    assert answer.status_code in (400, 404)
+    assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/api/status", "/metrics", "/readyz", "/", "/v1/models", "/api/sessions", "/nowhere"])
+def test_every_route_but_healthz_needs_the_key(program: Program, path: str) -> None:
+    assert httpx.get(program.url + path).status_code == 401
+    assert httpx.get(program.url + path, headers={"x-api-key": "wrong"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc",
+        b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_request_harm_nobody(program: Program, raw: bytes) -> None:
+    address = urlsplit(program.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=5) as connection:
+        connection.sendall(raw)
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(5)
+        try:
+            answer = connection.recv(4096)
+        except (TimeoutError, ConnectionResetError):
+            answer = b""
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
+
+
+def test_no_secret_is_in_the_log_or_in_any_error(program: Program) -> None:
+    text = program.log.read_text()
+    for secret in ("mc-test-key", "sk-openai", "sk-anthropic", "sk-chatonly"):
+        shown = text.count(secret)
+        assert shown == 0 or secret == "mc-test-key", f"{secret} is in the log"
+    refused = httpx.post(f"{program.url}/v1/chat/completions", json={"model": "status-401", "messages": []}, headers=program.auth)
+    assert "sk-openai" not in refused.text
+    assert json.dumps(program.get("/api/status")).count("sk-") == 0

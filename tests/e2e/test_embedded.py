@@ -1,0 +1,116 @@
+"""With no provider configured the program answers by itself, in every wire, with exact tokens on record."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+from metaclaw.engine import MODEL_ID
+from metaclaw.engine.convert import ensure_model
+from tests.support.program import KEY, Program
+
+QUESTION = "What is the capital of France? Answer in one short sentence."
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    root = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache")
+    converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
+    home = tmp_path_factory.mktemp("embedded") / "home"
+    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
+    program = Program(home).start()
+    program.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
+    yield program
+    assert program.stop() == 0
+
+
+def turn_of(program: Program, headers: Any) -> Any:
+    return program.get(f"/api/turns/{headers['x-metaclaw-turn']}")
+
+
+def test_it_answers_in_every_wire_streamed_and_whole(embedded: Program) -> None:
+    oai = openai.OpenAI(base_url=f"{embedded.url}/v1", api_key=KEY, max_retries=0)
+    claude = anthropic.Anthropic(base_url=embedded.url, api_key=KEY, max_retries=0)
+    chat = oai.chat.completions.create(model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, temperature=0)
+    said = chat.choices[0].message.content
+    assert said
+    stream = oai.chat.completions.create(
+        model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, temperature=0, stream=True
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == said
+    assert oai.responses.create(model="any", input=QUESTION, max_output_tokens=16, temperature=0).output_text == said
+    message = claude.messages.create(
+        model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, extra_body={"temperature": 0}
+    )
+    assert "".join(block.text for block in message.content if block.type == "text") == said
+    assert MODEL_ID in {model.id for model in oai.models.list()}
+
+
+def test_the_ledger_has_every_sampled_token_and_its_log_probability(embedded: Program) -> None:
+    asked = {"model": "any", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 12, "seed": 7, "logprobs": True}
+    answer = httpx.post(f"{embedded.url}/v1/chat/completions", json=asked, headers=embedded.auth, timeout=60)
+    turn = turn_of(embedded, answer.headers)
+    tokens = turn["tokens"]
+    assert len(tokens["sampled_ids"]) == len(tokens["logprobs"]) == turn["usage"]["output_tokens"]
+    assert len(tokens["prompt_ids"]) == turn["usage"]["input_tokens"]
+    assert all(value <= 0 for value in tokens["logprobs"])
+    shown = [entry["logprob"] for entry in answer.json()["choices"][0]["logprobs"]["content"]]
+    assert shown == pytest.approx(tokens["logprobs"][: len(shown)], abs=1e-6)
+    again = httpx.post(f"{embedded.url}/v1/chat/completions", json=asked, headers=embedded.auth, timeout=60)
+    assert turn_of(embedded, again.headers)["tokens"]["sampled_ids"] == tokens["sampled_ids"]
+
+
+def test_many_at_once_get_the_answers_they_would_get_alone(embedded: Program) -> None:
+    def ask(number: int) -> str:
+        asked = {
+            "model": "any",
+            "messages": [{"role": "user", "content": f"Count from {number}."}],
+            "max_tokens": 10,
+            "temperature": 0,
+        }
+        answer = httpx.post(f"{embedded.url}/v1/chat/completions", json=asked, headers=embedded.auth, timeout=120)
+        return str(answer.json()["choices"][0]["message"]["content"])
+
+    alone = [ask(number) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(4))) == alone
+
+
+def test_a_client_that_leaves_stops_the_model(embedded: Program) -> None:
+    asked = {
+        "model": "any",
+        "messages": [{"role": "user", "content": "Tell me a very long story."}],
+        "max_tokens": 1000,
+        "stream": True,
+    }
+    with httpx.stream("POST", f"{embedded.url}/v1/chat/completions", json=asked, headers=embedded.auth, timeout=60) as answer:
+        next(answer.iter_raw())
+        turn = answer.headers["x-metaclaw-turn"]
+    deadline = 50
+    while (found := httpx.get(f"{embedded.url}/api/turns/{turn}", headers=embedded.auth)).status_code == 404 and deadline:
+        deadline -= 1
+    assert found.json()["end"] == "cancelled"
+
+
+def test_what_it_cannot_do_is_a_clear_error(embedded: Program) -> None:
+    long = {"model": "any", "messages": [{"role": "user", "content": "word " * 20_000}]}
+    answer = httpx.post(f"{embedded.url}/v1/chat/completions", json=long, headers=embedded.auth, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    picture = [{"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}]
+    refused = httpx.post(
+        f"{embedded.url}/v1/chat/completions",
+        json={"model": "any", "messages": [{"role": "user", "content": picture}]},
+        headers=embedded.auth,
+    )
+    assert refused.status_code == 400
+    nowhere = httpx.post(f"{embedded.url}/v1/embeddings", json={"model": "any", "input": "x"}, headers=embedded.auth)
+    assert nowhere.status_code == 404
+    assert "embedded" in nowhere.json()["error"]["message"]

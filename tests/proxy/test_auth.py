@@ -1,0 +1,56 @@
+"""The key: where it may stand, and that it never travels on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaclaw.proxy.auth import Gatekeeper, split_path_key
+
+KEY = "mc-secret-key"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"x-api-key": KEY},
+        {"x-metaclaw-key": KEY},
+        {"authorization": "Bearer sk-theirs", "x-metaclaw-key": KEY},
+    ],
+)
+def test_the_key_is_found_wherever_a_client_can_put_it(headers: dict[str, str]) -> None:
+    assert Gatekeeper(KEY).admits(headers, None)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer "},
+        {"authorization": f"Basic {KEY}"},
+        {"x-api-key": KEY + "x"},
+        {"x-api-key": KEY[:-1]},
+        {"x-api-key": "ключ"},
+    ],
+)
+def test_anything_else_is_refused(headers: dict[str, str]) -> None:
+    assert not Gatekeeper(KEY).admits(headers, None)
+
+
+def test_a_key_in_the_path_opens_and_is_taken_out() -> None:
+    path, key = split_path_key(f"/k/{KEY}/v1/messages")
+    assert (path, key) == ("/v1/messages", KEY)
+    assert Gatekeeper(KEY).admits({}, key)
+
+
+def test_our_key_never_travels_on_but_the_callers_own_credentials_do() -> None:
+    keeper = Gatekeeper(KEY)
+    assert keeper.callers_own({"authorization": f"Bearer {KEY}", "x-other": "1"}) == {"x-other": "1"}
+    assert keeper.callers_own({"x-api-key": KEY, "authorization": "Bearer sk-own"}) == {"authorization": "Bearer sk-own"}
+    assert keeper.callers_own({"x-metaclaw-key": "whatever", "x-api-key": "sk-own"}) == {"x-api-key": "sk-own"}
+
+
+@given(st.text(max_size=40), st.text(min_size=1, max_size=40))
+def test_only_the_key_itself_admits(key: str, offered: str) -> None:
+    assert Gatekeeper(key).is_ours(offered) == (offered == key)

@@ -1,0 +1,127 @@
+"""The real program in a process of its own: started, asked, stopped, killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+KEY = "mc-test-key"
+
+
+def providers_toml(url: str, *, timeout_s: float = 20) -> str:
+    """Three providers at one scripted address: one that speaks both OpenAI wires, a chat-only one, and an Anthropic one."""
+    return f"""
+[[providers]]
+name = "openai"
+kind = "openai"
+base_url = "{url}/v1"
+api_key = "sk-openai"
+timeout_s = {timeout_s}
+
+[[providers]]
+name = "chatonly"
+kind = "openai"
+base_url = "{url}/v1"
+api_key = "sk-chatonly"
+wires = ["chat"]
+models = ["chat-model"]
+timeout_s = {timeout_s}
+
+[[providers]]
+name = "anthropic"
+kind = "anthropic"
+base_url = "{url}"
+api_key = "sk-anthropic"
+models = ["claude-model"]
+timeout_s = {timeout_s}
+"""
+
+
+class Program:
+    """One home folder, and at most one running proxy on it."""
+
+    def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.env = {**os.environ, "METACLAW_HOME": str(home), **(env or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = home / "config.toml"
+        path.write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n{proxy}\n{config}')
+        path.chmod(0o600)
+
+    @property
+    def log(self) -> Path:
+        return self.home / "program.log"
+
+    def start(self, *arguments: str, wait_s: float = 60) -> "Program":
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "metaclaw", "start", *arguments]
+            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the program exited {self.process.returncode} at start:\n{self.log.read_text()[-4000:]}")
+            self.url = self._serving_url(self.process.pid)
+            if self.url and self._answers():
+                return self
+            time.sleep(0.02)
+        raise TimeoutError(f"the program did not start:\n{self.log.read_text()[-4000:]}")
+
+    def _serving_url(self, pid: int) -> str:
+        try:
+            facts = json.loads((self.home / "run" / "serving.json").read_text())
+        except (OSError, ValueError):
+            return ""
+        return str(facts["url"]) if facts.get("pid") == pid else ""
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9: no warning, no clean-up."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(10)
+
+    def stop(self, timeout_s: float = 20) -> int:
+        """SIGTERM, and the exit status."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def get(self, path: str) -> Any:
+        """A read of the program's own API."""
+        answer = httpx.get(f"{self.url}{path}", headers=self.auth, timeout=10)
+        answer.raise_for_status()
+        return answer.json()
+
+    def wait_for(self, path: str, wanted: Callable[[Any], bool], within_s: float = 5) -> Any:
+        """Read again and again until it is as wanted."""
+        deadline = time.monotonic() + within_s
+        while not wanted(value := self.get(path)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} did not become as wanted: {value}")
+            time.sleep(0.02)
+        return value
+
+    @property
+    def auth(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {KEY}"}
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a metaclaw command on this home."""
+        return subprocess.run(
+            [sys.executable, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=60
+        )
