@@ -123,7 +123,7 @@ def _settle_garbage() -> None:
     """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
+    gc.set_threshold(10_000, 10, 10)
 
 
 async def _announce(

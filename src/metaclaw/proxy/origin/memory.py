@@ -136,6 +136,7 @@ class Memory:
             del self._forgotten[: -self._max_sessions]
         for thread in session.threads:
             session.heads.drop(thread)
+        session.threads.clear()  # threads and sessions know each other; apart, both are freed at once
         scope = session.scope
         if session.key is not None and not session.shared:
             self._unkey(session, session.key)
