@@ -1,6 +1,7 @@
 """What real agents send goes through the whole program: same meaning, their own prefix untouched, their turns recognised."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ TASK = "reconcile the quarterly ledger with the audit journal"
 
 
 def captures() -> list[Path]:
-    folder = Path(__file__).resolve().parents[3] / "shared" / "captures"
+    beside = Path(__file__).resolve().parents[3] / "shared"
+    folder = Path(os.environ.get("METACLAW_SHARED", beside)) / "captures"
     return sorted(path for path in folder.glob("*.json") if json.loads(path.read_text())["method"] == "POST")
 
 
