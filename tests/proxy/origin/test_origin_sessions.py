@@ -1,5 +1,6 @@
 """Which session a request belongs to: by key, by the chain of prefixes, after retries, branches, ends and restarts."""
 
+import gc
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +11,7 @@ from metaclaw.domain.ids import TurnId, new_turn_id
 from metaclaw.domain.session import Origin, SessionTrace
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.origin.sessions import Session
 
 UUID = "01a1dc98-5699-7411-9f18-0bae2f67e745"
 
@@ -450,6 +452,23 @@ def test_finishing_a_turn_of_a_forgotten_session_is_no_error() -> None:
     desk.ask("other")
     desk.origins.finished(first, new_turn_id(), TurnEnd.FAILED)
     desk.origins.answered(first, "r", (Text("late"),))
+    assert desk.origins.active == 1
+
+
+def test_a_forgotten_session_is_freed_without_waiting_for_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        desk = Desk(max_sessions=5)
+        for number in range(50):
+            desk.ask(f"hello {number}")
+        alive = [
+            thing for thing in gc.get_objects() if isinstance(thing, Session) and thing in desk.origins._memory._active.values()
+        ]
+        alive = [thing for thing in gc.get_objects() if isinstance(thing, Session)]
+    finally:
+        gc.enable()
+    assert 5 <= len(alive) < 20
 
 
 def test_a_load_of_identical_requests_stays_cheap_and_apart(desk: Desk) -> None:
