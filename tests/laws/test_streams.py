@@ -26,8 +26,8 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import UpstreamError
-from metaclaw.proxy.wires import TailHold, collect, streamed_facts, wire_format
-from metaclaw.proxy.wires.sse import EventParser
+from metaclaw.wires import TailHold, collect, streamed_facts, wire_format
+from metaclaw.wires.sse import EventParser
 
 few = settings(max_examples=40, deadline=None)
 fewer = settings(few, max_examples=12)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from metaclaw.domain.chat import Json
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.proxy.wires import encode_json
+from metaclaw.wires import encode_json
 
 Scope = Mapping[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

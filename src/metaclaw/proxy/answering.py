@@ -14,7 +14,7 @@ from metaclaw.ports import Headers, Reply
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.client import Client, RawHeaders
 from metaclaw.proxy.draft import Draft, content_type
-from metaclaw.proxy.wires import TailHold, collect, deltas_of, streamed_facts, whole_facts, wire_format
+from metaclaw.wires import TailHold, collect, deltas_of, streamed_facts, whole_facts, wire_format
 
 _SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")

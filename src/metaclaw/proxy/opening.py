@@ -15,8 +15,8 @@ from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Reply
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.proxy.wires import encode_json, plain, wire_format
 from metaclaw.upstream import Candidate, Cooldown, Destination, candidates, open_first, reply_headers
+from metaclaw.wires import encode_json, plain, wire_format
 
 Provider: TypeAlias = HttpProvider | ModelProvider
 

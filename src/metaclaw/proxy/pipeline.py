@@ -15,7 +15,7 @@ from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
 from metaclaw.proxy.origin import Origins
 from metaclaw.proxy.placing import Placer
-from metaclaw.proxy.wires import wire_format
+from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 

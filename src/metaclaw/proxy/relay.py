@@ -13,8 +13,8 @@ from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.client import Client, RawHeaders
 from metaclaw.proxy.opening import Provider, Providers, is_http
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.proxy.wires import estimate_tokens, wire_format
 from metaclaw.upstream import reply_headers
+from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from metaclaw.proxy.client import Client, ClientGone, Incoming, RawHeaders, Rece
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.relay import Elsewhere
-from metaclaw.proxy.wires import wire_format
+from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 

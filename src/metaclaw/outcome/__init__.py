@@ -1,0 +1,1 @@
+"""A sense of failure: what a turn came to, from what followed it."""

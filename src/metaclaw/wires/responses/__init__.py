@@ -1,0 +1,42 @@
+"""OpenAI responses."""
+
+from metaclaw.domain.chat import ChatRequest, Completion, Json
+from metaclaw.wires import failure
+from metaclaw.wires.reader import Reader
+from metaclaw.wires.responses.answer import parse_answer, render_answer
+from metaclaw.wires.responses.parsing import parse_request
+from metaclaw.wires.responses.reading import ResponsesMeaning
+from metaclaw.wires.responses.rendering import render_request
+from metaclaw.wires.responses.writing import ResponsesWriter, error_event
+from metaclaw.wires.sse import event_bytes
+
+
+class ResponsesFormat:
+    """`POST /v1/responses`."""
+
+    def parse_request(self, body: dict[str, Json]) -> ChatRequest:
+        return parse_request(body)
+
+    def render_request(self, request: ChatRequest) -> dict[str, Json]:
+        return render_request(request)
+
+    def parse_answer(self, body: bytes) -> Completion:
+        return parse_answer(body)
+
+    def render_answer(self, completion: Completion, request: ChatRequest) -> bytes:
+        return render_answer(completion, request)
+
+    def reader(self) -> Reader:
+        return Reader(ResponsesMeaning())
+
+    def writer(self, request: ChatRequest) -> ResponsesWriter:
+        return ResponsesWriter(request)
+
+    def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
+        return failure.openai_body(status, message, code, param)
+
+    def parse_error(self, status: int, body: bytes) -> tuple[str, str]:
+        return failure.parse_error(status, body)
+
+    def error_event(self, message: str, code: str) -> bytes:
+        return event_bytes(error_event(message, code, 0), "error")
