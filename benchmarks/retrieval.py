@@ -52,10 +52,21 @@ class Generations:
         """The last one."""
         return self._latest
 
-    def publish(self, skills: Sequence[Skill], reason: str) -> SkillGeneration:
+    def at(self, number: int) -> SkillGeneration | None:
+        """The last one, if it is that."""
+        return self._latest if self._latest.number == number else None
+
+    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
         """The next one. The skills are not kept: their memory is the shelf's."""
         self._latest = SkillGeneration(self._latest.number + 1, "", ())
         return self._latest
+
+    def unwritten(self) -> dict[SkillName, Skill | None]:
+        """Nothing."""
+        return {}
+
+    def written(self, names: Iterable[SkillName]) -> None:
+        """Nothing is remembered."""
 
 
 def timed(work: Callable[[], object]) -> Timed:

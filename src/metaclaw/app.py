@@ -9,28 +9,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import uvicorn
 
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import Api, Facts, ProviderFacts, Status
+from metaclaw.dashboard import Api, Facts, LearningFacts, LearningRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.errors import ConfigError, StoreError
 from metaclaw.instance import Instance, acquire
-from metaclaw.learn import Supervisor
+from metaclaw.learn import Learning, Supervisor
 from metaclaw.proxy import (
     Elsewhere,
     Gatekeeper,
     Intake,
     Limits,
+    Listener,
     Metrics,
     Opener,
     Origins,
@@ -39,8 +39,8 @@ from metaclaw.proxy import (
     Provider,
     Providers,
     Server,
+    own_words,
 )
-from metaclaw.proxy.protocol import BoundedProtocol
 from metaclaw.skills import Shelf
 from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, connect
 from metaclaw.store import Limits as StoreLimits
@@ -67,9 +67,8 @@ class Serving:
 def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    # What these libraries say at INFO is about themselves, not about the owner's day.
-    for name in ("alembic", "uvicorn"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    # What this library says at INFO is about itself, not about the owner's day.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(config, home, instance, ready))
     return 0
@@ -88,32 +87,20 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
     """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops, adapters."""
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
-    listener = _listen(config)
+    listening = _listen(config)
     async with AsyncExitStack() as parts:
         house = House(config, home)
         await house.open(parts)
         _settle_garbage()
-        server = uvicorn.Server(
-            uvicorn.Config(
-                house.server,
-                http=BoundedProtocol,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                interface="asgi3",
-                proxy_headers=False,
-                server_header=False,
-                date_header=False,
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=int(config.proxy.drain_s),
-            )
-        )
+        listener = Listener(house.server.serve)
+        await listener.open(listening)
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)
             house.begin_loops(supervisor)
-            group.start_soon(_announce, server, listener, house, instance, ready)
-            with _signals(server):
-                await server.serve(sockets=[listener])
+            with _signals() as (stop, hurry):
+                _announce(listening, house, instance, ready)
+                await stop.wait()
+                await listener.close(config.proxy.drain_s, hurry)
                 await house.server.idle(_LAST_WORDS_S)
             instance.retract()
             group.cancel_scope.cancel()
@@ -126,12 +113,8 @@ def _settle_garbage() -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
-async def _announce(
-    server: uvicorn.Server, listener: socket.socket, house: "House", instance: Instance, ready: Callable[[Serving], None] | None
-) -> None:
-    while not server.started:
-        await anyio.sleep(0.005)
-    host, port = listener.getsockname()[:2]
+def _announce(listening: socket.socket, house: "House", instance: Instance, ready: Callable[[Serving], None] | None) -> None:
+    host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     instance.announce(url)
     log.info("serving url=%s skills=%d", url, house.shelf.view.count)
@@ -154,27 +137,21 @@ def _listen(config: Config) -> socket.socket:
 
 
 @contextmanager
-def _signals(server: uvicorn.Server) -> Iterator[None]:
+def _signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
     """The first signal lets running answers finish; the second does not. Ending on a signal is a clean end: exit status 0."""
     loop = asyncio.get_running_loop()
+    stop, hurry = asyncio.Event(), asyncio.Event()
 
-    def stop() -> None:
-        server.force_exit = server.should_exit
-        server.should_exit = True
+    def hear() -> None:
+        (hurry if stop.is_set() else stop).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    server.capture_signals = _capture_nothing  # type: ignore[method-assign]
+        loop.add_signal_handler(number, hear)
     try:
-        yield
+        yield stop, hurry
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-@contextmanager
-def _capture_nothing() -> Iterator[None]:
-    yield
 
 
 class House:
@@ -196,17 +173,23 @@ class House:
             max_placed=config.skills.max_placed,
             budget_tokens=config.skills.budget_tokens,
             enabled=config.skills.enabled,
+            canary_share=config.skills.canary_share,
+            holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
+            teams={team.name: team.users for team in config.teams},
         )
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
+        self.learning = Learning(
+            config, database=self.database, ledger=self.ledger, shelf=self.shelf, providers=self.providers, words=own_words
+        )
         self.supervisor: Supervisor | None = None
         self.server = self._build_server()
 
-    def _build_providers(self) -> list[Provider]:
+    def _build_providers(self) -> list[HttpEndpoint | EmbeddedModel]:
         configured = self._config.fallback_order or (ProviderConfig(name="embedded", kind="embedded"),)
         return [self._build_provider(one) for one in configured]
 
-    def _build_provider(self, one: ProviderConfig) -> Provider:
+    def _build_provider(self, one: ProviderConfig) -> HttpEndpoint | EmbeddedModel:
         if one.kind == "embedded":
             engine = self._config.engine
             self.embedded = EmbeddedModel(
@@ -247,7 +230,13 @@ class House:
             status=status.tell,
             unready=status.unready,
             reader=self.reader,
-            skills=lambda: self.shelf.view,
+            learning=LearningRoutes(
+                reader=self.reader,
+                candidates=self.learning.candidates,
+                history=self.learning.generations.history,
+                skills=lambda: self.shelf.view,
+                owner=self.learning.owner,
+            ),
             end_session=self._end_session,
             registry=self.metrics.registry if self._config.telemetry.prometheus else None,
         )
@@ -265,7 +254,21 @@ class House:
             engine_state=None if embedded is None else lambda: embedded.state,
             loops=lambda: {} if self.supervisor is None else self.supervisor.states,
             active_sessions=lambda: self.origins.active,
+            learning=self._learning_facts(),
             began=time.monotonic(),
+        )
+
+    def _learning_facts(self) -> LearningFacts:
+        learning, config = self.learning, self._config
+        return LearningFacts(
+            is_on=config.skills.learn,
+            gate=config.skills.gate,
+            judge=learning.models.shown(config.judge),
+            evolver=learning.models.shown(config.evolver),
+            counts=self.reader.learning_counts,
+            judged_share=lambda: learning.allowance.share_asked,
+            trust=lambda: asdict(learning.calibrating.trust),
+            spent=learning.models.spent,
         )
 
     async def open(self, parts: AsyncExitStack) -> None:
@@ -299,6 +302,7 @@ class House:
         self.supervisor = supervisor
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
+        self.learning.begin(supervisor)
 
     def _restore(self) -> None:
         """Recognise the sessions that were running when the program last stopped, with the skills in their prompts."""

@@ -5,6 +5,7 @@ MetaClawError
 ├─ WireError       the client sent nonsense                → 4xx in the wire's shape
 ├─ UpstreamError   the provider failed (status, retryable) → its status, or 502
 ├─ SkillError      a skill file is unusable                → skipped, shown
+├─ JudgeError      no verdict could be had                 → unknown, tried again
 ├─ EngineError     the embedded model cannot answer        → 503
 └─ StoreError      the database is unusable                → serve on, degraded, loudly
 """
@@ -47,6 +48,10 @@ class EngineError(UpstreamError):
 
 class SkillError(MetaClawError):
     """A skill file is unusable; the message names the file and the remedy."""
+
+
+class JudgeError(MetaClawError):
+    """A judge is down, slow or cannot be understood; what it was asked about stays unknown."""
 
 
 class StoreError(MetaClawError):

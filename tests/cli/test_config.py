@@ -44,6 +44,7 @@ def test_show_takes_one_key_or_section() -> None:
     assert metaclaw("config", "show", "log", "--json").facts == {
         "log": {"level": "info"},
         "providers": [],
+        "teams": [],
         "sources": {"log.level": "default"},
     }
     missing = metaclaw("config", "show", "proxy.prot")
@@ -54,7 +55,7 @@ def test_show_takes_one_key_or_section() -> None:
 def test_check_finds_everything_that_is_wrong(home: Path) -> None:
     assert metaclaw("config", "check").code == 0
     home.mkdir()
-    (home / "config.toml").write_text("[proxy]\nprot = 1\n[judge]\n")
+    (home / "config.toml").write_text("[proxy]\nprot = 1\n[policy]\n")
     checked = program("config", "check")
     assert checked.code == 2
     assert f"{home / 'config.toml'}:2: proxy.prot is not a known key; did you mean port?" in checked.err

@@ -77,7 +77,7 @@ def test_nothing_is_written_unless_the_whole_is_right(home: Path) -> None:
         "proxy.prot=1",
         "proxy.host=0.0.0.0",
         "providers.b.base_url=http://x",
-        "judge.votes=3",
+        "policy.group_size=3",
         "nothing",
     ):
         with pytest.raises(ConfigError):

@@ -1,6 +1,7 @@
 """Laws of the store: what goes in comes out, bit for bit, whatever it is and in whatever order."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -8,10 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, Trial
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
-from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.store import Database, LedgerReader, open_database
+from metaclaw.domain.skill import SkillState
+from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Votes
+from metaclaw.store import Database, LedgerReader, SqlForgetting, open_database
+from metaclaw.store.documents import pack_document, unpack_document
 from metaclaw.store.intake import Entry, Intake
 from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.patches import Lineages, apply, diff
@@ -27,6 +32,9 @@ zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
 instants = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones)
 seconds = st.floats(allow_nan=False)
 skill_names = st.lists(anything.map(SkillName), max_size=3).map(tuple)
+
+MOMENT = datetime(2026, 3, 4, tzinfo=UTC)
+SESSIONS = [SessionId(f"s_{number}") for number in range(4)]
 
 
 @st.composite
@@ -73,6 +81,7 @@ turns = st.builds(
     key=perhaps,
     head=st.binary(max_size=20),
     placements=st.lists(st.builds(Placement, st.binary(max_size=9), skill_names, anything), max_size=3).map(tuple),
+    draws=st.lists(st.builds(Draw, anything.map(SkillName), st.booleans(), seconds), max_size=3).map(tuple),
 )
 
 
@@ -102,6 +111,34 @@ def test_any_turns_in_any_batches_are_read_back_as_they_were(database: Database,
             # Equality takes -0.0 for 0.0; the record does not.
             assert recorded.turn.tokens is not None
             assert [value.hex() for value in recorded.turn.tokens.logprobs] == [value.hex() for value in turn.tokens.logprobs]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    requests=st.lists(st.tuples(st.sampled_from(SESSIONS[:2]), st.booleans(), bodies), min_size=1, max_size=40),
+    is_old=st.lists(st.booleans(), min_size=40, max_size=40),
+)
+def test_whichever_turns_are_forgotten_the_others_are_as_they_were(
+    database: Database, requests: list[tuple[SessionId, bool, bytes]], is_old: list[bool]
+) -> None:
+    SqlForgetting(database).forget_before(datetime.max.replace(tzinfo=UTC))
+    made: list[Turn] = []
+    for (session, is_translated, body), old in zip(requests, is_old, strict=False):
+        at = MOMENT if old else MOMENT + timedelta(days=1)
+        exchange = Exchange(b"a common beginning " * 10 + body, (Splice(0, body),), body * 3 if is_translated else None)
+        made.append(replace(_plain_turn(session), times=Times(at, None, 0.0), exchange=exchange))
+    scribe = Scribe(database, max_lineage_bytes=1 << 20)
+    for turn in made:
+        scribe.write([turn])
+    scribe.close()
+    reader = LedgerReader(database)
+    gone = [turn for turn in made if turn.times.received_at == MOMENT]
+    assert SqlForgetting(database).forget_before(MOMENT + timedelta(seconds=1)).turns == len(gone)
+    found = {turn.id: reader.turn(turn.id) for turn in made}
+    for turn in made:
+        recorded = found[turn.id]
+        assert (None if recorded is None else recorded.turn) == (None if turn in gone else turn)
+    assert reader.counts().turns == len(made) - len(gone)
 
 
 @given(base=bodies, body=bodies, shared=st.binary(max_size=600))
@@ -152,6 +189,26 @@ def test_any_text_is_made_storable_and_comes_back(text: str) -> None:
     assert unpack_text(stored) == text
 
 
+finite = st.floats(allow_nan=False, allow_infinity=False)
+texts = st.lists(anything, max_size=3).map(tuple)
+evidence = st.one_of(
+    st.builds(Votes, small, small, small, anything, texts),
+    st.builds(Signal, anything, finite, anything, st.sampled_from(Fault)),
+    st.builds(
+        Certificate, st.sampled_from(SkillState), small, small, small, small, small, small, finite, counts, anything, notes=texts
+    ),
+    st.builds(Trial, st.builds(Probe, anything.map(TurnId), st.sampled_from(ProbeKind)), small, *[st.sampled_from(Outcome)] * 2),
+)
+
+
+@given(value=evidence)
+def test_any_evidence_is_made_storable_and_comes_back(value: Votes | Signal | Certificate | Trial) -> None:
+    stored = pack_document(value)
+    assert "\x00" not in stored
+    assert stored.encode("utf-8") is not None
+    assert unpack_document(stored, type(value)) == value
+
+
 @given(one=anything, other=anything)
 def test_different_texts_are_stored_differently(one: str, other: str) -> None:
     assert (pack_text(one) == pack_text(other)) == (one == other)
@@ -162,8 +219,6 @@ def test_an_instant_is_kept_to_the_microsecond(instant: datetime) -> None:
     assert unpack_instant(pack_instant(instant)) == instant
 
 
-MOMENT = datetime(2026, 3, 4, tzinfo=UTC)
-SESSIONS = [SessionId(f"s_{number}") for number in range(4)]
 short_turns = st.builds(
     lambda session, size: Entry(_plain_turn(session), size), st.sampled_from(SESSIONS), st.sampled_from([1, 10, 60])
 )

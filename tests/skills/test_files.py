@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import MAX_BODY_CHARS, Skill
+from metaclaw.domain.skill import MAX_BODY_CHARS, Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
+from metaclaw.skills.files import (
+    MAX_FILE_BYTES,
+    parse_skill,
+    read_skill,
+    remove_skill,
+    render_skill,
+    sweep,
+    withdraw_skill,
+    write_skill,
+)
 
 GOOD = "---\nname: flaky-tests\ndescription: When a test fails only sometimes\n---\n\nRun it fifty times.\n"
 
@@ -41,6 +50,37 @@ def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
     skill = parse_skill(text, "here")
     assert (skill.trigger, skill.category, skill.scope) == ("When a test fails", "testing", "user:alice")
     assert skill.extra == {"check": "pytest -q", "license": "MIT", "metadata": {"version": 2, "born": date(2026, 11, 15)}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "author", "pinned"),
+    [
+        ("", SkillState.LIVE, Authorship.PERSON, False),
+        ("state: canary\nauthor: evolver\n", SkillState.CANARY, Authorship.EVOLVER, False),
+        ("state: live\nauthor: instruction\npinned: true\n", SkillState.LIVE, Authorship.INSTRUCTION, True),
+        ("pinned: false\nauthor: person\n", SkillState.LIVE, Authorship.PERSON, False),
+        ("author: Jane Doe\n", SkillState.LIVE, Authorship.PERSON, False),
+    ],
+)
+def test_state_author_and_pinning_are_read_and_written(lines: str, state: SkillState, author: Authorship, pinned: bool) -> None:
+    skill = parse_skill(GOOD.replace("---\n\n", f"{lines}---\n\n"), "here")
+    assert (skill.state, skill.author, skill.pinned) == (state, author, pinned)
+    assert parse_skill(render_skill(skill), "here") == skill
+
+
+def test_what_goes_without_saying_is_not_written() -> None:
+    wordy = GOOD.replace("---\n\n", "state: live\nauthor: person\npinned: false\n---\n\n")
+    assert render_skill(parse_skill(wordy, "here")).splitlines()[1:4] == [
+        "name: flaky-tests",
+        "description: When a test fails only sometimes",
+        "---",
+    ]
+
+
+def test_an_authors_name_is_kept_and_is_a_persons() -> None:
+    skill = parse_skill(GOOD.replace("---\n\n", "author: Jane Doe\n---\n\n"), "here")
+    assert (skill.author, skill.extra) == (Authorship.PERSON, {"author": "Jane Doe"})
+    assert "author: Jane Doe" in render_skill(skill)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +117,13 @@ def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
         ("---\n1: a\n---\nbody", "not a mapping from words"),
         ("---\nname: a\ndescription: 'x\n---\nbody", "unexpected end of stream"),
         ("---\nwhen: 2001-99-99\n---\nbody", "not YAML"),
+        ("---\nname: a\ndescription: x\nstate: retired\n---\nbody", "`state` is 'retired': write `live` or `canary`"),
+        ("---\nname: a\ndescription: x\nstate: on\n---\nbody", "`state` is True"),
+        ("---\nname: a\ndescription: x\npinned: maybe\n---\nbody", "`pinned` is 'maybe': write `true` or `false`"),
+        ("---\nname: a\ndescription: x\npinned: true\nstate: canary\n---\nbody", "only a live skill can be pinned"),
+        ("---\nname: a\ndescription: x\nscope: 'user:'\n---\nbody", "`scope` names no user"),
+        ("---\nname: a\ndescription: x\noverrides: {a: b}\n---\nbody", "`overrides` is not a skill's name"),
+        ("---\nname: a\ndescription: x\noverrides: [b, 7]\n---\nbody", "`overrides` is not a skill's name"),
         ('---\nname: a\ndescription: "\\ud83d"\n---\nbody', "escape"),
         ("---\nname: a\ndescription: \x07bell\n---\nbody", "not YAML"),
     ],
@@ -216,3 +263,27 @@ def test_removing_a_link_leaves_its_target(tmp_path: Path) -> None:
 def test_rendering_keeps_the_order_and_quotes_what_needs_it() -> None:
     skill = Skill(SkillName("a"), "yes", "How", "x: y", None, {"check": "true", "tags": ["p", "q"]})
     assert render_skill(skill) == "---\nname: a\ndescription: 'yes'\ncategory: 'x: y'\ncheck: 'true'\ntags:\n- p\n- q\n---\n\nHow\n"
+
+
+def test_a_number_sign_behind_a_space_ends_the_value_as_it_does_in_yaml() -> None:
+    assert parse_skill(GOOD.replace("only sometimes", "once #twice"), "here").trigger == "When a test fails once"
+    assert parse_skill(GOOD.replace("only sometimes", "in C#"), "here").trigger == "When a test fails in C#"
+
+
+def test_withdrawing_what_is_not_there_is_no_fault(tmp_path: Path) -> None:
+    withdraw_skill(tmp_path, "nothing")
+    put(tmp_path, GOOD.encode())
+    withdraw_skill(tmp_path, "flaky-tests")
+    withdraw_skill(tmp_path, "flaky-tests")
+    assert not (tmp_path / "flaky-tests").exists()
+    sweep(tmp_path)
+    assert names_in(tmp_path) == []
+
+
+def test_what_was_set_aside_twice_is_kept_twice(tmp_path: Path) -> None:
+    for number in range(2):
+        path = put(tmp_path, GOOD.encode())
+        (path.parent / "notes.txt").write_text(str(number))
+        withdraw_skill(tmp_path, "flaky-tests")
+    assert sorted(path.read_text() for path in tmp_path.rglob("notes.txt")) == ["0", "1"]
+    assert not list(tmp_path.rglob("SKILL.md"))

@@ -3,42 +3,20 @@
 import os
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.domain.skill import Skill, library_hash
 from metaclaw.domain.turn import Scope
-from metaclaw.errors import StoreError
 from metaclaw.skills import Shelf, ShelfView, remove_skill, write_skill
 from metaclaw.store import SqlGenerations, open_database
+from tests.skills.generations import Generations
 
 ESPRESSO = Skill(SkillName("espresso"), "When brewing espresso on the lever machine", "Tamp.")
 ORCHIDS = Skill(SkillName("orchids"), "When watering orchids in the bathroom", "Rain water.")
-
-
-class Generations:
-    """A generation store in memory that can be out of order."""
-
-    def __init__(self) -> None:
-        self.kept = [SkillGeneration(0, library_hash(()), ())]
-        self.reasons = ["empty"]
-        self.broken = False
-
-    def latest(self) -> SkillGeneration:
-        if self.broken:
-            raise StoreError("disk full")
-        return self.kept[-1]
-
-    def publish(self, skills: Sequence[Skill], reason: str) -> SkillGeneration:
-        if self.broken:
-            raise StoreError("disk full")
-        self.kept.append(SkillGeneration(len(self.kept), library_hash(skills), tuple(skills)))
-        self.reasons.append(reason)
-        return self.kept[-1]
 
 
 class Clock:
@@ -304,21 +282,21 @@ def test_a_folder_that_is_emptied_empties_the_view(shelf: Shelf, folder: Path) -
 
 
 def test_retrieval_keeps_to_limit_and_scope(folder: Path, shelf: Shelf) -> None:
-    write_skill(folder, Skill(SkillName("alices"), ESPRESSO.trigger, "Tamp.", scope="user:alice"))
-    write_skill(folder, Skill(SkillName("labs"), ESPRESSO.trigger, "Tamp.", scope="lab"))
+    write_skill(folder, Skill(SkillName("alices"), "When Alice brews on the lever machine", "Tamp.", scope="user:alice"))
+    write_skill(folder, Skill(SkillName("labs"), "When the lab's lever machine brews", "Tamp.", scope="lab"))
     write_skill(folder, ESPRESSO)
     view = shelf.load()
     query = "brew espresso on the lever machine"
 
-    def found(scope: Scope | None, limit: int = 3) -> list[str]:
-        return [skill.name for skill in view.retrieve(query, limit, scope)]
+    def found(scope: Scope | None, limit: int = 3) -> set[str]:
+        return {skill.name for skill in view.retrieve(query, limit, scope)}
 
-    assert found(None) == ["espresso"]
-    assert found(Scope(user="bob")) == ["espresso"]
-    assert found(Scope(user="alice")) == ["espresso", "alices"]
-    assert found(Scope(user="alice", workspace="lab")) == ["espresso", "alices", "labs"]
-    assert found(Scope(user="lab"), 1) == ["espresso"]
-    assert found(None, 0) == []
+    assert found(None) == {"espresso"}
+    assert found(Scope(user="bob")) == {"espresso"}
+    assert found(Scope(user="alice")) == {"espresso", "alices"}
+    assert found(Scope(user="alice", workspace="lab")) == {"espresso", "alices", "labs"}
+    assert found(Scope(user="lab"), 1) == {"espresso"}
+    assert found(None, 0) == set()
 
 
 @pytest.mark.anyio

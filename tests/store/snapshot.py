@@ -2,8 +2,8 @@
 
     python tests/store/snapshot.py
 
-Run once for each new revision and commit what it wrote; older snapshots are never written again. The turns are the same in
-every snapshot, so that a test can open databases of all schemas and read the same story.
+Run once for each new revision and commit what it wrote; older snapshots are never written again. The story is the same in every
+snapshot but for what older schemas had no place for, so that a test can open databases of all schemas and read it.
 """
 
 import asyncio
@@ -15,11 +15,22 @@ from pathlib import Path
 
 import msgspec
 
+from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.store import SqlGenerations, SqlLedger, open_database
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes
+from metaclaw.store import (
+    Database,
+    SqlBatches,
+    SqlCandidates,
+    SqlCursors,
+    SqlGenerations,
+    SqlLedger,
+    SqlVerdicts,
+    open_database,
+)
 from metaclaw.store.revisions import HEAD
 
 FOLDER = Path(__file__).with_name("snapshots")
@@ -34,7 +45,7 @@ def make_turn(number: int, session: str, exchange: Exchange) -> Turn:
         kind=TurnKind.MAIN if is_main else TurnKind.SIDE,
         kind_reason="story",
         scope=Scope("ada", None),
-        stamp=Stamp(1, 0, "0b", (SkillName("tell-time"),)),
+        stamp=Stamp(2 if number == 3 else 1, 0, "0b", (SkillName("tell-time"),)),
         agent="claude-code",
         wire=Wire.MESSAGES,
         path="/v1/messages",
@@ -54,6 +65,7 @@ def make_turn(number: int, session: str, exchange: Exchange) -> Turn:
         key="key",
         head=bytes([number] * 16),
         placements=(Placement(b"", (SkillName("tell-time"),), "Look at the clock. ⏰"), Placement(b"\x01", (), "")),
+        draws=(Draw(SkillName("tell-time"), True, 0.75),) if number == 1 else (),
     )
 
 
@@ -85,7 +97,24 @@ async def write(path: Path) -> None:
     await ledger.end_session(SessionId("s_translated"), "story ended")
     await ledger.announce("story.told", {"turns": len(story())})
     await ledger.aclose()
+    learn(database)
     database.close()
+
+
+def learn(database: Database) -> None:
+    failed, passed = TurnId("t_0000"), TurnId("t_0001")
+    verdicts, candidates = SqlVerdicts(database, lambda: BEGAN), SqlCandidates(database, lambda: BEGAN)
+    signals = (Signal("exit", 2.5, "exit code 1"),)
+    verdicts.record_verdict(Verdict(failed, Outcome.FAIL, Source.DETECTOR, 0.9, signals, fault=Fault.AGENT))
+    verdicts.record_verdict(Verdict(passed, Outcome.PASS, Source.JUDGE, 0.1, votes=Votes(3, 0, 0, "judge")))
+    candidates.begin_attempt("exit", 2, [failed])
+    skill = Skill(SkillName("ask-first"), "before it fails", "Ask.", state=SkillState.CANARY, author=Authorship.EVOLVER)
+    proposal = Proposal(skill, Change.NEW, (), (failed,), "exit", "evolver")
+    certificate = Certificate(SkillState.SHADOW, 4, 3, 0, 1, 0, 0, 12.5, 900, "model", ("note",))
+    candidates.save_candidate(Candidate(CandidateId("c_1"), proposal, Standing.ACCEPTED, "proven", 2, BEGAN, certificate))
+    SqlBatches(database, lambda: BEGAN).open_batch(0, [TurnId("t_0003")])
+    SqlGenerations(database, lambda: BEGAN).publish([skill], "learned", [skill.name])
+    SqlCursors(database).move_cursor("sensing", 16)
 
 
 def main() -> None:

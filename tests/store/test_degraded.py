@@ -234,7 +234,9 @@ async def test_a_file_that_is_damaged_is_said_so(sqlite: Database, new_turn: Tur
         turn = new_turn()
         assert not await ledger.record(turn)
         assert "damaged" in str(ledger.health.reason)
-        path.write_bytes(good)
+        repaired = path.with_name("repaired.db")
+        repaired.write_bytes(good)
+        repaired.replace(path)  # at once: a file that is empty for a moment would be a new database
         await until_healthy(ledger)
     assert LedgerReader(sqlite).turn(turn.id) is not None
     assert LedgerReader(sqlite).counts().turns == 2

@@ -1,6 +1,7 @@
 """Publishing generations of skills."""
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.errors import StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.store import Database, SqlGenerations
@@ -69,6 +70,30 @@ def test_a_text_is_stored_once_and_a_publication_writes_only_what_changed(store:
     with database.reading("counting") as connection:
         counts = [connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() for table in ("skill_texts", "memberships")]
     assert counts == [202, 205]
+
+
+def test_how_far_a_skill_has_come_belongs_to_its_generation(store: SqlGenerations, database: Database) -> None:
+    canary = replace(skill("a"), state=SkillState.CANARY, author=Authorship.EVOLVER)
+    steps = [canary, replace(canary, state=SkillState.LIVE), replace(canary, state=SkillState.LIVE, pinned=True), skill("a")]
+    published = [store.publish([step], "a step") for step in steps]
+    fresh = SqlGenerations(database)
+    assert [fresh.at(generation.number) for generation in published] == published
+    assert [generation.skills for generation in published] == [(step,) for step in steps]
+    assert [(row.added, row.removed) for row in store.history(limit=4)] == [(1, 1), (1, 1), (1, 1), (1, 0)]
+
+
+def test_files_that_lag_behind_are_remembered_until_they_are_written(store: SqlGenerations, database: Database) -> None:
+    a, b, c = (SkillName(name) for name in "abc")
+    store.publish([skill("a"), skill("b"), skill("c")], "by hand")
+    assert store.unwritten() == {}
+    store.publish([skill("a", "Better."), skill("c")], "learned", unwritten=[b, a])
+    restarted = SqlGenerations(database)
+    assert restarted.unwritten() == {a: skill("a", "Better."), b: None}
+    restarted.publish([skill("a", "Best."), skill("c")], "learned again", unwritten=[a, c, a])
+    assert restarted.unwritten() == {a: skill("a", "Best."), b: None, c: skill("c")}
+    restarted.written([b, c, SkillName("d")])
+    restarted.written([])
+    assert SqlGenerations(database).unwritten() == {a: skill("a", "Best.")}
 
 
 def test_two_skills_of_one_name_are_no_generation(store: SqlGenerations) -> None:

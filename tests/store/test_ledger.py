@@ -272,6 +272,8 @@ async def test_a_turn_larger_than_all_the_room_is_still_recorded(
         "UPDATE turns SET model = 'another'",
         "UPDATE payloads SET said = middle",
         "UPDATE tokens SET logprobs = sampled_ids",
+        "UPDATE draws SET propensity = 1",
+        "DELETE FROM draws",
         "DELETE FROM sessions",
         "DELETE FROM snippets",
         "DELETE FROM turns",

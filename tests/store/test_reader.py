@@ -2,16 +2,31 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.turn import Placement, Turn, TurnKind
+from metaclaw.domain.turn import Draw, Placement, Turn, TurnKind
+from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import StoreError
-from metaclaw.store import Counts, Database, LedgerReader, SqlLedger
+from metaclaw.store import (
+    Counts,
+    Database,
+    DrawnTurn,
+    LedgerReader,
+    Limits,
+    SqlCursors,
+    SqlLedger,
+    SqlVerdicts,
+    open_database,
+)
+from metaclaw.store.scribe import Scribe
+from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
+MOMENT = datetime(2026, 7, 1, tzinfo=UTC)
 TurnMaker = Callable[..., Turn]
 
 
@@ -85,6 +100,107 @@ async def test_the_placements_of_the_last_main_turn_are_known(ledger: SqlLedger,
     await record(ledger, new_turn("s_1", placements=(), kind=TurnKind.SIDE), new_turn("s_2", placements=()))
     assert reader.last_placements(SessionId("s_1")) == placed
     assert reader.last_placements(SessionId("s_2")) == ()
+
+
+async def test_whoever_reads_on_from_the_last_turn_misses_none(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    turns = [new_turn(f"s_{number % 2}", kind=TurnKind.SIDE if number % 3 else TurnKind.MAIN) for number in range(7)]
+    for turn in turns:
+        await record(ledger, turn)
+    pages = [reader.turns_after(0, limit=3)]
+    while pages[-1]:
+        pages.append(reader.turns_after(pages[-1][-1].seq, limit=3))
+    assert [row.id for page in pages for row in page] == [turn.id for turn in turns]
+    assert pages[0][0].kind is TurnKind.MAIN
+
+
+async def test_a_turn_that_is_committed_after_a_later_one_is_not_passed_over(postgres: PostgresServer, new_turn: TurnMaker) -> None:
+    database = open_database(postgres.new_database())
+    reader = LedgerReader(database)
+    early, late = Scribe(database, 1000), SqlLedger(database, Limits(patience_s=10))
+    await late.start()
+    first, second = new_turn("s_1"), new_turn("s_2")
+    with database.engine.connect() as connection:
+        # A program that took the lower number and has not committed yet.
+        connection.execute(text("SELECT nextval(pg_get_serial_sequence('turns', 'seq'))"))
+        connection.execute(text("INSERT INTO events (at_us, kind, data) VALUES (0, 'slow', '{}')"))
+        await record(late, second)
+        assert reader.turns_after(0) == []
+        connection.commit()
+    early.write([first])
+    assert [row.id for row in reader.turns_after(0)] == [second.id, first.id]
+    early.close()
+    await late.aclose()
+    database.close()
+
+
+async def test_the_next_and_the_last_main_turn_of_a_session_are_found(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    first, side, second = new_turn("s_1"), new_turn("s_1", kind=TurnKind.SIDE), new_turn("s_1")
+    for turn in (first, side, new_turn("s_2"), second, new_turn("s_1", kind=TurnKind.SIDE)):
+        await record(ledger, turn)
+    session = SessionId("s_1")
+    begin = reader.next_main_turn(session, 0)
+    assert begin is not None
+    assert begin.id == first.id
+    after = reader.next_main_turn(session, begin.seq)
+    assert after is not None
+    assert after.id == second.id
+    assert reader.next_main_turn(session, after.seq) is None
+    assert reader.last_main_turn(session) == after
+    assert reader.last_main_turn(SessionId("s_nobody")) is None
+
+
+async def test_ended_sessions_come_in_the_order_of_their_ends_in_pages(
+    database: Database, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    ends = iter([MOMENT + timedelta(hours=hours) for hours in (2, 1, 1, 3)])
+    ledger = SqlLedger(database, Limits(patience_s=10), clock=lambda: next(ends))
+    await ledger.start()
+    await record(ledger, *(new_turn(f"s_{number}") for number in range(5)))
+    for number in range(4):
+        await ledger.end_session(SessionId(f"s_{number}"), "done")
+    await ledger.aclose()
+    pages = [reader.sessions_ended(MOMENT, limit=1)]
+    while last := pages[-1]:
+        assert last[0].ended_at is not None
+        pages.append(reader.sessions_ended(last[0].ended_at, last[0].id, limit=1))
+    assert [row.id for page in pages for row in page] == ["s_1", "s_2", "s_0", "s_3"]
+    assert [row.id for row in reader.sessions_ended(MOMENT + timedelta(hours=2))] == ["s_0", "s_3"]
+
+
+async def test_what_a_skill_is_worth_is_read_from_the_turns_that_left_it_to_chance(
+    ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
+) -> None:
+    with_it = new_turn("s_1", segment=4, draws=(Draw(SkillName("b"), True, 0.3), Draw(SkillName("a"), True, 0.75)))
+    without = new_turn("s_2", draws=(Draw(SkillName("a"), False, 0.75),))
+    unjudged = new_turn("s_2", draws=(Draw(SkillName("a"), True, 0.5),))
+    for turn in (with_it, without, unjudged, new_turn("s_2", draws=())):
+        await record(ledger, turn)
+    store = SqlVerdicts(database)
+    store.record_verdict(Verdict(with_it.id, Outcome.PASS, Source.JUDGE, 0.0))
+    store.record_verdict(Verdict(without.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT))
+    assert reader.drawn_turns(SkillName("a")) == [
+        DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None),
+        DrawnTurn(without.id, SessionId("s_2"), 1, False, 0.75, Outcome.FAIL),
+        DrawnTurn(with_it.id, SessionId("s_1"), 4, True, 0.75, Outcome.PASS),
+    ]
+    assert reader.drawn_turns(SkillName("a"), limit=1) == [DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None)]
+    assert reader.drawn_turns(SkillName("c")) == []
+
+
+async def test_a_cursor_is_where_its_reader_left_it(url: str) -> None:
+    database = open_database(url)
+    cursors = SqlCursors(database)
+    assert cursors.cursor("sensing") == 0
+    cursors.move_cursor("sensing", 5)
+    cursors.move_cursor("sensing", 2**40)
+    cursors.move_cursor("another", 1)
+    database.close()
+    assert SqlCursors(database).cursor("sensing") == 2**40
+    database.close()
 
 
 async def test_a_store_that_cannot_be_read_is_a_store_error(database: Database, reader: LedgerReader) -> None:

@@ -19,12 +19,12 @@ def config() -> None:
 @click.pass_obj
 def show(home: Path, key: str | None, as_json: bool) -> None:
     """Print every value in force and where it comes from; secrets are masked. With KEY, only that key or section."""
-    from metaclaw.config import flatten, load, toml_value
+    from metaclaw.config import LISTS, flatten, load, toml_value
     from metaclaw.errors import ConfigError
 
     tree = load(home)
     chosen = [(name, value) for name, value in flatten(tree) if key is None or name == key or name.startswith(f"{key}.")]
-    if key is not None and not chosen and key != "providers":
+    if key is not None and not chosen and key not in LISTS:
         raise ConfigError(f"{key} is not a key of the configuration; metaclaw config show lists them all")
     if as_json:
         print_json({**_nested(dict(chosen)), "sources": {name: str(tree.where(name)) for name, _ in chosen}})
@@ -95,16 +95,18 @@ def _masked(value: object) -> object:
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, object]:
-    """Dotted keys as the tree they come from; providers as a list."""
+    """Dotted keys as the tree they come from; providers and teams as lists."""
+    from metaclaw.config import LISTS
+
     tree: dict[str, object] = {}
-    providers: dict[str, dict[str, object]] = {}
+    lists: dict[str, dict[str, dict[str, object]]] = {section: {} for section in LISTS}
     for name, value in values.items():
         section, _, rest = name.partition(".")
-        if section == "providers":
+        if section in LISTS:
             position, _, rest = rest.partition(".")
-            providers.setdefault(position, {})[rest] = _masked(value)
+            lists[section].setdefault(position, {})[rest] = _masked(value)
         else:
             inner = tree.setdefault(section, {})
             assert isinstance(inner, dict)
             inner[rest] = _masked(value)
-    return {**tree, "providers": list(providers.values())}
+    return {**tree, **{section: list(entries.values()) for section, entries in lists.items()}}

@@ -5,27 +5,35 @@ from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replac
 from metaclaw.config.load import build, load
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
 from metaclaw.config.secret import MASK, Secret, SecretUrl, without_password
-from metaclaw.config.source import Source, SourceKind
+from metaclaw.config.source import LISTS, Source, SourceKind
 from metaclaw.config.tree import (
     Config,
     EngineConfig,
+    EvolverConfig,
+    JudgeConfig,
     LogConfig,
+    PrivacyConfig,
     ProviderConfig,
     ProxyConfig,
     SessionsConfig,
     SkillsConfig,
     StoreConfig,
+    TeamConfig,
     TelemetryConfig,
     is_loopback,
 )
 
 __all__ = [
     "CONFIG_NAME",
+    "LISTS",
     "MASK",
     "Config",
     "EngineConfig",
+    "EvolverConfig",
     "InvalidConfigError",
+    "JudgeConfig",
     "LogConfig",
+    "PrivacyConfig",
     "Problem",
     "ProviderConfig",
     "ProxyConfig",
@@ -36,6 +44,7 @@ __all__ = [
     "Source",
     "SourceKind",
     "StoreConfig",
+    "TeamConfig",
     "TelemetryConfig",
     "build",
     "default_home",

@@ -18,7 +18,7 @@ from metaclaw.config.lines import KeyPath, Statement, statements
 from metaclaw.config.load import compose, from_environment, from_options, place, read_file
 from metaclaw.config.problems import InvalidConfigError, Problem
 from metaclaw.config.secret import Secret
-from metaclaw.config.source import Assignment, ConfigFile, Source, SourceKind, key_of
+from metaclaw.config.source import LISTS, Assignment, ConfigFile, Source, SourceKind, key_of
 from metaclaw.config.template import template
 from metaclaw.errors import ConfigError
 
@@ -68,14 +68,15 @@ def _hides_one_of(paths: Sequence[KeyPath], tree: Mapping[str, object], name: st
 
 
 def _steps(tree: Mapping[str, object], layer: Assignment) -> list[Assignment]:
-    """The lines one setting needs: a provider addressed by a new name is given that name first."""
-    providers = tree.get("providers", [])
-    if layer.path[0] != "providers" or len(layer.path) < 3 or not isinstance(providers, list):
+    """The lines one setting needs: a provider or team addressed by a new name is given that name first."""
+    section = layer.path[0]
+    entries = tree.get(str(section), [])
+    if section not in LISTS or len(layer.path) < 3 or not isinstance(entries, list):
         return [layer]
     name = str(layer.path[1])
-    if name.isdecimal() or any(isinstance(entry, dict) and entry.get("name") == name for entry in providers):
+    if name.isdecimal() or any(isinstance(entry, dict) and entry.get("name") == name for entry in entries):
         return [layer]
-    return [Assignment(("providers", len(providers), "name"), name, layer.source), layer]
+    return [Assignment((section, len(entries), "name"), name, layer.source), layer]
 
 
 def _edited(file: ConfigFile, text: str, step: Assignment, wanted: Mapping[str, object]) -> str:

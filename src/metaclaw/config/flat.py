@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from metaclaw.config.problems import Problem
 from metaclaw.config.secret import Secret
-from metaclaw.config.source import key_of
+from metaclaw.config.source import LISTS, key_of
 from metaclaw.config.tree import Config
 from metaclaw.errors import ConfigError
 
@@ -16,8 +16,9 @@ def flatten(config: Config) -> Iterator[tuple[str, object]]:
     for section, value in config:
         if isinstance(value, BaseModel):
             yield from ((key_of((section, name)), inner) for name, inner in value)
-    for position, provider in enumerate(config.providers):
-        yield from ((key_of(("providers", position, name)), inner) for name, inner in provider)
+    for section in LISTS:
+        for position, entry in enumerate(getattr(config, section)):
+            yield from ((key_of((section, position, name)), inner) for name, inner in entry)
 
 
 def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> list[Problem]:

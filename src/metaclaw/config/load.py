@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from metaclaw.config.home import CONFIG_NAME
 from metaclaw.config.lines import KeyPath
 from metaclaw.config.problems import InvalidConfigError, Problem, explain
-from metaclaw.config.source import Assignment, ConfigFile, Source, SourceKind, Sources, key_of
+from metaclaw.config.source import LISTS, Assignment, ConfigFile, Source, SourceKind, Sources, key_of
 from metaclaw.config.text import parse_text
 from metaclaw.config.tree import Config
 
@@ -38,7 +38,7 @@ def compose(home: Path, file: ConfigFile, layers: Sequence[Assignment]) -> Confi
     placed = [place(tree, layer) for layer in layers]
     sources = Sources(file, placed)
     # Sections that are written nowhere are validated too, so that their defaults learn where home is.
-    whole = {name: {} for name in Config.model_fields if name != "providers"} | tree
+    whole = {name: {} for name in Config.model_fields if name not in LISTS} | tree
     try:
         config = Config.model_validate(whole, context={"home": home})
     except ValidationError as error:
@@ -90,16 +90,16 @@ def from_options(sets: Sequence[str], *, option: str = "--set") -> list[Assignme
 
 
 def place(tree: dict[str, object], layer: Assignment) -> Assignment:
-    """Put one setting into the tree; returns it with the provider's name in its path replaced by its position."""
+    """Put one setting into the tree; returns it with an entry's name in its path replaced by its position."""
     here: object = tree
     path: list[str | int] = []
     for depth, part in enumerate(layer.path):
-        step = _position(here, part, layer) if isinstance(here, list) and path == ["providers"] else part
+        step = _position(here, part, layer) if isinstance(here, list) and len(path) == 1 and path[0] in LISTS else part
         path.append(step)
         if depth == len(layer.path) - 1:
             _put(here, step, layer)
         else:
-            here = _enter(here, step, is_list=key_of(path) == "providers", layer=layer)
+            here = _enter(here, step, is_list=key_of(path) in LISTS, layer=layer)
     return Assignment(tuple(path), layer.value, layer.source)
 
 
@@ -112,10 +112,10 @@ def _assignment(key: str, text: str, source: Source) -> Assignment:
 
 
 def _position(here: list[object], part: str | int, layer: Assignment) -> int:
-    """Which provider is meant: a position, a name, or (one past the end, or a new name) the next one."""
+    """Which entry is meant: a position, a name, or (one past the end, or a new name) the next one."""
     if isinstance(part, int) or part.isdecimal():
         if int(part) > len(here):
-            raise _broken(str(layer.source), f"there are only {len(here)} providers", f"write {len(here)} to add one")
+            raise _broken(str(layer.source), f"there are only {len(here)} {layer.path[0]}", f"write {len(here)} to add one")
         return int(part)
     for position, entry in enumerate(here):
         if isinstance(entry, dict) and entry.get("name") == part:

@@ -13,13 +13,11 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from metaclaw.config.lines import KeyPath
 from metaclaw.config.secret import Secret
-from metaclaw.config.source import Sources, key_of
+from metaclaw.config.source import LISTS, Sources, key_of
 from metaclaw.errors import ConfigError
 
 # Promised for later releases. Accepting them now would be a lie; calling them unknown would send people hunting for a typo.
-LATER = frozenset({"judge", "evolver", "policy", "schedule", "privacy", "telemetry.otlp", "telemetry.otlp_endpoint"}) | frozenset(
-    {"skills.gate", "skills.canary_share", "skills.holdout_share"}
-)
+LATER = frozenset({"policy", "schedule", "telemetry.otlp", "telemetry.otlp_endpoint"})
 _FOLLOWS = "default_factory_not_called"  # said of a default that needs a key which is itself wrong
 _EXPECTED = {
     "int_type": "a whole number",
@@ -74,7 +72,7 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources)
     if kind == "missing":
         return Problem(place, key, "is missing", _example(path, field))
     if kind in ("model_type", "tuple_type") and owner is not None and field is not None and section_type(field.annotation):
-        header = "[[providers]]" if path[0] == "providers" else f"[{key}]"
+        header = f"[[{path[0]}]]" if path[0] in LISTS else f"[{key}]"
         return Problem(place, key, "is not a section", f"write {header} on a line of its own and its keys below")
     if kind == "open_host":
         return Problem(place, key, details["msg"], 'write api_key = "env:NAME" into [proxy], or host = "127.0.0.1"')

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from metaclaw.config.lines import KeyPath, line_of
 
+LISTS = ("providers", "teams")
+"""The sections that are lists of tables, each entry with a `name`."""
+
 
 class SourceKind(StrEnum):
     """The four layers, weakest first."""

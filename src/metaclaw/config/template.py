@@ -4,6 +4,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from metaclaw.config.problems import section_type, toml_value
+from metaclaw.config.source import LISTS
 from metaclaw.config.tree import Config
 
 _TOP = """\
@@ -21,7 +22,7 @@ def template(key: str) -> str:
 def _section(name: str, field: FieldInfo, key: str) -> str:
     section = section_type(field.annotation)
     assert section is not None
-    header = f"# [[{name}]]" if name == "providers" else f"[{name}]"
+    header = f"# [[{name}]]" if name in LISTS else f"[{name}]"
     lines = [f"\n# {section.__doc__}", header]
     for word, value in section.model_fields.items():
         if (name, word) == ("proxy", "api_key"):

@@ -8,14 +8,15 @@ from typing import Literal, get_args, get_origin
 
 from metaclaw.config.problems import find_field, section_type
 from metaclaw.config.secret import Secret
+from metaclaw.config.source import LISTS
 from metaclaw.config.tree import Config
 
 
 def parse_text(path: Sequence[str | int], text: str) -> object:
     """The text as its key's type wants it: words as they are, the rest as TOML; what is neither fails later."""
     parts = tuple(part for part in path if not (isinstance(part, str) and part.isdecimal()))
-    if parts[:1] == ("providers",) and len(parts) == len(path) > 2:
-        parts = ("providers", *parts[2:])  # the second part is a provider's name
+    if parts[:1] and parts[0] in LISTS and len(parts) == len(path) > 2:
+        parts = (parts[0], *parts[2:])  # the second part is an entry's name
     _, field = find_field(Config, parts)
     if field is None or _is_text(field.annotation):
         return text

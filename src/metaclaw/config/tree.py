@@ -154,11 +154,76 @@ class SkillsConfig(Section):
     retrieval: Literal["lexical"] = Field(
         default="lexical", description="How skills are found: by words, in name, trigger and body."
     )
+    learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
+    gate: Literal["off", "lint", "shadow", "full"] = Field(
+        default="full",
+        description="What a learned skill must pass: nothing; the draft checks; replay of recorded sessions too; a canary too.",
+    )
+    canary_share: float = Field(
+        default=0.5, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
+    )
+    holdout_share: float = Field(
+        default=0.05,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description='With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to learn its worth.',
+    )
 
     @field_validator("dir", mode="before")
     @classmethod
     def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
         return whole_path(str(value), known) if isinstance(value, str | Path) else value
+
+
+class JudgeConfig(Section):
+    """The process reward model: asked about turns that no detector can decide."""
+
+    provider: str | None = Field(
+        default=None,
+        description="Which provider answers. Default: the first with a key of its own; without one, nobody judges.",
+        examples=["openai"],
+    )
+    model: str | None = Field(
+        default=None, description="Its model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
+    )
+    votes: int = Field(default=3, ge=1, le=15, description="How often it is asked about one turn, at the same time.")
+    max_share: float = Field(
+        default=0.2, ge=0, le=1, allow_inf_nan=False, description="Most turns it is asked about, as a share of main turns."
+    )
+    timeout_s: Seconds = Field(default=60.0, description="How long one vote may take; one that takes longer is unknown.")
+
+
+class EvolverConfig(Section):
+    """Who writes skills from failures."""
+
+    provider: str | None = Field(
+        default=None,
+        description="Which provider answers. Default: as for the judge; without one, only a person's own words become skills.",
+        examples=["openai"],
+    )
+    model: str | None = Field(
+        default=None, description="Its model. Default: the model that made the turns.", examples=["gpt-5.1"], min_length=1
+    )
+    min_failures: int = Field(
+        default=3, ge=1, le=1000, description="Failures of one kind before it is asked; a person's own correction is enough alone."
+    )
+    max_new_skills: int = Field(default=3, ge=1, le=10, description="Most skills it may propose at once.")
+    timeout_s: Seconds = Field(default=180.0, description="How long its answer may take.")
+
+
+class TeamConfig(Section):
+    """People who share skills."""
+
+    name: str = Field(description="How a skill's `scope: team:NAME` calls it.", examples=["backend"], min_length=1)
+    users: Names = Field(description="Their ids, as they come in `X-User-Id`.", examples=[["alice", "bob"]])
+
+
+class PrivacyConfig(Section):
+    """What may not travel."""
+
+    redact: bool = Field(default=True, description="Replace secrets before a judge, an evolver or a trainer sees a turn.")
+    retention_days: int = Field(default=0, ge=0, le=36_500, description="Forget turns older than this; 0 keeps them.")
 
 
 class SessionsConfig(Section):
@@ -221,6 +286,10 @@ class Config(Section):
     proxy: ProxyConfig = Field(default_factory=ProxyConfig)
     providers: Annotated[tuple[ProviderConfig, ...], Field(strict=False)] = ()
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
+    judge: JudgeConfig = Field(default_factory=JudgeConfig)
+    evolver: EvolverConfig = Field(default_factory=EvolverConfig)
+    teams: Annotated[tuple[TeamConfig, ...], Field(strict=False)] = ()
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     sessions: SessionsConfig = Field(default_factory=SessionsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
@@ -238,6 +307,25 @@ class Config(Section):
         if sum(provider.kind == "embedded" for provider in providers) > 1:
             raise PydanticCustomError("embedded_twice", "has the embedded model twice; keep one of them")
         return providers
+
+    @model_validator(mode="after")
+    def _asks_providers_that_exist(self) -> "Config":
+        known = {provider.name: provider for provider in self.providers}
+        for section, wanted in (("judge", self.judge.provider), ("evolver", self.evolver.provider)):
+            if wanted is None:
+                continue
+            provider = known.get(wanted)
+            if provider is None:
+                raise PydanticCustomError(
+                    "asked_unknown", "{section}.provider names {name}, which is no provider", {"section": section, "name": wanted}
+                )
+            if provider.api_key is not None and provider.api_key.is_passthrough:
+                raise PydanticCustomError(
+                    "asked_passthrough",
+                    "{section}.provider names {name}, which forwards its callers' credentials and has none of its own",
+                    {"section": section, "name": wanted},
+                )
+        return self
 
     @property
     def fallback_order(self) -> tuple[ProviderConfig, ...]:

@@ -1,6 +1,7 @@
 """What people and tools read: the program's own API and its metrics."""
 
 from metaclaw.dashboard.api import Api, Facts
-from metaclaw.dashboard.status import ProviderFacts, Status
+from metaclaw.dashboard.learning import LearningRoutes
+from metaclaw.dashboard.status import LearningFacts, ProviderFacts, Status
 
-__all__ = ["Api", "Facts", "ProviderFacts", "Status"]
+__all__ = ["Api", "Facts", "LearningFacts", "LearningRoutes", "ProviderFacts", "Status"]

@@ -1,31 +1,21 @@
 """What people and tools read and do over HTTP: status, sessions, turns, skills, metrics."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import anyio.to_thread
 from prometheus_client import CollectorRegistry, generate_latest
 
 from metaclaw import __version__
+from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
 from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
-from metaclaw.dashboard.views import session_view, skill_view, turn_row_view, turn_view
-from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill
+from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
+from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
 
 _MOST_ROWS = 1000
-
-
-class Skills(Protocol):
-    """The live skills."""
-
-    @property
-    def generation(self) -> int: ...
-    @property
-    def skills(self) -> Sequence[Skill]: ...
-    def get(self, name: SkillName) -> Skill | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +25,7 @@ class Facts:
     status: Callable[[], Awaitable[Mapping[str, object]]]
     unready: Callable[[], str | None]
     reader: LedgerReader
-    skills: Callable[[], Skills]
+    learning: LearningRoutes
     end_session: Callable[[SessionId], Awaitable[bool]]
     registry: CollectorRegistry | None
 
@@ -51,7 +41,7 @@ class Api:
     async def __call__(
         self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
-        await self._router(scope, send)
+        await self._router(scope, receive, send)
 
     def _table(self) -> list[Route]:
         return [
@@ -63,8 +53,7 @@ class Api:
             Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
-            Route("GET", "/api/skills", self._skills, "Live skills"),
-            Route("GET", "/api/skills/{name}", self._skill, "One live skill"),
+            *self._facts.learning.table(),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]
 
@@ -110,17 +99,15 @@ class Api:
         found = await anyio.to_thread.run_sync(lambda: self._facts.reader.turn(TurnId(ask.path["id"])))
         if found is None:
             raise ApiError(f"there is no turn {ask.path['id']}", 404)
-        return turn_view(found.turn)
-
-    async def _skills(self, ask: Ask) -> object:
-        view = self._facts.skills()
-        return {"generation": view.generation, "skills": [skill_view(skill) for skill in view.skills]}
-
-    async def _skill(self, ask: Ask) -> object:
-        skill = self._facts.skills().get(SkillName(ask.path["name"]))
-        if skill is None:
-            raise ApiError(f"there is no live skill {ask.path['name']}", 404)
-        return {**skill_view(skill), "body": skill.body}
+        standing = await anyio.to_thread.run_sync(lambda: self._facts.reader.standing_of(found.turn.id))
+        if standing is None:
+            raise ApiError(f"there is no turn {ask.path['id']}", 404)
+        generation = self._facts.learning.skills().generation
+        return {
+            **turn_view(found.turn),
+            "role": role_view(found.turn, standing.role, generation),
+            "verdict": verdict_view(standing.verdict),
+        }
 
     async def _openapi(self, ask: Ask) -> object:
         return describe(self._routes, __version__)

@@ -39,8 +39,15 @@ def _operation(route: Route) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"{(\w+)}", route.path)
     ]
     query = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in route.parameters]
+    body = {"requestBody": _request_body(route)} if route.fields else {}
     return {
         "summary": route.summary,
         "parameters": inner + query,
+        **body,
         "responses": {"200": {"description": route.summary}, "default": _ERROR},
     }
+
+
+def _request_body(route: Route) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {name: {} for name in route.fields}, "additionalProperties": False}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -1,16 +1,20 @@
 """A table of routes for the program's own API: patterns to functions, answers as JSON."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
+
+import anyio
+import msgspec
 
 from metaclaw.domain.chat import Json
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.wires import encode_json
 
 Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -24,10 +28,12 @@ class ApiError(MetaClawError):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request to the API: values from the path, and the query."""
+    """One request to the API: values from the path, the query, header fields in lower case, and the body."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
         """A whole number from the query, from the smaller of 1 and the default up to `most`."""
@@ -35,6 +41,27 @@ class Ask:
         if not (text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) <= most):
             raise ApiError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
         return int(text)
+
+    def json(self, known: Sequence[str]) -> dict[str, Json]:
+        """The body as a JSON object with no other fields than the known ones; an absent body is an empty object."""
+        try:
+            value = msgspec.json.decode(self.body) if self.body.strip() else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ApiError("the body must be a JSON object")
+        unknown = sorted(set(value) - set(known))
+        if unknown:
+            raise ApiError(f"{unknown[0]!r} is not a field here; write {' or '.join(known)}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that goes on until the client leaves."""
+
+    content_type: str
+    chunks: AsyncIterator[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +82,8 @@ class Route:
     serve: Callable[[Ask], Awaitable[object]]
     summary: str
     parameters: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    """What a JSON body may hold."""
 
 
 class Router:
@@ -63,28 +92,61 @@ class Router:
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
 
-    async def __call__(self, scope: Scope, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._serve(scope["method"], scope["path"], scope.get("query_string", b""))
+            answer = await self._serve(scope, await _body(receive))
         except ApiError as error:
             answer = _error(error.status, str(error))
         except StoreError as error:
-            answer = _error(503, f"the store cannot be read now: {error}")
+            answer = _error(503, f"the store cannot be used now: {error}")
+        if isinstance(answer, Stream):
+            await _send_stream(answer, receive, send)
+            return
         body = b"" if scope["method"] == "HEAD" else answer.body
         headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _serve(self, method: str, path: str, query: bytes) -> Answer:
+    async def _serve(self, scope: Scope, body: bytes) -> Answer | Stream:
+        method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
         matching = [(match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
         if not matching:
             raise ApiError(f"nothing is served at {path}", 404)
         for match, route in matching:
             if route.method == method or (method == "HEAD" and route.method == "GET"):
                 values = {name: unquote(value) for name, value in match.groupdict().items()}
-                result = await route.serve(Ask(values, dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))))
-                return result if isinstance(result, Answer) else Answer(200, encode_json(cast(Json, result)))
+                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+                asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+                result = await route.serve(Ask(values, asked, headers, body))
+                return result if isinstance(result, Answer | Stream) else Answer(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
+
+
+async def _body(receive: Receive) -> bytes:
+    pieces = []
+    while True:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
+    """Send pieces as they come, until there are no more or the client has left."""
+    headers = [(b"content-type", stream.content_type.encode()), (b"cache-control", b"no-cache")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def leave_with_client(scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave_with_client, group.cancel_scope)
+        async for chunk in stream.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        group.cancel_scope.cancel()
 
 
 def _pattern(path: str) -> str:

@@ -1,6 +1,7 @@
 """How the program is, in one tree: what `metaclaw status` and `/api/status` tell."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,9 +10,10 @@ import anyio.to_thread
 
 from metaclaw import __version__
 from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth
 from metaclaw.errors import StoreError
-from metaclaw.store import Counts
+from metaclaw.store import Counts, LearningCounts
 
 
 class Shelf(Protocol):
@@ -21,6 +23,8 @@ class Shelf(Protocol):
     def generation(self) -> int: ...
     @property
     def count(self) -> int: ...
+    @property
+    def skills(self) -> Sequence[Skill]: ...
     @property
     def skipped(self) -> Sequence[SkippedSkill]: ...
 
@@ -37,6 +41,20 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LearningFacts:
+    """How the learning part is. `judge` and `evolver` say who is asked; None where nobody is."""
+
+    is_on: bool
+    gate: str
+    judge: str | None
+    evolver: str | None
+    counts: Callable[[], LearningCounts]
+    judged_share: Callable[[], float | None]
+    trust: Callable[[], Mapping[str, float | int | None]]
+    spent: Callable[[], Mapping[str, Mapping[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Asks every part how it is."""
 
@@ -50,11 +68,12 @@ class Status:
     engine_state: Callable[[], str] | None
     loops: Callable[[], Mapping[str, str]]
     active_sessions: Callable[[], int]
+    learning: LearningFacts
     began: float
 
     async def tell(self) -> dict[str, object]:
         """The whole tree; parts that cannot be read now are null."""
-        store, shelf, counts = self.store_health(), self.shelf(), await self._counts()
+        store, shelf, counts, learned = self.store_health(), self.shelf(), await self._counts(), await self._learned()
         return {
             "version": __version__,
             "mode": self.mode,
@@ -66,7 +85,21 @@ class Status:
                 "turns": None if counts is None else counts.turns,
                 "sessions": None if counts is None else counts.sessions,
                 "active_sessions": self.active_sessions(),
-                "skills": {"live": shelf.count},
+                "verdicts": None if learned is None else {outcome.value: count for outcome, count in learned.verdicts.items()},
+                "support": None if learned is None else learned.support,
+                "query": None if learned is None else learned.query,
+                "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
+                "rejections": {},
+                "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
+            },
+            "learning": {
+                "on": self.learning.is_on,
+                "gate": self.learning.gate,
+                "judge": self.learning.judge,
+                "evolver": self.learning.evolver,
+                "judged_share": self.learning.judged_share(),
+                "trust": dict(self.learning.trust()),
+                "asked": {purpose: dict(spent) for purpose, spent in self.learning.spent().items()},
             },
             "skills": {
                 "generation": shelf.generation,
@@ -96,6 +129,12 @@ class Status:
             return f"turns are not being recorded: {store.reason}"
         state = self.engine_state() if self.engine_state is not None else "ready"
         return None if state == "ready" else f"the embedded model is {state}"
+
+    async def _learned(self) -> LearningCounts | None:
+        try:
+            return await anyio.to_thread.run_sync(self.learning.counts)
+        except StoreError:
+            return None
 
     async def _counts(self) -> Counts | None:
         try:

@@ -3,10 +3,14 @@
 import json
 from datetime import datetime
 
+from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
+from metaclaw.domain.eligibility import Role, RoleKind
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import Turn
-from metaclaw.store import SessionRow, TurnRow
+from metaclaw.domain.turn import Turn, TurnKind
+from metaclaw.domain.verdict import Verdict
+from metaclaw.learn import SkillFacts
+from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 
 def session_view(row: SessionRow) -> dict[str, Json]:
@@ -44,8 +48,6 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
         "end": turn.end.value,
         "error": turn.error,
         "finish": None if turn.finish is None else turn.finish.value,
-        "role": None,
-        "verdict": None,
         "segment": turn.segment,
         "retry_of": turn.retry_of,
         "usage": _usage(turn.usage),
@@ -57,6 +59,104 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
     }
 
 
+def role_view(turn: TurnRow | Turn, role: Role | None, generation: int) -> Json:
+    """What a turn is for: support once it fed a skill, query while it was made with the skills in force (or trained weights)."""
+    if role is not None:
+        return role.kind.value
+    is_query = turn.kind is TurnKind.MAIN and turn.stamp.generation == generation
+    return RoleKind.QUERY.value if is_query else None
+
+
+def verdict_view(verdict: Verdict | None) -> Json:
+    """What a turn came to; null until somebody has looked at it."""
+    if verdict is None:
+        return None
+    votes = verdict.votes
+    return {
+        "outcome": verdict.outcome.value,
+        "score": verdict.score,
+        "p_fail": verdict.p_fail,
+        "source": verdict.source.value,
+        "fault": None if verdict.fault is None else verdict.fault.value,
+        "comment": verdict.comment,
+        "signals": [{"detector": one.detector, "evidence": one.evidence, "fault": one.fault.value} for one in verdict.signals],
+        "votes": None
+        if votes is None
+        else {"pass": votes.passed, "fail": votes.failed, "unknown": votes.unknown, "model": votes.model},
+    }
+
+
+def generation_view(row: GenerationRow) -> dict[str, Json]:
+    """A generation as a list shows it."""
+    return {
+        "number": row.number,
+        "hash": row.hash,
+        "reason": row.reason,
+        "published_at": _time(row.published_at),
+        "added": row.added,
+        "removed": row.removed,
+    }
+
+
+def certificate_view(certificate: Certificate | None) -> Json:
+    """The evidence a skill stands on; null where it has none."""
+    if certificate is None:
+        return None
+    return {
+        "stage": certificate.stage.value,
+        "probes": certificate.probes,
+        "wins": certificate.wins,
+        "losses": certificate.losses,
+        "ties": certificate.ties,
+        "undecided": certificate.undecided,
+        "regressions": certificate.regressions,
+        "e_value": certificate.e_value,
+        "tokens": certificate.tokens,
+        "model": certificate.model,
+        "notes": list(certificate.notes),
+    }
+
+
+def skill_facts_view(facts: SkillFacts) -> dict[str, Json]:
+    """What is known of a skill beside its text."""
+    worth = facts.uplift
+    interval = None if worth is None else worth.interval
+    return {
+        "certificate": certificate_view(facts.certificate),
+        "learned_from": list(facts.learned_from),
+        "uplift": None
+        if worth is None
+        else {
+            "estimate": worth.estimate,
+            "interval": None if interval is None else [interval.low, interval.high],
+            "placed": worth.placed,
+            "withheld": worth.withheld,
+            "unknown": worth.unknown,
+        },
+    }
+
+
+def candidate_view(candidate: Candidate) -> dict[str, Json]:
+    """A candidate without its body."""
+    proposal = candidate.proposal
+    return {
+        "id": candidate.id,
+        "skill": proposal.skill.name,
+        "description": proposal.skill.trigger,
+        "scope": proposal.skill.scope,
+        "change": proposal.change.value,
+        "replaces": list(proposal.replaces),
+        "kind": proposal.kind,
+        "written_by": proposal.written_by,
+        "is_instruction": proposal.is_instruction,
+        "standing": candidate.standing.value,
+        "reason": candidate.reason,
+        "generation": candidate.generation,
+        "made_at": _time(candidate.made_at),
+        "certificate": certificate_view(candidate.certificate),
+    }
+
+
 def turn_view(turn: Turn) -> dict[str, Json]:
     """Everything of a turn: also the request as the client sent it, the answer as it saw it, and the exact tokens."""
     exchange, tokens = turn.exchange, turn.tokens
@@ -64,6 +164,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         **turn_row_view(turn),
         "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
         "agent": turn.agent,
+        "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
@@ -82,6 +183,9 @@ def skill_view(skill: Skill) -> dict[str, Json]:
         "description": skill.trigger,
         "category": skill.category,
         "scope": skill.scope,
+        "state": skill.state.value,
+        "author": skill.author.value,
+        "pinned": skill.pinned,
         "hash": skill.content_hash,
     }
 

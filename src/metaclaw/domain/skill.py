@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName
 
@@ -11,9 +12,31 @@ MAX_BODY_CHARS = 16_000
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
+class SkillState(StrEnum):
+    """How far a skill has come. Only canary and live skills are ever placed, and only they belong to a generation."""
+
+    DRAFT = "draft"
+    SHADOW = "shadow"
+    CANARY = "canary"
+    LIVE = "live"
+    RETIRED = "retired"
+
+
+class Authorship(StrEnum):
+    """Who wrote a skill. What a person wrote is theirs: the program never changes, withholds or retires it by itself."""
+
+    PERSON = "person"
+    INSTRUCTION = "instruction"
+    EVOLVER = "evolver"
+
+
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One thing to do in one kind of situation. `trigger` (the file's description) says when, `body` says how."""
+    """One thing to do in one kind of situation. `trigger` (the file's description) says when, `body` says how.
+
+    `scope` says for whom: None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for whoever speaks without an
+    id. `author` is an instruction where the text is a person's own standing instruction, written down by template.
+    """
 
     name: SkillName
     trigger: str
@@ -21,6 +44,9 @@ class Skill:
     category: str | None = None
     scope: str | None = None
     extra: Mapping[str, object] = field(default_factory=dict)
+    state: SkillState = SkillState.LIVE
+    author: Authorship = Authorship.PERSON
+    pinned: bool = False
 
     def __post_init__(self) -> None:
         if not _SLUG.fullmatch(self.name):
@@ -31,6 +57,8 @@ class Skill:
             raise ValueError(f"skill {self.name} has an empty body")
         if len(self.body) > MAX_BODY_CHARS:
             raise ValueError(f"skill {self.name} has a body of {len(self.body)} characters; at most {MAX_BODY_CHARS} are placed")
+        if self.pinned and self.state is not SkillState.LIVE:
+            raise ValueError(f"skill {self.name} is pinned but {self.state}; only a live skill can be pinned")
 
     @property
     def content_hash(self) -> str:

@@ -52,6 +52,15 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """A skill that matched and whose placing was left to chance: whether it was placed, and with what probability it would be."""
+
+    skill: SkillName
+    placed: bool
+    propensity: float
+
+
+@dataclass(frozen=True, slots=True)
 class Splice:
     """Bytes that were put into the client's body at `offset` (counted in the client's body) to make the provider's."""
 
@@ -139,3 +148,4 @@ class Turn:
     key: str | None = None
     head: bytes = b""
     placements: tuple[Placement, ...] = ()
+    draws: tuple[Draw, ...] = ()

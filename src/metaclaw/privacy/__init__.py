@@ -1,1 +1,45 @@
 """What may not travel: secrets, other people's words, and authority that text from outside does not have."""
+
+from metaclaw.privacy.authority import Doubt, Objection, authority
+from metaclaw.privacy.capabilities import Capabilities, Workspace, added, capabilities, workspace_of
+from metaclaw.privacy.combination import emergent
+from metaclaw.privacy.dotfiles import collect
+from metaclaw.privacy.evidence import CallRecord, Evidence, Outcome, evidence_of, render, render_step
+from metaclaw.privacy.hits import Certainty
+from metaclaw.privacy.known import KnownSecrets
+from metaclaw.privacy.provenance import Source, Span, spans_of, user_spans
+from metaclaw.privacy.redact import Finding, Redacted, Redactor
+from metaclaw.privacy.review import Review, review
+from metaclaw.privacy.sentences import Imperative, imperatives
+
+__all__ = [
+    "CallRecord",
+    "Capabilities",
+    "Certainty",
+    "Doubt",
+    "Evidence",
+    "Finding",
+    "Imperative",
+    "KnownSecrets",
+    "Objection",
+    "Outcome",
+    "Redacted",
+    "Redactor",
+    "Review",
+    "Source",
+    "Span",
+    "Workspace",
+    "added",
+    "authority",
+    "capabilities",
+    "collect",
+    "emergent",
+    "evidence_of",
+    "imperatives",
+    "render",
+    "render_step",
+    "review",
+    "spans_of",
+    "user_spans",
+    "workspace_of",
+]

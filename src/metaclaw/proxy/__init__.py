@@ -2,9 +2,10 @@
 
 from metaclaw.proxy.answering import Limits
 from metaclaw.proxy.auth import Gatekeeper
+from metaclaw.proxy.listener import Listener
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Opener, Provider, Providers
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.origin import Origins, own_words
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placing import Placer
 from metaclaw.proxy.relay import Elsewhere
@@ -15,6 +16,7 @@ __all__ = [
     "Gatekeeper",
     "Intake",
     "Limits",
+    "Listener",
     "Metrics",
     "Opener",
     "Origins",
@@ -23,4 +25,5 @@ __all__ = [
     "Provider",
     "Providers",
     "Server",
+    "own_words",
 ]

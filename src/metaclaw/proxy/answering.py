@@ -50,7 +50,7 @@ def _is_stream(kind: str, *, asked: bool) -> bool:
 async def _relay_stream(draft: Draft, reply: Reply, headers: RawHeaders, client: Client, limits: Limits) -> bytes:
     hold = TailHold(draft.incoming.wire)
     draft.status = reply.status
-    await client.start(reply.status, headers)
+    client.start(reply.status, headers)
     chunks = reply.chunks()
     async for chunk in chunks:
         draft.say(chunk)
@@ -164,7 +164,7 @@ async def _stream(draft: Draft, deltas: AsyncIterator[Delta], request: ChatReque
             case _:
                 pass
         if not client.started:
-            await client.start(200, _SSE_HEADERS + draft.headers())
+            client.start(200, _SSE_HEADERS + draft.headers())
         await client.write(data)
     if not tail:
         raise UpstreamError(f"provider {draft.provider} ended its stream before the answer was whole")

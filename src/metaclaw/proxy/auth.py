@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Mapping
 
-_KEY_HEADERS = ("x-metaclaw-key", "x-api-key")
+_CREDENTIALS = ("x-metaclaw-key", "x-api-key", "authorization")
 
 
 class Gatekeeper:
@@ -14,7 +14,13 @@ class Gatekeeper:
 
     def admits(self, headers: Mapping[str, str], path_key: str | None) -> bool:
         """Whether any credential of the request is our key."""
-        return any(self.is_ours(value) for value in (path_key, *_credentials(headers)) if value)
+        # Every credential is compared, so that the time taken does not tell which of them was right.
+        found = path_key is not None and self.is_ours(path_key)
+        for name in _CREDENTIALS:
+            value = headers.get(name)
+            if value and self.is_ours(_bare(value) if name == "authorization" else value.strip()):
+                found = True
+        return found
 
     def is_ours(self, value: str) -> bool:
         """Whether this credential is our key."""
@@ -23,7 +29,7 @@ class Gatekeeper:
     def callers_own(self, headers: Mapping[str, str]) -> dict[str, str]:
         """The header fields that belong to the caller: everything but our key."""
         kept = dict(headers)
-        for name in (*_KEY_HEADERS, "authorization"):
+        for name in _CREDENTIALS:
             value = kept.get(name)
             if value is not None and (name == "x-metaclaw-key" or self.is_ours(_bare(value))):
                 del kept[name]
@@ -33,13 +39,6 @@ class Gatekeeper:
 def _bare(value: str) -> str:
     scheme, _, token = value.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else value.strip()
-
-
-def _credentials(headers: Mapping[str, str]) -> list[str]:
-    found = [headers[name].strip() for name in _KEY_HEADERS if name in headers]
-    if "authorization" in headers:
-        found.append(_bare(headers["authorization"]))
-    return found
 
 
 def split_path_key(path: str) -> tuple[str, str | None]:

@@ -1,59 +1,36 @@
 """Reading a request's body: bounded, unpacked, and checked to be one JSON object."""
 
-import asyncio
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Protocol, cast
 
 import msgspec
 
 from metaclaw.domain.chat import Json
 from metaclaw.errors import WireError
-from metaclaw.proxy.client import ClientGone, Receive
+from metaclaw.proxy.client import too_large
 
 _decode = msgspec.json.Decoder().decode
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
-    """The whole body. WireError 413 when it is too large, 408 when it does not come, ClientGone when the client leaves."""
+class Source(Protocol):
+    """Where a body comes from."""
+
+    async def read(self, max_bytes: int, timeout_s: float) -> bytes: ...
+
+
+async def read_body(source: Source, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
+    """The whole body, unpacked. Raises WireError 413 when it is too large and whatever else the source raises."""
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
-    # The first piece has nearly always come together with the head. A client that sends none keeps nobody waiting but itself.
-    body, more = _piece(await receive())
-    if more:
-        body = await _read_rest(receive, body, max_bytes, timeout_s)
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+        raise too_large(max_bytes)
+    body = await source.read(max_bytes, timeout_s)
+    encoding = headers.get("content-encoding")
+    if encoding is None:
+        return body
+    encoding = encoding.strip().lower()
     return body if encoding in ("", "identity") else unpack(body, encoding, max_bytes)
-
-
-async def _next(receive: Receive, timeout_s: float) -> tuple[bytes, bool]:
-    try:
-        async with asyncio.timeout(timeout_s):
-            message = await receive()
-    except TimeoutError as error:
-        raise WireError(f"the request body did not arrive within {timeout_s:g} s", status=408, code="request_timeout") from error
-    return _piece(message)
-
-
-def _piece(message: Mapping[str, Any]) -> tuple[bytes, bool]:
-    if message["type"] == "http.disconnect":
-        raise ClientGone
-    return message.get("body", b""), bool(message.get("more_body", False))
-
-
-async def _read_rest(receive: Receive, first: bytes, max_bytes: int, timeout_s: float) -> bytes:
-    pieces, size, more = [first], len(first), True
-    while more:
-        piece, more = await _next(receive, timeout_s)
-        size += len(piece)
-        if size > max_bytes:
-            raise _too_large(max_bytes)
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
@@ -69,7 +46,7 @@ def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise WireError(f"the body is not valid {encoding}: {error}") from error
     if len(unpacked) > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     if not stream.eof:
         raise WireError(f"the {encoding} body ends too early")
     return unpacked
@@ -80,7 +57,7 @@ def parse_object(body: bytes) -> dict[str, Json]:
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        value = _parse_leniently(body)
+        value = parse_leniently(body)
     except RecursionError as error:
         raise WireError("the JSON body is nested too deeply") from error
     if not isinstance(value, dict):
@@ -88,7 +65,7 @@ def parse_object(body: bytes) -> dict[str, Json]:
     return value
 
 
-def _parse_leniently(body: bytes) -> Json:
+def parse_leniently(body: bytes) -> Json:
     """JavaScript clients may send lone surrogates, which strict parsers refuse; they are a client's text all the same."""
     try:
         text = body.decode("utf-8")
@@ -108,11 +85,3 @@ def _no_constant(name: str) -> None:
 
 def _kind(value: Json) -> str:
     return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
-
-
-def _too_large(max_bytes: int) -> WireError:
-    return WireError(
-        f"the request body is larger than {max_bytes} bytes; raise proxy.max_body_bytes if you mean it",
-        status=413,
-        code="request_too_large",
-    )

@@ -1,25 +1,27 @@
-"""The client's end of one request: what was read from it, what is sent to it, and whether it is still there."""
+"""The client's end of one request: its body as it arrives, the response that is sent to it, and whether it is still there."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from http import HTTPStatus
+from typing import Protocol
+
+import msgspec
 
 from metaclaw.domain.chat import Json, Wire
+from metaclaw.errors import WireError
 from metaclaw.ports import Headers
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RawHeaders = list[tuple[bytes, bytes]]
 
-# Most answers end sooner than this; only longer ones pay for a task that watches the connection.
-_LOOK_EVERY_S = 0.02
+UNASKED_BYTES = 1024 * 1024
+"""So much of a body is taken before anybody asks for it; nobody does before the key has been checked."""
+
+_STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
+_BODILESS = frozenset((204, 304))
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, gc=False):
     """A request for an answer, read and checked as JSON but not yet understood."""
 
     wire: Wire
@@ -49,99 +51,240 @@ class ClientGone(Exception):  # noqa: N818 - an event, not a failure
     """The client closed its connection before its answer was whole."""
 
 
-class Watch:
-    """Finds out which clients have gone. One timer for all of them: setting one for each costs more than most answers take."""
+class Line(Protocol):
+    """What a client needs of the connection it is on."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[Client, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+    peer: str | None
+    is_full: bool
+    """Whether more waits to be sent than should."""
 
-    def add(self, client: "Client") -> None:
-        """Look after this client from the next look but one on."""
-        self._waiting[client] = None
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look, ())
+    def send(self, data: bytes) -> None: ...
+    async def drain(self) -> None:
+        """Wait until the line is no longer full, or gone."""
 
-    def remove(self, client: "Client") -> None:
-        """Its answer is whole."""
-        self._waiting.pop(client, None)
+    def pause(self) -> None:
+        """Read nothing more for now."""
 
-    def _look(self, seen_before: Collection["Client"]) -> None:
-        for client in seen_before:
-            if client in self._waiting:
-                del self._waiting[client]
-                client.begin_watch()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(_LOOK_EVERY_S, self._look, tuple(self._waiting)) if self._waiting else None
+    def resume(self) -> None:
+        """Read on."""
+
+    def answered(self, client: "Client") -> None:
+        """Its response is whole."""
 
 
 class Client:
-    """Sends one response, and cancels the task that makes it when the client goes away."""
+    """One request and the response to it. Cancels the task that makes the response when the client goes away."""
 
-    __slots__ = ("_deferred", "_owner", "_receive", "_send", "_task", "_watch", "ended", "gone", "started")
+    __slots__ = (
+        "_chunked",
+        "_deferred",
+        "_expects",
+        "_gone_waiter",
+        "_left",
+        "_limit",
+        "_line",
+        "_pieces",
+        "_size",
+        "_waiter",
+        "_watched",
+        "ended",
+        "gone",
+        "headers",
+        "is_modern",
+        "is_whole",
+        "keeps",
+        "method",
+        "started",
+        "target",
+        "task",
+    )
 
-    def __init__(self, receive: Receive, send: Send, watch: Watch) -> None:
-        self._receive = receive
-        self._send = send
-        self._watch = watch
-        self._task: asyncio.Task[None] | None = None
-        self._owner: asyncio.Task[Any] | None = None
-        self._deferred: tuple[int, RawHeaders] | None = None
+    def __init__(
+        self, line: Line, method: str, target: bytes, headers: dict[str, str], *, keeps: bool = True, is_modern: bool = True
+    ) -> None:
+        """`target` is what the request line names. `keeps` says whether the connection may be used again, `is_modern` whether the
+        client speaks HTTP/1.1."""
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.keeps = keeps
+        self.is_modern = is_modern
+        self.is_whole = False
         self.started = False
         self.ended = False
         self.gone = False
+        self.task: asyncio.Task[None] | None = None
+        """The task that makes the response."""
+        self._line = line
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._limit = UNASKED_BYTES
+        self._expects = "expect" in headers and is_modern and headers["expect"].lower() == "100-continue"
+        self._waiter: asyncio.Future[None] | None = None
+        self._gone_waiter: asyncio.Future[None] | None = None
+        self._watched = False
+        self._deferred: tuple[int, RawHeaders] | None = None
+        self._chunked = False
+        self._left: int | None = None  # what is missing of a body whose length was declared
+
+    @property
+    def peer(self) -> str | None:
+        """The address it comes from."""
+        return self._line.peer
+
+    # The request, as the connection hands it over.
+
+    def feed(self, piece: bytes) -> None:
+        """More of the body has come. What nobody will read any more is dropped."""
+        if self.ended:
+            return
+        before, self._size = self._size, self._size + len(piece)
+        if before <= self._limit:
+            self._pieces.append(piece)
+            if self._size > self._limit and self._waiter is None:
+                self._line.pause()
+        self._wake()
+
+    def close_body(self) -> None:
+        """All of the body has come."""
+        self.is_whole = True
+        self._wake()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.gone = True
+        self._wake()
+        if self._gone_waiter is not None and not self._gone_waiter.done():
+            self._gone_waiter.set_result(None)
+        if self._watched and self.task is not None:
+            self.task.cancel("client gone")
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self, max_bytes: int, timeout_s: float) -> bytes:
+        """The whole body. WireError 413 when it is too large, 408 when it falls silent, ClientGone when the client leaves."""
+        if not self.is_whole:
+            await self._read_rest(max_bytes, timeout_s)
+        if self._size > max_bytes:
+            raise too_large(max_bytes)
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _read_rest(self, max_bytes: int, timeout_s: float) -> None:
+        self._limit = max_bytes
+        if self._expects and not self._size:
+            self._line.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        try:
+            while not self.is_whole and self._size <= max_bytes:
+                if self.gone:
+                    raise ClientGone
+                self._waiter = loop.create_future()
+                self._line.resume()
+                async with asyncio.timeout(timeout_s):
+                    await self._waiter
+        except TimeoutError as error:
+            raise WireError(
+                f"the request body did not arrive within {timeout_s:g} s", status=408, code="request_timeout"
+            ) from error
+        finally:
+            self._waiter = None
+
+    # Whether it is still there.
 
     def watch(self) -> None:
-        """From now until `unwatch`, a disconnect cancels the current task, and `gone` tells why."""
-        self._owner = asyncio.current_task()
-        self._watch.add(self)
-
-    def begin_watch(self) -> None:
-        """This answer takes long enough to be worth a task of its own."""
-        self._task = asyncio.create_task(self._wait_for_disconnect())
-
-    async def _wait_for_disconnect(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        if self._owner is not None:
-            self._owner.cancel("client gone")
+        """From now until `unwatch`, a disconnect cancels the task that makes the response, and `gone` tells why."""
+        self._watched = True
+        if self.gone and self.task is not None:
+            self.task.cancel("client gone")
 
     def unwatch(self) -> None:
         """Stop watching; the rest of the answer is sent whether or not anyone reads it."""
-        self._owner = None
-        self._watch.remove(self)
-        if self._task is not None:
-            self._task.cancel()
+        self._watched = False
 
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        """Send the status line and headers, once."""
+    async def wait_gone(self) -> None:
+        """Return once the client has left."""
+        if not self.gone:
+            self._gone_waiter = asyncio.get_running_loop().create_future()
+            await self._gone_waiter
+
+    # The response.
+
+    def start(self, status: int, headers: RawHeaders) -> None:
+        """Send the status line and headers, once. A body whose length they do not tell goes in chunks."""
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        has_body = self.method != "HEAD" and status not in _BODILESS
+        declared = next((value for name, value in headers if name == b"content-length"), None)
+        if has_body and declared is None:
+            if self.is_modern:
+                self._chunked = True
+                headers = [*headers, (b"transfer-encoding", b"chunked")]
+            else:
+                self.keeps = False
+        elif has_body and declared is not None and declared.isdigit():
+            self._left = int(declared)
+        self._line.send(self._head(status, headers))
 
-    @property
-    def send(self) -> Send:
-        """The raw way out, for applications that speak ASGI themselves."""
-        return self._send
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body now; waits where the client reads too slowly."""
+        if data:
+            self._send_piece(data)
+            if self._line.is_full:
+                await self._line.drain()
 
     def defer(self, status: int, headers: RawHeaders) -> None:
         """Settle how a whole answer will begin; it is sent together with its body by `finish`."""
         self._deferred = (status, headers)
 
-    async def write(self, data: bytes) -> None:
-        """Send a piece of the body now."""
-        if data:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def finish(self, data: bytes = b"") -> None:
+    def finish(self, data: bytes = b"") -> None:
         """Send the last piece of the body, after the deferred beginning if there is one, and end the response."""
-        if self._deferred is not None:
-            status, headers = self._deferred
-            await self.start(status, [*headers, (b"content-length", str(len(data)).encode())])
         self.ended = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        deferred = self._deferred
+        if deferred is not None:
+            self.started = True
+            status, headers = deferred
+            head = self._head(status, [*headers, (b"content-length", b"%d" % len(data))])
+            self._line.send(head if self.method == "HEAD" or status in _BODILESS else head + data)
+        elif self._chunked:
+            self._line.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n")
+        else:
+            if data:
+                self._send_piece(data)
+            if self._left:
+                self.keeps = False  # only a closed connection can tell that something is missing
+        self._line.answered(self)
 
-    async def respond(self, status: int, headers: RawHeaders, body: bytes) -> None:
+    def respond(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Send a whole response."""
-        self.defer(status, headers)
-        await self.finish(body)
+        self._deferred = (status, headers)
+        self.finish(body)
+
+    def _send_piece(self, data: bytes) -> None:
+        if self._chunked:
+            self._line.send(b"%x\r\n%b\r\n" % (len(data), data))
+        elif self.method != "HEAD":
+            if self._left is not None:
+                self._left = max(0, self._left - len(data))
+            self._line.send(data)
+
+    def _head(self, status: int, headers: RawHeaders) -> bytes:
+        if not self.is_whole:
+            self.keeps = False  # the rest of the request would be taken for the next one
+        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+        lines += [b"%b: %b\r\n" % field for field in headers]
+        lines.append(b"\r\n" if self.keeps else b"connection: close\r\n\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(headers) + (2 if self.keeps else 3):
+            raise ValueError("a response header has a line break in it")
+        return head
+
+
+def too_large(max_bytes: int) -> WireError:
+    """The error for a body beyond the limit."""
+    return WireError(
+        f"the request body is larger than {max_bytes} bytes; raise proxy.max_body_bytes if you mean it",
+        status=413,
+        code="request_too_large",
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
+from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
 from metaclaw.proxy.client import Incoming, RawHeaders
 
 
@@ -21,6 +21,7 @@ class Draft:
         stamp: Stamp,
         placements: tuple[Placement, ...],
         splices: tuple[Splice, ...],
+        draws: tuple[Draw, ...] = (),
     ) -> None:
         self.id = turn
         self.incoming = incoming
@@ -28,6 +29,7 @@ class Draft:
         self.stamp = stamp
         self.placements = placements
         self.splices = splices
+        self.draws = draws
         self.provider = ""
         self.provider_wire: Wire = incoming.wire
         self.model = incoming.model
@@ -118,6 +120,7 @@ class Draft:
             key=origin.key,
             head=origin.head,
             placements=self.placements,
+            draws=self.draws,
         )
 
     def headers(self) -> RawHeaders:

@@ -177,8 +177,7 @@ class Opener:
 
 def _understood(draft: Draft) -> ChatRequest:
     incoming = draft.incoming
-    json = parse_object(apply_splices(incoming.body, draft.splices)) if draft.splices else dict(incoming.json)
-    return wire_format(incoming.wire).parse_request(json)
+    return wire_format(incoming.wire).parse_request(parse_object(apply_splices(incoming.body, draft.splices)))
 
 
 async def _farewell(model: str) -> AsyncGenerator[Delta, None]:

@@ -44,21 +44,21 @@ class Pipeline:
         """Serve one request, whole or in part, and leave exactly one turn in the ledger."""
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, end = new_turn_id(), TurnEnd.FAILED
-        self._metrics.in_flight.inc()
+        self._metrics.in_flight += 1
         try:
             placed = self._placer.place(incoming, origin)
-            draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices)
+            draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws)
             tail = await self._attempt(draft, client)
             turn, end = draft.turn(), draft.end
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)
         finally:
-            self._metrics.in_flight.dec()
+            self._metrics.in_flight -= 1
             self._origins.finished(origin, turn_id, end)
         if origin.ends_session:
             await self._end(origin.session)
         if draft.end is not TurnEnd.CANCELLED:
-            await client.finish(tail)
+            client.finish(tail)
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
         if draft.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
             self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())

@@ -5,11 +5,15 @@ conversation in every later request: at the end of the system text for the first
 ones. Nothing before it ever changes. A later task adds a block only for skills that are not in the prompt yet; when more than
 `max_placed` would stand there, or one of them has been changed or withdrawn, the old blocks go and a new one is placed after
 the newest user message: the one moment at which a cached prefix is given up.
+
+Skills on trial, and now and then a learned one that is live, are left to chance (see `chance`). That is drawn once a segment, for
+skills that are not in the prompt already, and recorded with every turn of the segment. Only skills that would all fit into the
+block together are drawn, so that whether one is placed depends on nothing but its own draw.
 """
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,10 +21,11 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import Placement, Scope, Splice, Stamp, TurnKind
+from metaclaw.domain.turn import Draw, Placement, Scope, Splice, Stamp, TurnKind
+from metaclaw.proxy.chance import Chance
 from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.splice import placement_splices
-from metaclaw.skills import Block, already_present, query_text, render_block
+from metaclaw.skills import Block, Teams, already_present, applies, is_placed_in, query_text, render_block
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +40,7 @@ class View(Protocol):
     @property
     def hash(self) -> str: ...
     def get(self, name: SkillName) -> Skill | None: ...
-    def retrieve(self, query: str, limit: int, scope: Scope | None = None) -> tuple[Skill, ...]: ...
+    def retrieve(self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None) -> tuple[Skill, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +50,39 @@ class Placed:
     stamp: Stamp
     placements: tuple[Placement, ...]
     splices: tuple[Splice, ...]
+    draws: tuple[Draw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Adopted:
-    """What a session took over when its current segment began."""
+    """What a session took over when its current segment began. `skills` is None where only the record of it is left."""
 
     segment: int
     generation: int
     hash: str
     placements: tuple[Placement, ...]
-    skills: tuple[Skill, ...]
+    skills: tuple[Skill, ...] | None
+    draws: tuple[Draw, ...] = ()
 
 
 class Placer:
     """Chooses skills at the beginning of a segment and repeats the choice until its end."""
 
     def __init__(
-        self, view: Callable[[], View], *, max_placed: int, budget_tokens: int, enabled: bool = True, max_sessions: int = 4096
+        self,
+        view: Callable[[], View],
+        *,
+        max_placed: int,
+        budget_tokens: int,
+        enabled: bool = True,
+        canary_share: float = 1.0,
+        holdout_share: float = 0.0,
+        teams: Teams | None = None,
+        max_sessions: int = 4096,
     ) -> None:
         self._view = view
+        self._chance = Chance(canary_share, holdout_share)
+        self._teams = teams
         self._limit = max_placed if enabled else 0
         self._budget_tokens = budget_tokens
         self._max_sessions = max_sessions
@@ -76,7 +94,8 @@ class Placer:
         view = self._view()
         if origin.kind is TurnKind.SIDE:
             return Placed(Stamp(view.generation, BASE_POLICY, view.hash, ()), (), ())
-        before = adopted = self._adopted.get(origin.session)
+        # What is remembered of a session that begins only now is somebody else's.
+        before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
             adopted = self._adopt(incoming, origin, view, before)
         held = _held_by_provider(incoming, before)
@@ -85,14 +104,14 @@ class Placer:
         if spliced.refused is not None:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         skills = tuple(name for placement in (*held, *spliced.placed) for name in placement.skills)
-        return Placed(Stamp(adopted.generation, BASE_POLICY, adopted.hash, skills), spliced.placed, spliced.splices)
+        stamp = Stamp(adopted.generation, BASE_POLICY, adopted.hash, skills)
+        return Placed(stamp, spliced.placed, spliced.splices, _in_effect(adopted.draws, skills) if adopted.draws else ())
 
-    def restore(self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement]) -> None:
+    def restore(
+        self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()
+    ) -> None:
         """Take up again what a session's last recorded turn had in its prompt."""
-        view = self._view()
-        skills = [view.get(name) for placement in placements for name in placement.skills]
-        known = tuple(skill for skill in skills if skill is not None)
-        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, tuple(placements), known))
+        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, tuple(placements), None, tuple(draws)))
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """These sessions are over."""
@@ -100,9 +119,15 @@ class Placer:
             self._adopted.pop(session, None)
 
     def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None) -> _Adopted:
-        kept, skills = _still_valid(before, origin, view)
-        found = view.retrieve(query_text(origin.task), self._limit, origin.scope) if self._limit and origin.task else ()
+        kept, skills = self._still_valid(before, origin, view)
+        found: tuple[Skill, ...] = ()
+        if self._limit and origin.task:
+            found = view.retrieve(query_text(origin.task), self._limit, origin.scope, self._teams)
         new = _not_yet(found, skills, incoming.body)
+        draws: tuple[Draw, ...] = ()
+        if any(self._chance.propensity(skill) < 1.0 for skill in new):
+            found, draws = self._leave_to_chance(origin, found, new)
+            new = tuple(skill for skill in new if skill in found)
         if new and len(skills) + len(new) > self._limit:
             kept, skills, new = (), (), _not_yet(found, (), incoming.body)
         if new:
@@ -111,9 +136,32 @@ class Placer:
                 placed = set(block.skills)
                 kept = (*kept, Placement(_anchor(origin, before), block.skills, block.text))
                 skills = (*skills, *(skill for skill in new if skill.name in placed))
-        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills)
+        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills, draws)
         self._remember(origin.session, adopted)
         return adopted
+
+    def _leave_to_chance(
+        self, origin: Origin, found: tuple[Skill, ...], new: tuple[Skill, ...]
+    ) -> tuple[tuple[Skill, ...], tuple[Draw, ...]]:
+        """The found skills without those that chance withholds, or that would have no room if it withheld none."""
+        fitting = set(self._render(found).skills)
+        draws = self._chance.draw(origin.session, origin.segment, [skill for skill in new if skill.name in fitting])
+        withheld = {draw.skill for draw in draws if not draw.placed}
+        return tuple(skill for skill in found if skill.name in fitting and skill.name not in withheld), draws
+
+    def _still_valid(self, before: _Adopted | None, origin: Origin, view: View) -> tuple[tuple[Placement, ...], tuple[Skill, ...]]:
+        """The blocks that may stay: their place is still in the history, and every skill in them is in force, says what it said and
+        is still for whoever speaks."""
+        if before is None:
+            return (), ()
+        now = {name: view.get(name) for placement in before.placements for name in placement.skills}
+        if not all(skill is not None and applies(skill.scope, origin.scope, self._teams) for skill in now.values()):
+            return (), ()
+        if not _says_the_same(before, now):
+            return (), ()
+        present = {anchor.digest for anchor in origin.anchors}
+        kept = tuple(placement for placement in before.placements if not placement.anchor or placement.anchor in present)
+        return kept, tuple(skill for placement in kept for name in placement.skills if (skill := now[name]) is not None)
 
     def _render(self, skills: tuple[Skill, ...]) -> Block:
         """The block of these skills; the same few go together again and again, and the same bytes must come out."""
@@ -142,16 +190,18 @@ def _held_by_provider(incoming: Incoming, before: _Adopted | None) -> tuple[Plac
     return tuple(placement for placement in before.placements if not placement.anchor)
 
 
-def _still_valid(before: _Adopted | None, origin: Origin, view: View) -> tuple[tuple[Placement, ...], tuple[Skill, ...]]:
-    """The blocks that may stay: their place is still in the history, and every skill in them is still live and unchanged."""
-    if before is None:
-        return (), ()
-    if any(view.get(skill.name) != skill for skill in before.skills):
-        return (), ()
-    present = {anchor.digest for anchor in origin.anchors}
-    kept = tuple(placement for placement in before.placements if not placement.anchor or placement.anchor in present)
-    names = {name for placement in kept for name in placement.skills}
-    return kept, tuple(skill for skill in before.skills if skill.name in names)
+def _says_the_same(before: _Adopted, now: Mapping[SkillName, Skill | None]) -> bool:
+    """Whether skills that stand in a prompt still read as they do there; how far they have come does not matter."""
+    if before.skills is None:
+        blocks = [(placement.text, now[name]) for placement in before.placements for name in placement.skills]
+        return all(skill is not None and is_placed_in(skill, text) for text, skill in blocks)
+    changed = [(was, skill) for was in before.skills if (skill := now.get(was.name)) is not None and skill is not was]
+    return all(was.content_hash == skill.content_hash for was, skill in changed)
+
+
+def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Draw, ...]:
+    """The draws, if they came true: a request that took no block was not left to chance."""
+    return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
 
 
 def _not_yet(found: Iterable[Skill], placed: Sequence[Skill], body: bytes) -> tuple[Skill, ...]:

@@ -33,7 +33,7 @@ class Elsewhere:
     ) -> None:
         """Answer locally where we know better, else relay to the provider this request is meant for."""
         if method in ("GET", "HEAD") and path == "/models":
-            await client.respond(200, _JSON, await self._models(caller))
+            client.respond(200, _JSON, await self._models(caller))
         elif method == "POST" and path == "/messages/count_tokens":
             await self._count_tokens(query, caller, body, client)
         else:
@@ -74,7 +74,7 @@ class Elsewhere:
             await self._pass_on(first, Call("POST", "/messages/count_tokens", query, list(caller.items()), named), caller, client)
             return
         count = estimate_tokens(wire_format(Wire.MESSAGES).parse_request({"max_tokens": 1, **json}))
-        await client.respond(200, _JSON, msgspec.json.encode({"input_tokens": count}))
+        client.respond(200, _JSON, msgspec.json.encode({"input_tokens": count}))
 
     async def _relay(
         self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
@@ -102,7 +102,7 @@ class Elsewhere:
         try:
             reply = await provider.call(call, caller)
             headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in reply_headers(reply.headers)]
-            await client.start(reply.status, headers)
+            client.start(reply.status, headers)
             async for chunk in reply.chunks():
                 await client.write(chunk)
         except asyncio.CancelledError:
@@ -113,7 +113,7 @@ class Elsewhere:
             client.unwatch()
             if reply is not None:
                 await reply.aclose()
-        await client.finish()
+        client.finish()
 
 
 async def _ask_models(provider: HttpProvider, caller: Mapping[str, str]) -> list[dict[str, Json]]:

@@ -1,30 +1,34 @@
-"""The front door: plain ASGI, one table of routes, errors in the shape of the wire that was spoken."""
+"""The front door: one table of routes, errors in the shape of the wire that was spoken."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import unquote
+
+import httptools
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
+from metaclaw.proxy.asgi import Asgi, serve_asgi
 from metaclaw.proxy.auth import Gatekeeper, split_path_key
-from metaclaw.proxy.body import parse_object, read_body
-from metaclaw.proxy.client import Client, ClientGone, Incoming, RawHeaders, Receive, Scope, Send, Watch
+from metaclaw.proxy.body import read_body
+from metaclaw.proxy.client import Client, ClientGone, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.pipeline import Pipeline
+from metaclaw.proxy.reading import read
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 _WIRES = {"/chat/completions": Wire.CHAT, "/responses": Wire.RESPONSES, "/messages": Wire.MESSAGES}
 _BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/models", "/completions", "/embeddings")
 _JSON: RawHeaders = [(b"content-type", b"application/json")]
+_MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 
 
@@ -50,78 +54,49 @@ class Server:
         self._metrics = metrics
         self._intake = intake
         self._serving = 0
-        self._watch = Watch()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await receive()
-                await send({"type": "websocket.close", "code": 1008})
-            return
+    async def serve(self, client: Client) -> None:
+        """Answer one request. Whatever goes wrong is told to the client in its own wire."""
         began = time.perf_counter()
-        path, path_key = split_path_key(scope["path"])
-        headers = _headers(scope)
-        client = Client(receive, send, self._watch)
-        wire = wire_spoken(path, headers)
+        path, wire = "", Wire.CHAT
         try:
-            await self._route(scope, receive, client, _tidy(path), path_key, headers, wire, began)
+            path, path_key, query = read_target(client.target)
+            wire = wire_spoken(path, client.headers)
+            await self._route(client, _tidy(path), path_key, query, wire, began)
         except ClientGone:
             log.debug("client_gone path=%s", path)
         except (WireError, UpstreamError) as error:
             param = error.param if isinstance(error, WireError) else None
-            await self._refuse(client, wire, error.status, str(error), error.code, param)
+            self._refuse(client, wire, error.status, str(error), error.code, param)
         except MetaClawError as error:
-            await self._refuse(client, wire, 500, str(error), "internal_error")
+            self._refuse(client, wire, 500, str(error), "internal_error")
         except Exception:
             log.exception("unexpected_error path=%s", path)
-            await self._refuse(
-                client, wire, 500, "MetaClaw failed to handle this request; its log has the details", "internal_error"
-            )
+            self._refuse(client, wire, 500, "MetaClaw failed to handle this request; its log has the details", "internal_error")
 
-    async def _route(
-        self,
-        scope: Scope,
-        receive: Receive,
-        client: Client,
-        path: str,
-        path_key: str | None,
-        headers: Mapping[str, str],
-        wire: Wire,
-        began: float,
-    ) -> None:
-        method: str = scope["method"]
-        if path == "/healthz" or (method, path) in _PROBES:
-            await client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
+    async def _route(self, client: Client, path: str, path_key: str | None, query: str, wire: Wire, began: float) -> None:
+        method, headers = client.method, client.headers
+        inner = _inner_path(path)
+        if inner is None and (path == "/healthz" or (method, path) in _PROBES):
+            client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
             return
         if not self._gatekeeper.admits(headers, path_key):
             raise WireError(_NO_KEY, status=401, code="invalid_api_key")
-        inner = _inner_path(path)
-        if inner is None:
-            await self._api({**scope, "path": path}, receive, client.send)
-            return
-        if inner in _WIRES and method != "POST":
+        spoken = _WIRES.get(inner) if inner is not None else None
+        if spoken is not None and method != "POST":
             raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
-        body = await read_body(receive, headers, max_bytes=self._intake.max_body_bytes, timeout_s=self._intake.body_timeout_s)
+        body = await read_body(client, headers, max_bytes=self._intake.max_body_bytes, timeout_s=self._intake.body_timeout_s)
+        if inner is None:
+            await serve_asgi(self._api, client, path, query, body)
+            return
         caller = self._gatekeeper.callers_own(headers)
         caller.pop("content-encoding", None)  # `read_body` has undone it
-        query = scope.get("query_string", b"").decode("latin-1")
-        if inner not in _WIRES:
-            await self._elsewhere.serve(method, _as_sent(scope, inner), query, caller, body, client, wire)
+        if spoken is None:
+            await self._elsewhere.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
-        json = parse_object(body)
-        peer = scope.get("client")
-        incoming = Incoming(
-            wire=_WIRES[inner],
-            path=inner,
-            query=query,
-            headers=caller,
-            forward=list(caller.items()),
-            body=body,
-            json=json,
-            peer=peer[0] if peer else None,
-            received_at=datetime.now(UTC),
-            began=began,
-        )
+        json = read(spoken, body)
+        forward = list(caller.items())
+        incoming = Incoming(spoken, inner, query, caller, forward, body, json, client.peer, datetime.now(UTC), began)
         await self._within_limit(incoming, client)
 
     async def idle(self, within_s: float) -> None:
@@ -143,12 +118,12 @@ class Server:
         finally:
             self._serving -= 1
 
-    async def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
-        self._metrics.refused.labels(str(status)).inc()
+    def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
+        self._metrics.refused(status)
         if client.started:
             return  # an end that looks clean would be a lie: the connection is closed without one
         headers = [*_JSON, (b"retry-after", b"1")] if status == 429 else _JSON
-        await client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
+        client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
 _NO_KEY = (
@@ -157,12 +132,21 @@ _NO_KEY = (
 )
 
 
-def _headers(scope: Scope) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1"), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+def read_target(target: bytes) -> tuple[str, str | None, str]:
+    """The path, decoded and without our key, the key that stood in it, and the query, of what a request line names."""
+    return _read_known_target(target) if len(target) <= _MAX_KNOWN_BYTES else _read_target(target)
+
+
+def _read_target(target: bytes) -> tuple[str, str | None, str]:
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError as error:
+        raise WireError("the request names no path", status=400) from error
+    path = (url.path or b"/").decode("latin-1")
+    return *split_path_key(unquote(path) if "%" in path else path), (url.query or b"").decode("latin-1")
+
+
+_read_known_target = lru_cache(maxsize=1024)(_read_target)
 
 
 def _inner_path(path: str) -> str | None:
@@ -176,15 +160,17 @@ def _inner_path(path: str) -> str | None:
 
 def _tidy(path: str) -> str:
     """The path without doubled or trailing slashes. One that climbs is refused: it would leave the provider's base URL."""
+    if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
+        return path
     segments = [segment for segment in path.split("/") if segment]
     if "." in segments or ".." in segments:
         raise WireError("the path has . or .. in it", status=400)
     return "/" + "/".join(segments)
 
 
-def _as_sent(scope: Scope, inner: str) -> str:
+def _as_sent(target: bytes, inner: str) -> str:
     """The path below /v1 as the client wrote it, escapes and all; the decoded one where they cannot be matched."""
-    raw = scope.get("raw_path", b"").decode("latin-1")
+    raw = (httptools.parse_url(target).path or b"").decode("latin-1")
     at = raw.find("/v1/")
     written = raw[at + 3 :] if at >= 0 else inner
     return written if _tidy(unquote(written)) == inner else inner

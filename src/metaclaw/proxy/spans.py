@@ -6,7 +6,7 @@ is checked against the bytes it must hold. What cannot be found beyond doubt rai
 
 import re
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 import msgspec
 
@@ -17,25 +17,23 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BLANKS = b" \t\n\r"
-_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE = b" ,:\\{"
+_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET = b" ,:\\{["
+
+
+class _Messages(TypedDict, total=False):
+    messages: list[msgspec.Raw]
+
+
+class _Input(TypedDict, total=False):
+    input: list[msgspec.Raw]
+
+
+_messages = msgspec.json.Decoder(_Messages).decode
+_input = msgspec.json.Decoder(_Input).decode
 
 
 class UnsafeBytesError(Exception):
     """The place of a value cannot be told from the bytes beyond doubt."""
-
-
-class _Messages(msgspec.Struct):
-    items: list[msgspec.Raw] = msgspec.field(name="messages")
-
-
-class _Input(msgspec.Struct):
-    items: list[msgspec.Raw] = msgspec.field(name="input")
-
-
-_LISTS: dict[str, "msgspec.json.Decoder[_Messages] | msgspec.json.Decoder[_Input]"] = {
-    "messages": msgspec.json.Decoder(_Messages),
-    "input": msgspec.json.Decoder(_Input),
-}
 
 
 class Document:
@@ -45,7 +43,7 @@ class Document:
         self._body = body
         self._span = _object_span(body)
         self._fields: dict[str, Span] | None = None
-        self._items: dict[str, _Items] = {}
+        self._items: dict[str, list[Span]] = {}
 
     def field(self, key: str) -> Span:
         """Where the value of a top-level key stands."""
@@ -59,7 +57,21 @@ class Document:
         """Where an item of the list under a top-level key (`messages` or `input`) stands."""
         if key not in self._items:
             self._items[key] = self._find_items(key)
-        return self._items[key].span(index)
+        if index >= len(self._items[key]):
+            raise UnsafeBytesError(f"there is no message {index} in the body")
+        return self._items[key][index]
+
+    def _find_items(self, key: str) -> list[Span]:
+        begin = _only_value(self._body, self._span, key)
+        if begin is None:
+            begin, end = self.field(key)
+            return item_spans(self._body, begin, _ITEMS.decode(self._body[begin:end]))
+        raws = raw_items(self._body, key)
+        spans = item_spans(self._body, begin, raws)
+        for raw, (at, _) in zip(raws, spans, strict=True):
+            if not self._body.startswith(bytes(raw), at):
+                raise _surprise(at)
+        return spans
 
     @property
     def last_field_end(self) -> int:
@@ -69,40 +81,31 @@ class Document:
             raise UnsafeBytesError("the body is not an object")
         return skip_blanks_back(self._body, end - 1)
 
-    def _find_items(self, key: str) -> "_Items":
-        begin = _quick_value(self._body, self._span, key)
-        if begin is not None:
-            return _Items(self._body, begin, _LISTS[key].decode(self._body).items)
-        span = self.field(key)
-        return _Items(self._body, span[0], _ITEMS.decode(self._body[span[0] : span[1]]))
+
+def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
+    """The items of the list under a top-level key (`messages` or `input`), as bytes; where the key stands twice, of the last."""
+    return (_messages(body).get("messages") if key == "messages" else _input(body).get("input")) or []
 
 
-class _Items:
-    """The items of the list that begins at `begin`, located one after the other."""
-
-    def __init__(self, body: bytes, begin: int, raws: list[msgspec.Raw]) -> None:
-        self._body = body
-        self._raws = raws
-        self._spans: list[Span] = []
-        self._at = begin + 1
-
-    def span(self, index: int) -> Span:
-        if index >= len(self._raws):
-            raise UnsafeBytesError(f"there is no message {index} in the body")
-        body, at, spans = self._body, self._at, self._spans
-        for raw in self._raws[len(spans) : index + 1]:
-            if spans:
-                at = _after(body, at, _COMMA)
-            if body[at] <= _SPACE:
+def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
+    """Where each item of the list that begins at `begin` stands, if `raws` are its items: each length leads to the next."""
+    if body[begin] != _BRACKET:
+        raise _surprise(begin)
+    spans: list[Span] = []
+    at = begin + 1
+    for raw in raws:
+        if spans:
+            if body[at] != _COMMA:
                 at = skip_blanks(body, at)
-            value = bytes(raw)
-            if not body.startswith(value, at):
-                raise _surprise(at)
-            end = at + len(value)
-            spans.append((at, end))
-            at = end
-        self._at = at
-        return spans[index]
+                if body[at] != _COMMA:
+                    raise _surprise(at)
+            at += 1
+        if body[at] <= _SPACE:
+            at = skip_blanks(body, at)
+        end = at + len(raw)
+        spans.append((at, end))
+        at = end
+    return spans
 
 
 def top_level_spans(body: bytes) -> dict[str, Span]:
@@ -112,7 +115,7 @@ def top_level_spans(body: bytes) -> dict[str, Span]:
 
 def value_span(body: bytes, span: Span, key: str) -> Span:
     """Where the value of `key` stands in the object at `span`."""
-    begin = _quick_value(body, span, key)
+    begin = _only_value(body, span, key)
     if begin is not None:
         raw = _FIELDS.decode(body[span[0] : span[1]]).get(key)
         if raw is not None and body.startswith(value := bytes(raw), begin):
@@ -161,20 +164,24 @@ def _object_span(body: bytes) -> Span:
     return skip_blanks(body, 0), len(body.rstrip(_BLANKS))
 
 
-def _quick_value(body: bytes, span: Span, key: str) -> int | None:
-    """Where the value of `key` begins, if one look proves it.
+def first_value(body: bytes, span: Span, key: str) -> int | None:
+    """Where the value of the first `key` of the object at `span` begins, if one look proves it.
 
     In valid JSON `"key":` whose first quote is not escaped is a key at some depth, and where only one bracket was opened before,
-    that depth is the object's own. Without a second such key it is the one.
+    that depth is the object's own.
     """
     begin, end = span
     token = _token(key)
     at = body.find(token, begin, end)
-    if at < 0 or body[at - 1] == _BACKSLASH or body.find(token, at + 1, end) >= 0:
-        return None
-    if body.count(b"{", begin, at) != 1 or body.count(b"[", begin, at):
+    if at < 0 or body[at - 1] == _BACKSLASH or body.count(b"{", begin, at) != 1 or body.count(b"[", begin, at):
         return None
     return skip_blanks(body, at + len(token))
+
+
+def _only_value(body: bytes, span: Span, key: str) -> int | None:
+    """The same, if there is no second such key."""
+    begin = first_value(body, span, key)
+    return None if begin is None or body.find(_token(key), begin, span[1]) >= 0 else begin
 
 
 @lru_cache(maxsize=64)

@@ -16,6 +16,7 @@ import msgspec
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice
+from metaclaw.proxy.reading import Body, list_key
 from metaclaw.proxy.spans import Document, Span, UnsafeBytesError, skip_blanks_back, top_level_spans, value_span
 
 __all__ = ["Spliced", "UnsafeBytesError", "placement_splices", "top_level_spans"]
@@ -87,7 +88,8 @@ class _Sketch:
         self._wire = wire
         self._body = body
         self._parsed = parsed
-        self._list_key = "input" if wire is Wire.RESPONSES else "messages"
+        self._list_key = list_key(wire)
+        self._listed = parsed.listed if isinstance(parsed, Body) else None
         self._document = Document(body)
 
     def place_in_system(self, text: str) -> None:
@@ -104,7 +106,7 @@ class _Sketch:
 
     def place_in_message(self, index: int, text: str) -> None:
         """At the end of the message with this index."""
-        message = self._parsed.get(self._list_key)
+        message = self._parsed.get(self._list_key) if self._listed is None else None
         if isinstance(message, str) and self._wire is Wire.RESPONSES:
             if index:
                 raise _RefusedError("a message is to be extended in an input that is one string")
@@ -128,10 +130,11 @@ class _Sketch:
 
     def _place_in_instructions(self, text: str) -> None:
         instructions, spoken = self._parsed.get("instructions"), self._parsed.get("input")
+        items = self._items()
         if isinstance(instructions, str):
             self._append_to_string(self._document.field("instructions"), instructions, text)
-        elif isinstance(spoken, list):
-            self._insert_developer_item(text, spoken)
+        elif items is not None:
+            self._insert_developer_item(text, items)
         elif not isinstance(spoken, str):
             raise _RefusedError("the input is neither a string nor a list")
         elif "instructions" not in self._parsed:
@@ -142,7 +145,7 @@ class _Sketch:
             self._insert(begin, b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":')
             self._insert(end, b"}]")
 
-    def _insert_developer_item(self, text: str, spoken: list[Json]) -> None:
+    def _insert_developer_item(self, text: str, spoken: Sequence[Json]) -> None:
         leading = self._leading_system_items()
         if leading:
             self._insert(self._item_span(leading - 1)[1], b"," + _developer_item(text))
@@ -186,24 +189,34 @@ class _Sketch:
     def _insert(self, offset: int, inserted: bytes) -> None:
         self.splices.append(Splice(offset, inserted))
 
-    def _leading_system_items(self) -> int:
+    def _items(self) -> Sequence[Json] | None:
+        """The messages, where they are a list."""
+        if self._listed is not None:
+            return self._listed
         items = self._parsed.get(self._list_key)
+        return items if isinstance(items, list) else None
+
+    def _leading_system_items(self) -> int:
         count = 0
-        for item in items if isinstance(items, list) else ():
+        for item in self._items() or ():
             if not (isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES):
                 break
             count += 1
         return count
 
     def _parsed_item(self, index: int) -> Mapping[str, Json]:
-        items = self._parsed.get(self._list_key)
-        item = items[index] if isinstance(items, list) and 0 <= index < len(items) else None
+        items = self._items()
+        item = items[index] if items is not None and 0 <= index < len(items) else None
         if not isinstance(item, dict):
             raise _RefusedError(f"there is no message {index} to extend")
         return item
 
     def _item_span(self, index: int) -> Span:
-        return self._document.item(self._list_key, index)
+        if self._listed is None:
+            return self._document.item(self._list_key, index)
+        if index >= len(self._listed.spans):
+            raise UnsafeBytesError(f"there is no message {index} in the body")
+        return self._listed.spans[index]
 
 
 @lru_cache(maxsize=512)

@@ -1,16 +1,26 @@
 """Skills: their files, the shelf that holds those in force, retrieval, and the text that is placed in a prompt."""
 
 from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_skill, write_skill
-from metaclaw.skills.place import Block, already_present, estimate_tokens, remove_blocks, render_block
+from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
+from metaclaw.skills.place import Block, already_present, estimate_tokens, is_placed_in, remove_blocks, render_block
 from metaclaw.skills.query import query_text
-from metaclaw.skills.shelf import Shelf, ShelfView
+from metaclaw.skills.scopes import Teams, applies, applying, scope_of_lesson
+from metaclaw.skills.shelf import Shelf
+from metaclaw.skills.view import ShelfView
 
 __all__ = [
     "Block",
     "Shelf",
     "ShelfView",
+    "Teams",
     "already_present",
+    "applies",
+    "applying",
     "estimate_tokens",
+    "is_placed_in",
+    "is_untouchable",
+    "may_be_withheld",
+    "owned",
     "parse_skill",
     "query_text",
     "read_skill",
@@ -18,5 +28,6 @@ __all__ = [
     "remove_skill",
     "render_block",
     "render_skill",
+    "scope_of_lesson",
     "write_skill",
 ]

@@ -7,20 +7,30 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.frontmatter import parse_front_matter, render_front_matter
+from metaclaw.skills.scopes import fault_of
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024
 MAX_TRIGGER_CHARS = 4_096
+AT_ONCE = 16
+"""So many files are written or flushed side by side: most of the time each of them only waits for the disk."""
+
+_TEMPORARY = ".SKILL-"
+_REMOVED = ".removed-"
 _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
+_TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
+_STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
+_LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
 
 def read_skill(path: Path) -> Skill:
@@ -53,9 +63,15 @@ def parse_skill(text: str, where: str) -> Skill:
             f"{where}: the description has {len(trigger)} characters: say when to use the skill in at most {MAX_TRIGGER_CHARS}"
         )
     category, scope, _ = (_optional(fields, key, where) for key in _TEXT_KEYS)
-    extra = {key: value for key, value in fields.items() if key not in ("name", "description", "category", "scope")}
+    if scope is not None and (fault := fault_of(scope)) is not None:
+        raise SkillError(f"{where}: `scope` {fault}")
+    _check_overrides(fields.get("overrides"), where)
+    author = _author(fields)
+    extra = {key: value for key, value in fields.items() if key not in _TYPED_KEYS}
+    if author is not Authorship.PERSON or extra.get("author") == Authorship.PERSON:
+        extra.pop("author", None)
     try:
-        return Skill(SkillName(name), trigger, body, category, scope, extra)
+        return Skill(SkillName(name), trigger, body, category, scope, extra, _state(fields, where), author, _pinned(fields, where))
     except ValueError as error:
         raise SkillError(f"{where}: {error}") from error
 
@@ -64,21 +80,29 @@ def render_skill(skill: Skill) -> str:
     """The text of a skill's file."""
     fields: dict[str, object] = {"name": str(skill.name), "description": " ".join(skill.trigger.split())}
     fields |= {key: value for key, value in (("category", skill.category), ("scope", skill.scope)) if value is not None}
-    fields |= {key: value for key, value in skill.extra.items() if key not in fields}
+    fields |= {"state": str(skill.state)} if skill.state is not SkillState.LIVE else {}
+    fields |= {"author": str(skill.author)} if skill.author is not Authorship.PERSON else {}
+    fields |= {"pinned": True} if skill.pinned else {}
+    fields |= {key: value for key, value in skill.extra.items() if key not in fields and key not in _TYPED_KEYS}
     return f"---\n{render_front_matter(fields)}---\n\n{skill.body.strip(chr(10)).rstrip()}\n"
 
 
-def write_skill(folder: Path, skill: Skill) -> Path:
-    """Write a skill under the skills folder, whole or not at all, and readable by its owner only. Returns the file's path."""
+def write_skill(folder: Path, skill: Skill, *, flush: bool = True) -> Path:
+    """Write a skill under the skills folder, whole or not at all, and readable by its owner only. Returns the file's path.
+
+    Without `flush` it may not outlive a loss of power until `flush_skills`.
+    """
     home = folder / skill.name
     path = home / SKILL_FILE
     text = render_skill(skill)
     parse_skill(text, str(path))  # what cannot be read back is not written
     with _disk_errors(path):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not home.exists() and _aside(folder, skill.name).is_dir():
+            _aside(folder, skill.name).rename(home)
         home.mkdir(mode=0o700, exist_ok=True)
         _refuse_links_out(home, folder)
-        _replace(path, text.encode())
+        _replace(path, text.encode(), flush=flush)
     return path
 
 
@@ -88,14 +112,60 @@ def remove_skill(folder: Path, name: str) -> None:
     if not name or Path(name).name != name or not (home / SKILL_FILE).is_file():
         raise SkillError(f"{home}: there is no skill of this name")
     with _disk_errors(home):
-        if home.is_symlink():
-            home.unlink()
-        else:
-            # Out of the readers' sight in one step; what is left after a crash is hidden and ignored.
-            grave = Path(tempfile.mkdtemp(prefix=".removed-", dir=folder))
-            home.rename(grave / name)
+        grave = _hide(folder, home)
+        if grave is not None:
             shutil.rmtree(grave)
-        _sync_folder(folder)
+        _sync(folder)
+
+
+def withdraw_skill(folder: Path, name: str) -> None:
+    """Take a skill's file out of sight, if there is one; `flush_skills` and `sweep` do the rest. What a person put beside it is set
+    aside, and comes back with the skill."""
+    home = folder / name
+    with _disk_errors(home):
+        if not home.is_symlink() and not home.is_dir():
+            return
+        if home.is_symlink() or all(_is_ours(entry) for entry in home.iterdir()):
+            _hide(folder, home)
+            return
+        aside = _aside(folder, name)
+        aside = Path(tempfile.mkdtemp(prefix=f"{aside.name}-", dir=folder)) if aside.exists() else aside
+        home.rename(aside)
+        (aside / SKILL_FILE).unlink(missing_ok=True)
+
+
+def flush_skills(folder: Path, names: Sequence[str]) -> None:
+    """See to it that these files, and those taken away, stay so even without power. Side by side, since each waits for the disk."""
+    homes = [folder / name for name in names if (folder / name).is_dir()]
+    with _disk_errors(folder), ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(_sync, [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes]):
+            pass
+        if folder.is_dir():
+            _sync(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Delete for good what was removed."""
+    for grave in folder.glob(f"{_REMOVED}*"):
+        shutil.rmtree(grave, ignore_errors=True)
+
+
+def _hide(folder: Path, home: Path) -> Path | None:
+    """Out of the readers' sight in one step: hidden folders are ignored. Of a link, only the link goes."""
+    if home.is_symlink():
+        home.unlink()
+        return None
+    grave = Path(tempfile.mkdtemp(prefix=_REMOVED, dir=folder))
+    home.rename(grave / home.name)
+    return grave
+
+
+def _aside(folder: Path, name: str) -> Path:
+    return folder / f".aside-{name}"
+
+
+def _is_ours(entry: Path) -> bool:
+    return entry.name == SKILL_FILE or entry.name.startswith(_TEMPORARY)
 
 
 def _required(fields: dict[str, object], key: str, where: str) -> str:
@@ -112,6 +182,36 @@ def _required(fields: dict[str, object], key: str, where: str) -> str:
 
 def _optional(fields: dict[str, object], key: str, where: str) -> str | None:
     return None if fields.get(key) is None else _required(fields, key, where)
+
+
+def _state(fields: dict[str, object], where: str) -> SkillState:
+    value = fields.get("state", "live")
+    state = _STATES.get(value) if isinstance(value, str) else None
+    if state is None:
+        raise SkillError(
+            f"{where}: `state` is {value!r}: write `live` or `canary`, or leave it out, which is live; a skill in any other state"
+            " has no file"
+        )
+    return state
+
+
+def _author(fields: dict[str, object]) -> Authorship:
+    """Who wrote it. Any other word than the program's own two is a person's name, as published skills have it, and is kept."""
+    value = fields.get("author")
+    return _LEARNED.get(value, Authorship.PERSON) if isinstance(value, str) else Authorship.PERSON
+
+
+def _pinned(fields: dict[str, object], where: str) -> bool:
+    value = fields.get("pinned", False)
+    if not isinstance(value, bool):
+        raise SkillError(f"{where}: `pinned` is {value!r}: write `true` or `false`")
+    return value
+
+
+def _check_overrides(value: object, where: str) -> None:
+    names = [value] if isinstance(value, str) else value
+    if value is not None and not (isinstance(names, list) and all(isinstance(name, str) and name.strip() for name in names)):
+        raise SkillError(f"{where}: `overrides` is not a skill's name or a list of such: write `overrides: other-skill`")
 
 
 def _decode(raw: bytes, path: Path) -> str:
@@ -163,24 +263,26 @@ def _refuse_links_out(path: Path, folder: Path) -> None:
         raise SkillError(f"{path}: a link that leads out of {folder}: copy the skill into the folder instead")
 
 
-def _replace(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=".SKILL-", dir=path.parent)  # mkstemp makes it 0600
+def _replace(path: Path, content: bytes, *, flush: bool) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)  # mkstemp makes it 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if flush:
+        _sync(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync(path: Path) -> None:
     if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders, and needs no such thing
         return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

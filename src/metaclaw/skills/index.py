@@ -14,19 +14,21 @@ and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstentio
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from metaclaw.domain.skill import Skill
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
 from metaclaw.skills.persistent import PersistentMap
-from metaclaw.skills.terms import count_terms
+from metaclaw.skills.terms import MAX_WORD_CHARS, list_words, terms_of
 
 Postings = tuple["array[int]", ...]
 
 _MOST_QUERY_CHARS = 12_000
 _MOST_TERMS = 24
-_MOST_WEIGHTS = 20_000
+_MOST_WORDS = 8_192
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _LONG_LIST = 2_000
@@ -34,6 +36,7 @@ _NEAR_BEST = 0.6
 _PROBE_COST = 16  # one binary search costs about as much as walking this many postings
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
+_SAYS_NOTHING: dict[str, float] = {}
 
 
 class Found(NamedTuple):
@@ -59,7 +62,7 @@ class _PostingList(NamedTuple):
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_numbers", "_postings", "_scoped", "_weights")
+    __slots__ = ("_documents", "_free", "_numbers", "_postings", "_scoped", "_words")
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
@@ -67,7 +70,7 @@ class SkillIndex:
         self._scoped: dict[int, str] = {}
         self._numbers: PersistentMap[int] = PersistentMap()
         self._postings: PersistentMap[Postings] = PersistentMap()
-        self._weights: dict[str, float] = {}
+        self._words: dict[str, dict[str, float]] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -80,6 +83,11 @@ class SkillIndex:
     def skills(self) -> list[Skill]:
         """Every skill, in no particular order."""
         return [skill for skill in self._documents if skill is not None]
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Every scope that some skill has."""
+        return frozenset(self._scoped.values())
 
     def changed(self, put: Iterable[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
         """The next state: `removed` names taken out, `put` added or, where the name is known, replaced."""
@@ -100,7 +108,7 @@ class SkillIndex:
 
     def read(self, query: str) -> Wanted:
         """What a request asks of this library: everything the search depends on."""
-        request, mass = self._weigh(count_terms(query[:_MOST_QUERY_CHARS]))
+        request, mass = self._weigh(list_words(query[:_MOST_QUERY_CHARS]))
         return Wanted(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
 
     def find(self, wanted: Wanted, limit: int, scopes: frozenset[str]) -> list[Found]:
@@ -110,32 +118,36 @@ class SkillIndex:
         found = self._rank(evidence, rest, floor, limit, scopes)
         return [one for one in found if one.evidence >= found[0].evidence * _NEAR_BEST]
 
-    def _weigh(self, counts: dict[str, int]) -> tuple[dict[str, float], float]:
+    def _weigh(self, words: list[str]) -> tuple[dict[str, float], float]:
         """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
         words that no skill has are what the request is about that no skill explains."""
-        known, unknown = dict[str, float](), list[float]()
-        for term in counts:
-            weight = self._weights.get(term)
-            if weight is None:
-                weight = self._weigh_anew(term)
-            if weight > 0:
-                known[term] = weight
-            else:
-                unknown.append(-weight)
-        mass = sum(sorted((*known.values(), *unknown), reverse=True)[:_MOST_TERMS])
+        get = self._words.get
+        telling = [terms for word in words if (terms := found if (found := get(word)) is not None else self._weigh_word(word))]
+        weights: dict[str, float] = {}
+        for terms in telling:
+            weights.update(terms)
+        known = {term: weight for term, weight in weights.items() if weight > 0}
+        mass = sum(sorted(map(abs, weights.values()), reverse=True)[:_MOST_TERMS])
         if len(known) > _MOST_SOUGHT:
-            telling = sorted(known, key=lambda term: (-known[term] * min(counts[term], 3), term))
-            known = {term: known[term] for term in telling[:_MOST_SOUGHT]}
+            counts = Counter(chain.from_iterable(telling))
+            ranked = sorted(known, key=lambda term: (-known[term] * min(counts[term], 3), term))
+            known = {term: known[term] for term in ranked[:_MOST_SOUGHT]}
         return known, mass
 
+    def _weigh_word(self, word: str) -> dict[str, float]:
+        """The terms of a word with how much each says here; negative where no skill has it. Remembered, since requests use the
+        same words all day; what is no word will hardly come again."""
+        weighed = {term: self._weigh_anew(term) for term in terms_of(word)} or _SAYS_NOTHING
+        if len(word) <= MAX_WORD_CHARS and word.isalpha():
+            if len(self._words) >= _MOST_WORDS:
+                self._words.clear()
+            self._words[word] = weighed
+        return weighed
+
     def _weigh_anew(self, term: str) -> float:
-        """How much a term says here; negative where no skill has it. Remembered, since requests use the same words all day."""
         postings = self._postings.get(term)
         weight = informativeness(term, sum(map(len, postings)) if postings else 0, len(self))
-        if len(self._weights) >= _MOST_WEIGHTS:
-            self._weights.clear()
-        self._weights[term] = weight = weight if postings else -weight
-        return weight
+        return weight if postings else -weight
 
     def _lists(self, request: dict[str, float]) -> list[_PostingList]:
         lists = []
@@ -301,7 +313,7 @@ class _Draft:
         index._documents = self._documents
         index._free = tuple(self._free)
         index._scoped = self._scoped
-        index._weights = {}
+        index._words = {}
         index._numbers = self._index._numbers.changed(self._numbers)
         index._postings = self._index._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})
         return index

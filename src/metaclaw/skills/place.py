@@ -87,6 +87,11 @@ def already_present(skill: Skill, text: str) -> bool:
     return re.search(rf"^[ \t>]*(?:{as_front_matter}|{as_heading}|{as_file})", text, re.MULTILINE) is not None
 
 
+def is_placed_in(skill: Skill, text: str) -> bool:
+    """Whether a block's text holds this skill as it is now."""
+    return _render_skill(skill) in text
+
+
 def _render(skills: Sequence[Skill]) -> str:
     inner = "\n\n".join([_PREAMBLE, *(_render_skill(skill) for skill in skills)])
     return f'\n\n<house_rules by="metaclaw" length="{len(inner)}" sum="{_checksum(inner)}">\n{inner}{_CLOSE}'

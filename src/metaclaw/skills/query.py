@@ -11,7 +11,6 @@ from metaclaw.skills import channels
 MAX_QUERY_CHARS = 4_500
 _HEAD_CHARS, _TAIL_CHARS = 3_000, 1_500
 _BLOCKS_SOUGHT = 8  # tagged blocks are cheap to find and may be long: they are looked for in that much more text
-_SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"[^\W\d_]{3,20}")
 _URL_NOISE = frozenset(("www", "com", "org", "net", "html", "htm", "php", "index"))
 # Each kind of line in `channels.LINES` has one of these.
@@ -36,7 +35,7 @@ def query_text(task: str) -> str:
     text = channels.URL.sub(_words_of_url, text) if "://" in text else text
     text = _without_identifiers(text)
     tail = channels.CLIENT_TAIL.search(text)
-    return _SPACE.sub(" ", text[: tail.start()] if tail else text).strip(" \"'")[:MAX_QUERY_CHARS]
+    return " ".join((text[: tail.start()] if tail else text).split()).strip(" \"'")[:MAX_QUERY_CHARS]
 
 
 def _without_brackets(text: str) -> str:

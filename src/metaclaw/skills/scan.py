@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,14 +32,18 @@ class FolderScan:
         self._seen: dict[str, Signature | None] = {}
         self._turn: list[str] = []
 
-    def look(self, most: int | None = None) -> Changes:
-        """What changed. With `most`, only so many files are looked at, going round from call to call; new and removed folders are
-        always noticed. Raises OSError where the folder cannot be listed; one that does not exist is empty."""
+    def __contains__(self, name: str) -> bool:
+        """Whether a folder of this name was there at the last look."""
+        return name in self._seen
+
+    def look(self, most: int | None = None, also: Iterable[str] = ()) -> Changes:
+        """What changed. With `most`, only so many files are looked at, going round from call to call, and `also` these; new and
+        removed folders are always noticed. Raises OSError where the folder cannot be listed; one that does not exist is empty."""
         new, gone = self._list() if self._folder_changed() else ([], [])
         for name in gone:
             del self._seen[name]
         self._seen.update(dict.fromkeys(new))
-        due = set(self._next(most)).union(new)
+        due = set(self._next(most)).union(new, also)
         return Changes(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
 
     def look_again(self, name: str) -> None:

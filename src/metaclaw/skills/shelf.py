@@ -1,8 +1,13 @@
 """The shelf: the skills in force, as one immutable view that readers take once, and its one writer.
 
 `Shelf.view` is replaced, never changed: whoever took it keeps a consistent generation, hash and index for as long as they hold it,
-without a lock. The writer (`sync`, by hand or from `watch`) reads what changed on disk, derives the next index from the last by
-copying only the postings concerned, has the generation store number it, and only then swaps the view.
+without a lock. There are two ways to a new generation, one after the other under one lock:
+
+- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, derives the next library from the last by
+  copying only the postings concerned, has the generation store number it, and only then swaps the view.
+- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
+  names of the files that do not say so yet, in one transaction; then the files are written; then the view is swapped. Stopped in
+  between, the next `load` writes what is missing: what the store has published is in force.
 
 A skill that becomes unreadable is withdrawn and shown among `skipped`: what the owner broke on purpose must stop being placed, and
 what was broken by accident must be seen. Only while the file is less than a moment old does its last good version stay, since an
@@ -17,77 +22,33 @@ more than 5,000 files every 0.4 s, about 6 % of a core, so with up to 10,000 ski
 import logging
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from metaclaw.domain.skill import Skill, combined_hash
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import SkippedSkill
-from metaclaw.domain.turn import Scope
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.skills.files import SKILL_FILE, read_skill
-from metaclaw.skills.index import SkillIndex, Wanted
+from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
+from metaclaw.skills.library import Library
+from metaclaw.skills.ownership import is_untouchable, owned
 from metaclaw.skills.scan import Changes, FolderScan, modified_at
+from metaclaw.skills.upkeep import Owed, Upkeep
+from metaclaw.skills.view import ShelfView
 
 log = logging.getLogger(__name__)
 
-_CACHED_QUERIES = 256
 _FILES_A_TICK = 5_000
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
 
 
-class ShelfView:
-    """One generation of skills, ready to be searched. Never changes."""
-
-    __slots__ = ("_index", "_search", "generation", "hash", "skipped")
-
-    def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
-        self.generation = generation
-        self.hash = content_hash
-        self.skipped = skipped
-        self._index = index
-        self._search = lru_cache(_CACHED_QUERIES)(partial(_search, index))
-
-    @property
-    def count(self) -> int:
-        """How many skills there are."""
-        return len(self._index)
-
-    @property
-    def skills(self) -> tuple[Skill, ...]:
-        """Every skill, by name."""
-        return tuple(sorted(self._index.skills(), key=lambda skill: skill.name))
-
-    def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
-        return self._index.get(name)
-
-    def retrieve(self, query: str, limit: int, scope: Scope | None = None) -> tuple[Skill, ...]:
-        """The skills to place for a request, best first, or none. Scoped skills are for their user or workspace only."""
-        # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
-        return self._search(self._index.read(query), limit, _scopes(scope)) if limit > 0 else ()
-
-
-def _search(index: SkillIndex, wanted: Wanted, limit: int, scopes: frozenset[str]) -> tuple[Skill, ...]:
-    return tuple(found.skill for found in index.find(wanted, limit, scopes))
-
-
-def _scopes(scope: Scope | None) -> frozenset[str]:
-    """What a skill's `scope` may say to be placed here: an id by itself, or which kind of id it is."""
-    if scope is None:
-        return frozenset()
-    named = (("user", scope.user), ("workspace", scope.workspace))
-    return frozenset(text for kind, value in named if value is not None for text in (value, f"{kind}:{value}"))
-
-
 class Shelf:
-    """The skills folder as a sequence of views. Any thread may read `view`; writing is serialised."""
+    """The skills folder as a sequence of views. Any thread may read `view`; what writes is serialised and blocks."""
 
     def __init__(self, folder: Path, generations: GenerationStore, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
@@ -95,13 +56,16 @@ class Shelf:
         self._clock = clock
         self._writing = threading.Lock()
         self._scan = FolderScan(folder, clock)
-        self._index = SkillIndex()
-        self._hashes: list[str] = []
+        self._upkeep = Upkeep(folder)
+        self._library = self._stored = Library.of(())
         self._skipped: dict[str, SkippedSkill] = {}
-        self._unpublished: dict[str, str] = {}
-        self._began = False
+        self._half_written: set[str] = set()
+        self._edits: dict[str, str] = {}
+        self._is_new_standing = False
+        self._number = 0
+        self._began = self._shown = False
         self._trouble: str | None = None
-        self._view = ShelfView(0, combined_hash(()), self._index)
+        self._view = ShelfView(0, self._library.hash, self._library.index)
 
     @property
     def view(self) -> ShelfView:
@@ -110,11 +74,11 @@ class Shelf:
 
     @property
     def trouble(self) -> str | None:
-        """Why the view is behind the folder, or None where it is not."""
+        """Why the view is behind the folder, or the folder behind the view; None where they are in step."""
         return self._trouble
 
     def load(self) -> ShelfView:
-        """Read the whole folder for the first time; before that the view is the empty generation 0."""
+        """Finish what was interrupted and read the whole folder; before that the view is the empty generation 0."""
         return self._sync(None)
 
     def sync(self) -> ShelfView:
@@ -127,47 +91,122 @@ class Shelf:
             await anyio.to_thread.run_sync(self._sync, _FILES_A_TICK)
             await anyio.sleep(interval_s)
 
+    def publish(
+        self,
+        put: Sequence[Skill],
+        retire: Iterable[SkillName],
+        reason: str,
+        *,
+        expected: Mapping[SkillName, str | None] | None = None,
+        by_person: bool = False,
+    ) -> ShelfView:
+        """One atomic change: these skills are in force from now on, those no longer. Gives the view afterwards.
+
+        `expected` are the content hashes of skills as the caller saw them, None for a free name. A skill that is another by
+        now is a SkillError, as is one that is a person's or pinned unless a person asks; then nothing changes. Raises StoreError.
+        """
+        wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
+        names = [*(skill.name for skill in wanted), *gone]
+        if len(set(names)) != len(names):
+            raise SkillError("one publication names a skill twice: put or retire each once")
+        with self._writing:
+            self._take_in_first(_FILES_A_TICK, names)
+            for name in names:
+                self._check(name, expected or {}, by_person=by_person)
+            self._refuse_unknown(gone)
+            return self._replace(wanted, gone, reason)
+
+    def retire(self, name: SkillName, reason: str | None = None) -> ShelfView:
+        """A person takes a skill out of force, whoever wrote it. Its text stays in the store."""
+        return self.publish((), (name,), reason or f"retired {name}", by_person=True)
+
+    def revert(self, number: int) -> ShelfView:
+        """A person puts an earlier generation's skills in force again, as a new generation; files follow. Raises SkillError."""
+        with self._writing:
+            self._take_in_first(None, ())
+            target = self._generations.at(number)
+            if target is None:
+                raise SkillError(f"there is no generation {number}: metaclaw skills history shows those there are")
+            texts = {skill.name: skill for skill in target.skills}
+            put = [skill for name, skill in texts.items() if skill != self._library.get(name)]
+            for skill in put:
+                self._refuse_unreadable(skill.name)
+            gone = [skill.name for skill in self._library.skills() if skill.name not in texts]
+            return self._replace(put, gone, f"reverted to generation {number}")
+
     def _sync(self, most: int | None) -> ShelfView:
         with self._writing:
             try:
-                changes = self._scan.look(most)
+                self._catch_up(most)
             except OSError as error:
                 self._report(f"{self.folder} cannot be read: {error.strerror}")
-                return self._view
-            skipped_before = self._skipped.copy() if changes.changed or changes.gone else self._skipped
-            index_before = self._index
-            self._take_in(changes)
-            self._publish(shown_anew=self._index is not index_before or self._skipped != skipped_before)
+            except StoreError as error:
+                self._report(f"a new skill generation could not be stored: {error}")
+            else:
+                self._report(self._upkeep.trouble)
+                self._upkeep.tidy()
             return self._view
 
+    def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
+        """A person's edits come before the program's: they get a generation of their own."""
+        try:
+            self._catch_up(most if self._shown else None, also)
+        except OSError as error:
+            raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
+
+    def _catch_up(self, most: int | None, also: Iterable[str] = ()) -> None:
+        """Finish what is owed, read what changed, and have it numbered and shown. Raises OSError and StoreError."""
+        if not self._began:
+            latest = self._generations.latest()
+            self._upkeep.recall(self._generations, latest)
+            self._library = self._stored = Library.of(latest.skills)
+            self._number = latest.number
+            self._began = True
+        self._upkeep.settle(self._generations)
+        changes = self._scan.look(most, also)
+        library, skipped = self._library, self._skipped.copy() if changes.changed or changes.gone else self._skipped
+        self._take_in(changes if self._shown else Changes(changes.changed, self._without_file()))
+        if not self._shown or self._edits or self._library is not library or self._skipped != skipped:
+            self._publish_edits()
+
+    def _without_file(self) -> list[str]:
+        """Skills of the last generation whose files are gone since the program last ran."""
+        names = [skill.name for skill in self._library.skills() if skill.name not in self._scan]
+        return [name for name in names if not self._upkeep.awaits(name, None)]
+
     def _take_in(self, changes: Changes) -> None:
-        """Read the changed files; bring index, hashes and skipped files up to date. Nobody sees it yet."""
+        """Read the changed files; bring library and skipped files up to date. Nobody sees it yet."""
         put: list[Skill] = []
-        removed = [name for name in changes.gone if self._index.get(name) is not None]
+        removed = [name for name in changes.gone if self._library.get(name) is not None]
         for name in changes.gone:
             self._skipped.pop(name, None)
         for name in changes.changed:
-            skill = self._read(name)
+            known, skill, contested = self._library.get(name), self._read(name), self._upkeep.contested(name)
+            if self._upkeep.awaits(name, skill):
+                continue
             if skill is None:
-                removed.extend([name] if self._index.get(name) is not None else [])
-            elif skill != self._index.get(name):
-                put.append(skill)
-        if put or removed:
-            self._note(put, removed)
-            self._index = self._index.changed(put, removed)
+                removed.extend([name] if known is not None else [])
+            elif (mine := owned(skill, known or contested)) != known:
+                self._is_new_standing |= known is not None and _standing(mine) != _standing(known)
+                put.append(mine)
+        self._edits |= dict.fromkeys(removed, "removed")
+        self._edits |= {skill.name: "changed" if self._library.get(skill.name) else "added" for skill in put}
+        self._library = self._library.changed(put, removed)
 
     def _read(self, name: str) -> Skill | None:
         """A skill from its file; where that is unreadable none, or for a moment what it was before."""
         is_loose = name.endswith(".md")
         path = self.folder / name if is_loose else self.folder / name / SKILL_FILE
+        self._half_written.discard(name)
         try:
             if is_loose:
                 raise SkillError(f"{path}: a skill is a folder: move this to {name.removesuffix('.md')}/{SKILL_FILE}")
             skill = read_skill(path)
         except SkillError as error:
-            last_good, written_at = self._index.get(name), modified_at(path)
+            last_good, written_at = self._library.get(name), modified_at(path)
             if last_good is not None and written_at is not None and 0 <= self._clock() - written_at < _STILL_WRITING_S:
                 self._scan.look_again(name)
+                self._half_written.add(name)
                 return last_good
             self._skip(name, SkippedSkill(_printable(str(path)), _printable(str(error))))
             return None
@@ -179,58 +218,86 @@ class Shelf:
             log.warning("skill skipped reason=%s", skipped.reason)
         self._skipped[name] = skipped
 
-    def _note(self, put: list[Skill], removed: list[str]) -> None:
-        """Keep the content hashes, and what to say of the change."""
-        self._unpublished |= dict.fromkeys(removed, "removed")
-        self._unpublished |= {skill.name: "changed" if self._index.get(skill.name) else "added" for skill in put}
-        for name in (*removed, *(skill.name for skill in put)):
-            outdated = self._index.get(name)
-            if outdated is not None:
-                del self._hashes[bisect_left(self._hashes, outdated.content_hash)]
-        self._hashes += [skill.content_hash for skill in put]
-        self._hashes.sort()  # all but the last few are in order already, which makes this a single pass
-
-    def _publish(self, *, shown_anew: bool) -> None:
+    def _publish_edits(self) -> None:
         """Have the store number the set of skills if it is a new one, and swap the view."""
-        if self._began and not shown_anew and not self._unpublished:
-            self._report(None)
-            return
-        content_hash = combined_hash(self._hashes)
+        library = self._library
+        if library is not self._stored and (self._is_new_standing or library.hash != self._stored.hash):
+            reason = _told(self._edits) if self._shown else "files changed while stopped"
+            self._number = self._generations.publish(library.skills(), reason).number
+        self._stored = library
+        self._is_new_standing = False
+        self._edits.clear()
+        self._show()
+
+    def _replace(self, put: Sequence[Skill], removed: Sequence[SkillName], reason: str) -> ShelfView:
+        """The store first, then the files, then the view."""
+        before, library = (
+            self._library,
+            self._library.changed([skill for skill in put if skill != self._library.get(skill.name)], removed),
+        )
+        if library is before:
+            return self._view
+        changes = {name: Owed(library.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
+        changes = {name: owed for name, owed in changes.items() if owed.desired != owed.before}
+        self._number = self._generations.publish(library.skills(), reason, sorted(changes)).number
+        self._library = self._stored = library
+        self._upkeep.owe(changes)
         try:
-            number = self._number(content_hash)
+            self._upkeep.settle(self._generations)
         except StoreError as error:
-            self._report(f"a new skill generation could not be stored: {error}")
-            return
-        self._began = True
-        self._unpublished.clear()
-        self._report(None)
-        if number != self._view.generation:
-            log.info("skills in force generation=%d skills=%d skipped=%d", number, len(self._index), len(self._skipped))
-        self._view = ShelfView(number, content_hash, self._index, tuple(self._skipped[name] for name in sorted(self._skipped)))
+            log.warning("skill files are written but not noted: %s; noted with the next look", error)
+        self._show()
+        return self._view
 
-    def _number(self, content_hash: str) -> int:
-        if self._began:
-            if content_hash == self._view.hash:
-                return self._view.generation
-            return self._generations.publish(self._index.skills(), self._reason()).number
-        latest = self._generations.latest()
-        if latest.hash == content_hash or (not latest.skills and not self._hashes):
-            return latest.number
-        return self._generations.publish(self._index.skills(), "files changed while stopped").number
+    def _show(self) -> None:
+        if self._number != self._view.generation:
+            log.info("skills in force generation=%d skills=%d skipped=%d", self._number, len(self._library), len(self._skipped))
+        skipped = tuple(self._skipped[name] for name in sorted(self._skipped))
+        self._view = ShelfView(self._number, self._library.hash, self._library.index, skipped)
+        self._shown = True
 
-    def _reason(self) -> str:
-        parts = []
-        for what in ("added", "changed", "removed"):
-            names = sorted(name for name, happened in self._unpublished.items() if happened == what)
-            if names:
-                more = f" and {len(names) - _NAMES_IN_REASON} more" if len(names) > _NAMES_IN_REASON else ""
-                parts.append(f"{what} {', '.join(names[:_NAMES_IN_REASON])}{more}")
-        return "; ".join(parts) or "files changed"
+    def _check(self, name: SkillName, expected: Mapping[SkillName, str | None], *, by_person: bool) -> None:
+        self._refuse_unreadable(name)
+        known = self._library.get(name)
+        if name in expected and expected[name] != (None if known is None else known.content_hash):
+            raise SkillError(f"skill {name} is another than when it was looked at: look again")
+        if known is not None and is_untouchable(known) and not by_person:
+            raise SkillError(
+                f"skill {name} is {'pinned' if known.pinned else 'a person’s own'}: only a person may change or retire it"
+            )
+
+    def _refuse_unreadable(self, name: str) -> None:
+        if name in self._skipped or name in self._half_written:
+            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: mend or remove it first")
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._library.get(name) is None:
+                raise SkillError(f"there is no skill named {name} in force")
 
     def _report(self, trouble: str | None) -> None:
         if trouble != self._trouble:
             log.log(logging.INFO if trouble is None else logging.ERROR, "skill shelf %s", trouble or "is in step again")
         self._trouble = trouble
+
+
+def _as_read(skill: Skill) -> Skill:
+    """The skill as its file will say it, so that what we wrote is not taken for somebody's edit."""
+    return parse_skill(render_skill(skill), f"skill {skill.name}")
+
+
+def _standing(skill: Skill) -> tuple[object, ...]:
+    return skill.state, skill.author, skill.pinned
+
+
+def _told(edits: Mapping[str, str]) -> str:
+    parts = []
+    for what in ("added", "changed", "removed"):
+        names = sorted(name for name, happened in edits.items() if happened == what)
+        if names:
+            more = f" and {len(names) - _NAMES_IN_REASON} more" if len(names) > _NAMES_IN_REASON else ""
+            parts.append(f"{what} {', '.join(names[:_NAMES_IN_REASON])}{more}")
+    return "; ".join(parts) or "files changed"
 
 
 def _printable(text: str) -> str:

@@ -33,7 +33,7 @@ _MEMO_SIZE = 100_000
 def count_terms(text: str) -> dict[str, int]:
     """The terms of a text, each with how often it occurs, in order of first appearance."""
     counts: dict[str, int] = {}
-    for word, times in Counter(_words(text)).items():
+    for word, times in Counter(list_words(text)).items():
         for term in _known_words[word]:
             counts[term] = counts.get(term, 0) + times
     return counts
@@ -41,10 +41,16 @@ def count_terms(text: str) -> dict[str, int]:
 
 def list_terms(text: str) -> list[str]:
     """The terms of a short text, in order; those that occur twice may be there twice."""
-    return [term for word in _words(text) for term in _known_words[word]]
+    return [term for word in list_words(text) for term in _known_words[word]]
 
 
-def _words(text: str) -> list[str]:
+def terms_of(word: str) -> tuple[str, ...]:
+    """The terms of one word, each once."""
+    return _known_words[word]
+
+
+def list_words(text: str) -> list[str]:
+    """The words of a text, in order, before they are taken apart."""
     return text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
 
 
@@ -64,7 +70,7 @@ _known_words = _KnownWords()
 
 
 def _take_apart(word: str) -> Iterator[str]:
-    if word.isascii() and word.isalpha() and word.islower():  # the common case, and nothing to take apart
+    if word.isascii() and ((word.isalpha() and word.islower()) or word.isdecimal()):  # the common cases: nothing to take apart
         yield from _usable(word)
         return
     if _IS_CJK.match(word):

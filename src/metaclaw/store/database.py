@@ -30,6 +30,8 @@ _SQLITE_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
+    # So that INSERT OR REPLACE, too, asks the triggers that keep what was recorded.
+    "PRAGMA recursive_triggers = ON",
     # `checkpoint` empties the log; these are for when it cannot keep up.
     "PRAGMA wal_autocheckpoint = 16000",
     "PRAGMA journal_size_limit = 67108864",

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy import Row as SqlRow
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.store.addresses import address
 from metaclaw.store.database import Database
+from metaclaw.store.learning import unwritten as owed
 from metaclaw.store.packing import (
     Row,
     pack_instant,
@@ -26,6 +27,7 @@ from metaclaw.store.schema import generations, memberships, skill_texts
 from metaclaw.store.statements import Insertion, once
 
 _TEXTS_AT_ONCE = 64
+_BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 
 def _now() -> datetime:
@@ -53,8 +55,11 @@ class SqlGenerations:
             found = connection.execute(select(generations.c.number).where(generations.c.number == number)).scalar()
             return None if found is None else _generation(connection, number)
 
-    def publish(self, skills: Sequence[Skill], reason: str) -> SkillGeneration:
-        """One atomic change: the next generation with exactly these live skills. Raises StoreError."""
+    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+        """One atomic change: the next generation with exactly these skills. Raises StoreError.
+
+        `unwritten` are the skills whose files do not say yet what the generation says; they are remembered until `written`.
+        """
         # Made first, because it refuses two skills of one name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
         hashes = self._hashes(draft.skills)
@@ -66,7 +71,24 @@ class SqlGenerations:
             row = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": pack_instant(self._clock())}
             connection.execute(insert(generations), row)
             _change_members(connection, number, hashes)
+            _owe(connection, number, unwritten)
         return SkillGeneration(number, draft.hash, draft.skills)
+
+    def unwritten(self) -> dict[SkillName, Skill | None]:
+        """What files should say and may not, because the program was stopped in between: a skill, or None for no file."""
+        is_live = and_(memberships.c.name == owed.c.name, memberships.c.until.is_(None))
+        texts = select(memberships.c.name.label("live"), skill_texts).join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+        with self._database.reading("reading what files should say") as connection:
+            found: dict[str, Skill | None] = dict.fromkeys(connection.execute(select(owed.c.name)).scalars())
+            live = {row.live: _skill(row) for row in connection.execute(texts.join(owed, is_live))}
+        return {SkillName(unpack_text(name)): skill for name, skill in sorted((found | live).items())}
+
+    def written(self, names: Iterable[SkillName]) -> None:
+        """These files say now what the latest generation says."""
+        done = [{"done": pack_text(name)} for name in names]
+        if done:
+            with self._database.writing("noting what was written") as connection:
+                connection.execute(delete(owed).where(owed.c.name == bindparam("done")), done)
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""
@@ -134,10 +156,20 @@ def _change_members(connection: Connection, number: int, hashes: dict[SkillName,
         connection.execute(insert(memberships), came)
 
 
+def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> None:
+    stored = [pack_text(name) for name in dict.fromkeys(names)]
+    if stored:
+        connection.execute(delete(owed).where(owed.c.name == bindparam("again")), [{"again": name} for name in stored])
+        connection.execute(insert(owed), [{"name": name, "generation": number} for name in stored])
+
+
 def _address(skill: Skill) -> bytes:
     optional = (b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope))
     extra = pack_json(skill.extra)
-    return address(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode())
+    # What a person wrote and put in force has the address it had before skills had states, so that it is not stored again.
+    lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
+    more = () if lifecycle == _BY_HAND else tuple(_bytes(text) for text in lifecycle)
+    return address(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode(), *more)
 
 
 def _bytes(text: str) -> bytes:
@@ -145,7 +177,8 @@ def _bytes(text: str) -> bytes:
 
 
 def _text_row(digest: bytes, skill: Skill) -> Row:
-    return pack_texts((digest, skill.name, skill.trigger, skill.body, skill.category, skill.scope, pack_json(skill.extra)))
+    texts: Row = (skill.name, skill.trigger, skill.body, skill.category, skill.scope, pack_json(skill.extra))
+    return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
 def _skill(row: SqlRow[*tuple[object, ...]]) -> Skill:
@@ -156,4 +189,7 @@ def _skill(row: SqlRow[*tuple[object, ...]]) -> Skill:
         category=unpack_optional(row.category),
         scope=unpack_optional(row.scope),
         extra=unpack_json(row.extra),
+        state=SkillState(row.state),
+        author=Authorship(row.author),
+        pinned=bool(row.pinned),
     )

@@ -1,19 +1,34 @@
 """Reading the ledger: plain functions that block; call them from a thread, not from the event loop."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, Table, func, literal, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, literal, select, text, tuple_
 
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.candidate import Standing as CandidateStanding
+from metaclaw.domain.eligibility import Role, RoleKind, Standing
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.session import SessionTrace
 from metaclaw.domain.turn import Exchange, Placement, Splice, TurnKind
+from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
-from metaclaw.store import patches
+from metaclaw.store.bodies import rebuild
 from metaclaw.store.database import Database
+from metaclaw.store.learning import candidates, draws, roles, stands
 from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_text
-from metaclaw.store.records import Counts, Event, RecordedTurn, SessionRow, TurnRow
+from metaclaw.store.records import Counts, DrawnTurn, Event, LearningCounts, RecordedTurn, SessionRow, TurnRow
 from metaclaw.store.schema import events, payloads, placements, sessions, snippets, splices, tokens, translations, turns
-from metaclaw.store.unpacking import placement_of, scope_of, session_of, tokens_of, turn_of, turn_row_of
+from metaclaw.store.standings import STANDING, standing_of, with_standing
+from metaclaw.store.unpacking import (
+    draw_of,
+    drawn_turn_of,
+    placement_of,
+    scope_of,
+    session_of,
+    tokens_of,
+    turn_of,
+    turn_row_of,
+)
 
 
 class LedgerReader:
@@ -44,6 +59,87 @@ class LedgerReader:
         with self._database.reading("listing turns") as connection:
             return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq).limit(limit))]
 
+    def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
+        """Turns of any session, main and side, from behind the cursor `after`; whoever reads on from the last misses none."""
+        query = select(turns).where(turns.c.seq > after).order_by(turns.c.seq).limit(limit)
+        if self._database.kind == "postgresql":
+            # With several writers a lower number may be committed later: nothing is shown that somebody may still be behind of.
+            query = query.where(text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)"))
+        with self._database.reading("reading on") as connection:
+            return [turn_row_of(row) for row in connection.execute(query)]
+
+    def next_main_turn(self, session: SessionId, after: int) -> TurnRow | None:
+        """The first main turn of a session behind the cursor `after`."""
+        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, turns.c.kind == TurnKind.MAIN.value)
+        with self._database.reading("reading the next turn") as connection:
+            row = connection.execute(mine.order_by(turns.c.seq).limit(1)).one_or_none()
+            return None if row is None else turn_row_of(row)
+
+    def main_turns_before(self, session: SessionId, before: int, limit: int) -> list[TurnRow]:
+        """The main turns of a session ahead of the cursor `before`, newest first."""
+        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq < before, turns.c.kind == TurnKind.MAIN.value)
+        with self._database.reading("reading earlier turns") as connection:
+            return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq.desc()).limit(limit))]
+
+    def last_main_turn(self, session: SessionId) -> TurnRow | None:
+        """The last main turn of a session."""
+        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
+        with self._database.reading("reading the last turn") as connection:
+            row = connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).one_or_none()
+            return None if row is None else turn_row_of(row)
+
+    def sessions_ended(self, since: datetime, after: SessionId | None = None, limit: int = 100) -> list[SessionRow]:
+        """Sessions that ended at that instant or later, in the order of their ends and, where ends are equal, of their ids.
+
+        To read on: the end and the id of the last session that was read.
+        """
+        mark = tuple_(pack_instant(since), "" if after is None else pack_text(after))
+        ended = select(sessions).where(sessions.c.ended_us.is_not(None), tuple_(sessions.c.ended_us, sessions.c.id) > mark)
+        with self._database.reading("listing ended sessions") as connection:
+            return [session_of(row) for row in connection.execute(ended.order_by(sessions.c.ended_us, sessions.c.id).limit(limit))]
+
+    def role_of(self, turn: TurnId) -> Role | None:
+        """What a turn is for, where that has been decided."""
+        standing = self.standing_of(turn)
+        return None if standing is None else standing.role
+
+    def standing_of(self, turn: TurnId) -> Standing | None:
+        """What is known of a turn beside itself; None where there is no such turn."""
+        return self.standings_of([turn]).get(turn)
+
+    def standings_of(self, wanted: Sequence[TurnId]) -> dict[TurnId, Standing]:
+        """What is known of these turns beside themselves; who is not in the ledger is not in the answer."""
+        query = select(turns.c.id, *STANDING).where(turns.c.id.in_([pack_text(turn) for turn in wanted]))
+        with self._database.reading("reading what turns came to") as connection:
+            rows = {TurnId(unpack_text(row.id)): row for row in connection.execute(with_standing(query, turns.c.seq))}
+            return {turn: standing_of(turn, rows[turn]) for turn in wanted if turn in rows}
+
+    def learning_counts(self) -> LearningCounts:
+        """How much was learned."""
+        with self._database.reading("counting what was learned") as connection:
+            verdicts, given, proposed = (
+                _count_by(connection, column) for column in (stands.c.outcome, roles.c.kind, candidates.c.standing)
+            )
+        return LearningCounts(
+            verdicts={outcome: verdicts.get(outcome.value, 0) for outcome in Outcome},
+            support=given.get(RoleKind.SUPPORT.value, 0),
+            query=given.get(RoleKind.QUERY.value, 0),
+            candidates={standing: proposed.get(standing.value, 0) for standing in CandidateStanding},
+        )
+
+    def drawn_turns(self, skill: SkillName, limit: int = 20_000) -> list[DrawnTurn]:
+        """The turns in which this skill's placing was left to chance and what they came to, newest first."""
+        query = (
+            select(turns.c.id, turns.c.session, turns.c.segment, draws.c.placed, draws.c.propensity, stands.c.outcome)
+            .join(turns, turns.c.seq == draws.c.turn)
+            .outerjoin(stands, stands.c.turn == draws.c.turn)
+            .where(draws.c.skill == pack_text(skill))
+            .order_by(draws.c.turn.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading what a skill is worth") as connection:
+            return [drawn_turn_of(row) for row in connection.execute(query)]
+
     def turn(self, turn: TurnId) -> RecordedTurn | None:
         """All of a turn, bytes and tokens included."""
         with self._database.reading("reading a turn") as connection:
@@ -53,7 +149,8 @@ class LedgerReader:
             sampled = connection.execute(select(tokens).where(tokens.c.turn == row.seq)).one_or_none()
             exchange = _exchange(connection, row.seq)
             placed = _placements(connection, row.placements)
-            return RecordedTurn(row.seq, turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed))
+            drawn = tuple(draw_of(draw) for draw in connection.execute(_draws(row.seq)))
+            return RecordedTurn(row.seq, turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn))
 
     def counts(self) -> Counts:
         """How much there is."""
@@ -98,6 +195,11 @@ class LedgerReader:
             ]
 
 
+def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
+    found: dict[str, int] = dict(connection.execute(select(column, func.count()).group_by(column)).all())
+    return found
+
+
 def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
     return SessionTrace(
         session=SessionId(unpack_text(row.id)),
@@ -113,21 +215,14 @@ def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
 
 def _exchange(connection: Connection, seq: int) -> Exchange:
     said = connection.execute(select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(payloads.c.turn == seq)).one()
-    request = _body(connection, payloads, seq)
+    request = rebuild(connection, payloads, seq)
     if request is None:
         raise StoreError(f"reading a turn: number {seq} has no request")
-    return Exchange(request, _splices(connection, said.splices), _body(connection, translations, seq), said.said, said.seen)
+    return Exchange(request, _splices(connection, said.splices), rebuild(connection, translations, seq), said.said, said.seen)
 
 
-def _body(connection: Connection, table: Table, seq: int) -> bytes | None:
-    """A body rebuilt from the whole one its patches stand on."""
-    columns = [table.c[name] for name in ("turn", "base", "link", "prefix", "suffix", "middle")]
-    chain = select(*columns).where(table.c.turn == seq).cte("chain", recursive=True)
-    chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
-    body: bytes | None = None
-    for row in connection.execute(select(chain).order_by(chain.c.link)):
-        body = patches.apply(body or b"", row.prefix, row.suffix, row.middle)
-    return body
+def _draws(seq: int) -> Select[*tuple[object, ...]]:
+    return select(draws).where(draws.c.turn == seq).order_by(draws.c.place)
 
 
 def _placements(connection: Connection, last: bytes | None) -> tuple[Placement, ...]:

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from metaclaw.domain.candidate import CandidateId
+from metaclaw.domain.candidate import Standing as CandidateStanding
 from metaclaw.domain.chat import Finish, Json, Usage, Wire
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.eligibility import Rejection
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +92,61 @@ class GenerationRow:
     published_at: datetime
     added: int
     removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """What `domain.eligibility.rejection` asks of a turn; `tokens` is how many were sampled, None where nobody knows exactly."""
+
+    kind: TurnKind
+    end: TurnEnd
+    stamp: Stamp
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Turns that may train now, newest first, and why others that were looked at may not."""
+
+    turns: tuple[TurnId, ...]
+    rejections: dict[Rejection, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LearningCounts:
+    """How much was learned: turns by the verdict that stands, turns by role, candidates by standing. What there is none of is 0."""
+
+    verdicts: dict[Outcome, int]
+    support: int
+    query: int
+    candidates: dict[CandidateStanding, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTurn:
+    """A turn in which a skill's placing was left to chance, and what the turn came to; None where nobody has said.
+
+    Turns of one session and segment share their draw.
+    """
+
+    turn: TurnId
+    session: SessionId
+    segment: int
+    placed: bool
+    propensity: float
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What is gone, and what was learned from it.
+
+    `candidates` are those its turns taught, directly or through a skill they replaced; of those only the accepted are still there.
+    `skills` are the learned skills in force that came of them, `batches` those that its turns were in.
+    """
+
+    sessions: int
+    turns: int
+    candidates: tuple[CandidateId, ...] = ()
+    skills: tuple[SkillName, ...] = ()
+    batches: tuple[int, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from metaclaw.domain.chat import SampledTokens, Usage
-from metaclaw.domain.turn import Exchange, Turn, TurnKind
+from metaclaw.domain.turn import Draw, Exchange, Turn, TurnKind
 from metaclaw.store.packing import Row, pack_ids, pack_instant, pack_logprobs, pack_names, pack_texts
 from metaclaw.store.patches import Link
 
@@ -69,6 +69,11 @@ def body_row(seq: int, link: Link) -> Row:
 def tokens_row(seq: int, tokens: SampledTokens) -> Row:
     """What was sampled, exactly."""
     return (seq, pack_ids(tokens.prompt_ids), pack_ids(tokens.sampled_ids), pack_logprobs(tokens.logprobs))
+
+
+def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Row]:
+    """What was left to chance, in its order."""
+    return [pack_texts((seq, place, draw.skill, draw.placed, draw.propensity)) for place, draw in enumerate(draws)]
 
 
 @dataclass(slots=True)

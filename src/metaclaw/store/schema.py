@@ -3,7 +3,7 @@
 Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `packing.pack_text`, bytes are
 bytes. `seq` numbers are given by the database, grow, and are never given again: they are the cursors readers resume from.
 Rows about a turn are never updated (triggers see to it); what a turn later turns out to be (a verdict, a role) comes as a
-table of its own that points at `turns.seq`.
+table of its own that points at `turns.seq`: those are in `learning`.
 """
 
 from sqlalchemy import (
@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 MAX_LINKS = 32
@@ -36,8 +37,8 @@ metadata = MetaData(
     }
 )
 
-# SQLite numbers rows by itself only in a column spelled INTEGER.
-_Serial = BigInteger().with_variant(Integer, "sqlite")
+Serial = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only in a column spelled INTEGER."""
 
 sessions = Table(
     "sessions",
@@ -59,6 +60,8 @@ sessions = Table(
     CheckConstraint("(ended_us IS NULL) = (end_reason IS NULL)", name="an_end_has_a_reason"),
     CheckConstraint("turns >= 1 AND main_turns >= 0 AND main_turns <= turns", name="turns_are_counted"),
 )
+# PostgreSQL's indices have the same conditions, from the migrations; to say so here would import its dialect at every start.
+Index("ix_sessions_ended", sessions.c.ended_us, sessions.c.id, sqlite_where=sessions.c.ended_us.is_not(None))
 
 snippets = Table(
     "snippets",
@@ -78,6 +81,8 @@ placements = Table(
     Column("skills", Text, nullable=False),
     Column("snippet", LargeBinary, ForeignKey("snippets.hash"), nullable=False),
     CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
+    Index(None, "previous"),
+    Index(None, "snippet"),
 )
 
 splices = Table(
@@ -89,12 +94,14 @@ splices = Table(
     Column("snippet", LargeBinary, ForeignKey("snippets.hash"), nullable=False),
     CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
     CheckConstraint("at_byte >= 0", name="at_byte_is_inside"),
+    Index(None, "previous"),
+    Index(None, "snippet"),
 )
 
 turns = Table(
     "turns",
     metadata,
-    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("seq", Serial, primary_key=True, autoincrement=True),
     Column("id", Text, nullable=False),
     Column("session", Text, ForeignKey("sessions.id"), nullable=False),
     Column("kind", Text, nullable=False),
@@ -143,13 +150,15 @@ turns = Table(
     Index(None, "session", "seq"),
     sqlite_autoincrement=True,
 )
+# Who else uses this? Asked when something is forgotten; without an index every answer would be a walk through the whole table.
+Index("ix_turns_placements", turns.c.placements, sqlite_where=turns.c.placements.is_not(None))
 
 
 def _body_columns(table: str) -> list[Column[int] | Column[bytes] | CheckConstraint]:
     """A body, whole (base absent) or as what differs from the body of an earlier turn, `link` steps from a whole one."""
     return [
-        Column("turn", _Serial, ForeignKey("turns.seq"), primary_key=True, autoincrement=False),
-        Column("base", _Serial, ForeignKey(f"{table}.turn")),
+        Column("turn", Serial, ForeignKey("turns.seq"), primary_key=True, autoincrement=False),
+        Column("base", Serial, ForeignKey(f"{table}.turn")),
         Column("link", SmallInteger, nullable=False),
         Column("prefix", BigInteger, nullable=False),
         Column("suffix", BigInteger, nullable=False),
@@ -173,10 +182,14 @@ payloads = Table(
 
 translations = Table("translations", metadata, *_body_columns("translations"))
 
+Index("ix_payloads_base", payloads.c.base, sqlite_where=payloads.c.base.is_not(None))
+Index("ix_payloads_splices", payloads.c.splices, sqlite_where=payloads.c.splices.is_not(None))
+Index("ix_translations_base", translations.c.base, sqlite_where=translations.c.base.is_not(None))
+
 tokens = Table(
     "tokens",
     metadata,
-    Column("turn", _Serial, ForeignKey("turns.seq"), primary_key=True, autoincrement=False),
+    Column("turn", Serial, ForeignKey("turns.seq"), primary_key=True, autoincrement=False),
     Column("prompt_ids", LargeBinary, nullable=False),
     Column("sampled_ids", LargeBinary, nullable=False),
     Column("logprobs", LargeBinary, nullable=False),
@@ -204,6 +217,9 @@ skill_texts = Table(
     Column("category", Text),
     Column("scope", Text),
     Column("extra", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="live"),
+    Column("author", Text, nullable=False, server_default="person"),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
     CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
 )
 
@@ -217,7 +233,6 @@ memberships = Table(
     Column("skill", LargeBinary, ForeignKey("skill_texts.hash"), nullable=False),
     CheckConstraint("until IS NULL OR until > since", name="time_runs_forward"),
 )
-# PostgreSQL's has the same condition, from the migration; to say so here would import its dialect at every start.
 Index(
     "uq_memberships_live_name",
     memberships.c.name,
@@ -228,7 +243,7 @@ Index(
 events = Table(
     "events",
     metadata,
-    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("seq", Serial, primary_key=True, autoincrement=True),
     Column("at_us", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("data", Text, nullable=False),

@@ -13,13 +13,13 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
-from metaclaw.store import schema, statements
+from metaclaw.store import learning, schema, statements
 from metaclaw.store.addresses import Addresses
 from metaclaw.store.database import Database
 from metaclaw.store.guard import store_errors
 from metaclaw.store.packing import Row, pack_instant, pack_json, pack_text
 from metaclaw.store.patches import Lineages
-from metaclaw.store.rows import body_row, payload_row, session_rows, tokens_row, turn_row
+from metaclaw.store.rows import body_row, draw_rows, payload_row, session_rows, tokens_row, turn_row
 from metaclaw.store.statements import Insertion
 
 _LOCK_PATIENCE_MS = 200
@@ -127,6 +127,7 @@ class Scribe:
         into.payloads.run(cursor, [self._payload(turn, seq, at) for (turn, seq), at in zip(numbered, splices, strict=True)])
         into.translations.run(cursor, list(self._translations(numbered)))
         into.tokens.run(cursor, [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None])
+        into.draws.run(cursor, [row for turn, seq in numbered if turn.draws for row in draw_rows(seq, turn.draws)])
 
     def _payload(self, turn: Turn, seq: int, splices: bytes | None) -> Row:
         # Main and side requests of one session are different conversations; each is like its own predecessor.
@@ -161,6 +162,7 @@ class _Statements:
         self.payloads = Insertion(dialect, schema.payloads)
         self.translations = Insertion(dialect, schema.translations)
         self.tokens = Insertion(dialect, schema.tokens)
+        self.draws = Insertion(dialect, learning.draws)
         self.events = Insertion(dialect, schema.events)
         self.find = str(select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id")).compile(dialect=dialect))
         self.end_session = str(_end_session().compile(dialect=dialect))

@@ -4,9 +4,10 @@ from sqlalchemy import Row
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
 from metaclaw.store.packing import unpack_ids, unpack_instant, unpack_logprobs, unpack_names, unpack_optional, unpack_text
-from metaclaw.store.records import SessionRow, TurnRow
+from metaclaw.store.records import DrawnTurn, SessionRow, TurnRow
 
 
 def session_of(row: Row[*tuple[object, ...]]) -> SessionRow:
@@ -52,7 +53,11 @@ def turn_row_of(row: Row[*tuple[object, ...]]) -> TurnRow:
 
 
 def turn_of(
-    row: Row[*tuple[object, ...]], exchange: Exchange, tokens: SampledTokens | None, placements: tuple[Placement, ...]
+    row: Row[*tuple[object, ...]],
+    exchange: Exchange,
+    tokens: SampledTokens | None,
+    placements: tuple[Placement, ...],
+    draws: tuple[Draw, ...],
 ) -> Turn:
     """A row of `turns` together with what lies in other tables."""
     facts = turn_row_of(row)
@@ -84,6 +89,7 @@ def turn_of(
         key=unpack_optional(row.key),
         head=row.head,
         placements=placements,
+        draws=draws,
     )
 
 
@@ -95,6 +101,23 @@ def tokens_of(row: Row[*tuple[object, ...]]) -> SampledTokens:
 def placement_of(row: Row[*tuple[object, ...]]) -> Placement:
     """A row of `placements` with the body of its snippet."""
     return Placement(row.anchor, _skills(row.skills), row.body.decode("utf-8", "surrogatepass"))
+
+
+def draw_of(row: Row[*tuple[object, ...]]) -> Draw:
+    """A row of `draws`."""
+    return Draw(SkillName(unpack_text(row.skill)), bool(row.placed), row.propensity)
+
+
+def drawn_turn_of(row: Row[*tuple[object, ...]]) -> DrawnTurn:
+    """A draw with its turn's place and the outcome that stands."""
+    return DrawnTurn(
+        turn=TurnId(unpack_text(row.id)),
+        session=SessionId(unpack_text(row.session)),
+        segment=row.segment,
+        placed=bool(row.placed),
+        propensity=row.propensity,
+        outcome=None if row.outcome is None else Outcome(row.outcome),
+    )
 
 
 def scope_of(row: Row[*tuple[object, ...]]) -> Scope:

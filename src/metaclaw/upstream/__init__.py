@@ -1,5 +1,6 @@
 """Who answers: providers reached over HTTP, which of them to ask, and what to do when one fails."""
 
+from metaclaw.upstream.asking import HttpModel, LocalModel, Spent
 from metaclaw.upstream.connection import Timeouts
 from metaclaw.upstream.fallback import Cooldown, moves_on, open_first
 from metaclaw.upstream.headers import reply_headers
@@ -14,8 +15,11 @@ __all__ = [
     "Cooldown",
     "Destination",
     "HttpEndpoint",
+    "HttpModel",
     "Kind",
     "Limits",
+    "LocalModel",
+    "Spent",
     "Timeouts",
     "candidates",
     "moves_on",

@@ -88,6 +88,8 @@ class HttpEndpoint:
     def _head(self, call: Call, caller: Mapping[str, str]) -> bytes:
         lines = [f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)} HTTP/1.1{self._fixed}"]
         lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]
+        if call.purpose is not None:
+            lines.append(f"x-metaclaw-purpose: {call.purpose}")
         if self.is_passthrough:
             lines += [f"{name}: {value}" for name, value in caller_credentials(caller)]
         if self.kind == "anthropic" and not any(name.lower() == "anthropic-version" for name, _ in call.headers):

@@ -2,11 +2,14 @@
 
 from metaclaw.wires.collect import collect, deltas_of
 from metaclaw.wires.estimate import estimate_tokens
+from metaclaw.wires.fields import decode as decode_json
 from metaclaw.wires.fields import encode as encode_json
 from metaclaw.wires.format import StreamReader, StreamWriter, WireFormat, wire_format
 from metaclaw.wires.plain import plain
+from metaclaw.wires.said import read_answer, said_parts
 from metaclaw.wires.summary import Facts, streamed_facts, whole_facts
 from metaclaw.wires.tail import TailHold
+from metaclaw.wires.tools import call_name, portable_tools
 
 __all__ = [
     "Facts",
@@ -14,11 +17,16 @@ __all__ = [
     "StreamWriter",
     "TailHold",
     "WireFormat",
+    "call_name",
     "collect",
+    "decode_json",
     "deltas_of",
     "encode_json",
     "estimate_tokens",
     "plain",
+    "portable_tools",
+    "read_answer",
+    "said_parts",
     "streamed_facts",
     "whole_facts",
     "wire_format",

@@ -6,7 +6,7 @@ of old tool calls (many clients clear it), pictures. System text is the root of 
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -14,6 +14,7 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.proxy.origin.glue import lasting, without_ephemeral
+from metaclaw.proxy.reading import Body, Listed, list_key
 
 DIGEST_BYTES: Final = 32
 # Lone surrogates, numbers beyond 64 bits, absurd nesting.
@@ -27,10 +28,10 @@ _UNSEEN_ITEMS: Final = ("reasoning", "additional_tools", "item_reference", "comp
 
 
 class DigestCache:
-    """Digests of what was seen lately, by a fingerprint that is much cheaper to make.
+    """What counts of the entries that were seen lately, as digests, by a fingerprint that is much cheaper to make.
 
     A conversation repeats its whole history with every request. The fingerprint is this process's own keyed hash of an entry as
-    it came and of the digest before it; the digest itself does not depend on it. Two generations bound the memory.
+    it came; the digest itself does not depend on it. Two generations bound the memory.
     """
 
     __slots__ = ("_limit", "_new", "_old")
@@ -43,17 +44,33 @@ class DigestCache:
     def root(self, texts: list[str]) -> bytes:
         """The digest of the system text, at which a chain begins."""
         mark = hash(tuple(texts))
-        found = self._new.get(mark) or self._old.get(mark) or (sha256(_bytes(texts)).digest(), False)
-        self._keep(mark, found)
-        return found[0] or b""
-
-    def step(self, before: bytes, item: Json) -> tuple[bytes | None, bool]:
-        """The digest after this entry (None if it does not count), and whether a user speaks in it in words."""
-        mark = hash((before, _bytes(item)))
         found = self._new.get(mark)
         if found is None:
-            found = self._old.get(mark) or _step(before, item)
+            found = self._old.get(mark) or (sha256(_bytes(texts)).digest(), False)
             self._keep(mark, found)
+        return found[0] or b""
+
+    @property
+    def recall(self) -> Callable[[int], tuple[bytes | None, bool] | None]:
+        """A look-up of what `learn` said of the entry with a fingerprint, unless that is forgotten."""
+        return self._new.get
+
+    def learn(self, mark: int, item: Json) -> tuple[bytes | None, bool]:
+        """The digest of what counts of an entry (None if nothing does), and whether a user speaks in it in words."""
+        found = self._old.get(mark)
+        if found is not None:
+            self._keep(mark, found)
+            return found
+        payload = _payload(item)
+        if payload is None:
+            found = (None, False)
+        else:
+            has_words = payload[0] == "user" and _has_words(payload)
+            try:
+                found = (sha256(_encode(payload)).digest(), has_words)
+            except _UNENCODABLE:
+                return os.urandom(DIGEST_BYTES), has_words  # nothing ever equals it, so it is a conversation of its own
+        self._keep(mark, found)
         return found
 
     def _keep(self, mark: int, found: tuple[bytes | None, bool]) -> None:
@@ -83,16 +100,18 @@ class Conversation:
         self._walk(first, earlier or self.root, cache)
 
     def _walk(self, first: int, before: bytes, cache: DigestCache) -> None:
-        digests, indices, users, step = self.digests, self.indices, self.users, cache.step
-        for index in range(first, len(self.items)):
-            digest, has_words = step(before, self.items[index])
+        digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
+        raws = items.raws if isinstance(items, Listed) else _raws(items)
+        for index in range(first, len(raws)):
+            mark = hash(raws[index])
+            digest, has_words = recall(mark) or cache.learn(mark, items[index])
             if digest is None:
                 continue
             if has_words:
                 users.append(len(digests))
-            digests.append(digest)
+            before = sha256(before + digest).digest()
+            digests.append(before)
             indices.append(index)
-            before = digest
 
     @property
     def head(self) -> bytes:
@@ -163,7 +182,9 @@ def _call_ids(item: dict[str, Json]) -> set[str]:
 
 
 def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
-    items = body.get("input" if wire is Wire.RESPONSES else "messages")
+    if isinstance(body, Body) and body.listed is not None:
+        return body.listed
+    items = body.get(list_key(wire))
     if isinstance(items, str):
         return (items,)
     return items if isinstance(items, list) else ()
@@ -259,11 +280,11 @@ def _typed_item(item: dict[str, Json]) -> list[Json] | None:
     return [kind, bare_id(item.get("call_id")), item.get("name"), item.get("arguments"), item.get("input"), item.get("action")]
 
 
-def _step(before: bytes, item: Json) -> tuple[bytes | None, bool]:
-    payload = _payload(item)
-    if payload is None:
-        return None, False
-    return sha256(before + _bytes(payload)).digest(), payload[0] == "user" and _has_words(payload)
+def _raws(items: Sequence[Json]) -> list[bytes]:
+    try:
+        return list(map(_encode, items))
+    except _UNENCODABLE:
+        return [_bytes(item) for item in items]
 
 
 def _bytes(value: object) -> bytes:

@@ -111,8 +111,11 @@ class Memory:
 
     def branch(self, spoken: Conversation, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
         """The session that once stood at the longest strict prefix of this request that is longer than `beyond`."""
-        for position in range(len(spoken.digests) - 2, beyond, -1):
-            found = self._past.get(spoken.digests[position])
+        digests = spoken.digests
+        if self._past.keys().isdisjoint(digests):
+            return None
+        for position in range(len(digests) - 2, beyond, -1):
+            found = self._past.get(digests[position])
             session = self.get(found) if found is not None else None
             if session is not None and session.scope == scope and session.admits(credential):
                 return session

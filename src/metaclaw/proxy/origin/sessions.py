@@ -130,7 +130,10 @@ class Session:
 
     def thread_at(self, head: bytes) -> Thread | None:
         """The thread whose last request had this digest."""
-        return next((thread for thread in reversed(self.threads) if thread.head == head), None)
+        for thread in reversed(self.threads):
+            if thread.head == head:
+                return thread
+        return None
 
 
 class Heads:
@@ -147,6 +150,10 @@ class Heads:
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._standing
+
+    def has_none(self, digests: list[bytes]) -> bool:
+        """Whether no thread stands at any of these digests."""
+        return self._standing.keys().isdisjoint(digests)
 
     def put(self, digest: bytes, thread: Thread) -> None:
         """From now on the thread can be continued from here."""
@@ -206,6 +213,8 @@ class Match:
 def continued(heads: Heads, spoken: Conversation, hints: Hints, credential: int | None) -> Match | None:
     """The thread at the longest strict prefix of this request."""
     digests = spoken.digests
+    if heads.has_none(digests):
+        return None
     for position in range(len(digests) - 2, -1, -1):
         if digests[position] in heads:
             found = _best(heads.at(digests[position], credential), spoken, position, hints)

@@ -1,0 +1,199 @@
+"""The routes about learning: a person's word on a turn, skills and generations, candidates, forgetting, events."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from metaclaw.dashboard.routes import ApiError, Ask, Route, Stream
+from metaclaw.dashboard.views import candidate_view, generation_view, skill_facts_view, skill_view, verdict_view
+from metaclaw.domain.candidate import Candidate, CandidateId, Standing
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.verdict import Outcome, Verdict
+from metaclaw.errors import SkillError
+from metaclaw.learn import SkillFacts
+from metaclaw.ports import CandidateStore
+from metaclaw.store import Event, GenerationRow, LedgerReader
+from metaclaw.wires import encode_json
+
+_EVENTS_AT_ONCE = 100
+_EVENT_POLL_S = 0.25
+_BEAT_EVERY_S = 15.0
+_MOST_ROWS = 1000
+
+
+class Skills(Protocol):
+    """The skills in force."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def skills(self) -> Sequence[Skill]: ...
+    def get(self, name: SkillName) -> Skill | None: ...
+
+
+class Owner(Protocol):
+    """What a person may have done. Each returns once it is done; a SkillError says why it cannot be."""
+
+    async def feedback(self, turn: TurnId, outcome: Outcome, comment: str) -> Verdict | None:
+        """Take a person's word on a turn; None where there is no such turn."""
+
+    async def retire(self, name: SkillName) -> int:
+        """Take a skill out of force; the generation without it."""
+
+    async def revert(self, generation: int) -> int:
+        """Put the skills of an earlier generation in force again; the new generation."""
+
+    async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
+        """A person's decision on a candidate that waits for one; None where there is no such candidate."""
+
+    async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
+        """Forget a session and whatever was learned from it; what went, or None where there is no such session."""
+
+    async def skill_facts(self, name: SkillName) -> SkillFacts:
+        """What is known of a skill beside its text: certificate, teachers, uplift."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRoutes:
+    """Makes the routes from the parts they tell of."""
+
+    reader: LedgerReader
+    candidates: CandidateStore
+    history: Callable[[int], list[GenerationRow]]
+    skills: Callable[[], Skills]
+    owner: Owner
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("POST", "/api/feedback", self._feedback, "A person's word on a turn, which outranks every judge", (), _FEEDBACK),
+            Route("GET", "/api/skills", self._skills, "Skills in force"),
+            Route("GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"),
+            Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
+            Route("GET", "/api/generations", self._generations, "Skill generations, newest first", ("limit",)),
+            Route("POST", "/api/generations/revert", self._revert, "Go back to a generation's skills", (), ("generation",)),
+            Route("GET", "/api/candidates", self._candidates, "Skills on their way, newest first", ("standing", "limit")),
+            Route("GET", "/api/candidates/{id}", self._candidate, "One candidate with its text and evidence"),
+            Route("POST", "/api/candidates/{id}/approve", self._approve, "Let a waiting candidate pass"),
+            Route("POST", "/api/candidates/{id}/reject", self._reject, "Turn a waiting candidate away"),
+            Route("POST", "/api/sessions/{id}/forget", self._forget, "Forget a session and what was learned from it"),
+            Route("GET", "/api/events", self._events, "What happens, as server-sent events", ("after",)),
+        ]
+
+    async def _feedback(self, ask: Ask) -> object:
+        said = ask.json(_FEEDBACK)
+        turn, outcome, comment = said.get("turn"), said.get("outcome"), said.get("comment", "")
+        if not isinstance(turn, str) or not turn:
+            raise ApiError("turn must be the id of a turn; answers carry it as X-Metaclaw-Turn")
+        if outcome not in (Outcome.PASS, Outcome.FAIL):
+            raise ApiError("outcome must be pass or fail")
+        if not isinstance(comment, str):
+            raise ApiError("comment must be a text")
+        verdict = await self.owner.feedback(TurnId(turn), Outcome(outcome), comment)
+        if verdict is None:
+            raise ApiError(f"there is no turn {turn}", 404)
+        return {"turn": turn, "verdict": verdict_view(verdict)}
+
+    async def _skills(self, ask: Ask) -> object:
+        view = self.skills()
+        return {"generation": view.generation, "skills": [skill_view(skill) for skill in view.skills]}
+
+    async def _skill(self, ask: Ask) -> object:
+        name = SkillName(ask.path["name"])
+        skill = self.skills().get(name)
+        if skill is None:
+            raise ApiError(f"there is no skill {name} in force", 404)
+        return {**skill_view(skill), "body": skill.body, **skill_facts_view(await self.owner.skill_facts(name))}
+
+    async def _retire(self, ask: Ask) -> object:
+        name = SkillName(ask.path["name"])
+        if self.skills().get(name) is None:
+            raise ApiError(f"there is no skill {name} in force", 404)
+        try:
+            return {"skill": name, "retired": True, "generation": await self.owner.retire(name)}
+        except SkillError as error:
+            raise ApiError(str(error), 409) from error
+
+    async def _generations(self, ask: Ask) -> object:
+        limit = ask.number("limit", 50, _MOST_ROWS)
+        rows = await anyio.to_thread.run_sync(self.history, limit)
+        return {"generation": self.skills().generation, "generations": [generation_view(row) for row in rows]}
+
+    async def _revert(self, ask: Ask) -> object:
+        number = ask.json(("generation",)).get("generation")
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31:
+            raise ApiError("generation must be the number of a generation; /api/generations lists them")
+        try:
+            return {"reverted_to": number, "generation": await self.owner.revert(number)}
+        except SkillError as error:
+            raise ApiError(str(error), 404) from error
+
+    async def _candidates(self, ask: Ask) -> object:
+        asked, limit = ask.query.get("standing"), ask.number("limit", 50, _MOST_ROWS)
+        if asked is not None and asked not in list(Standing):
+            raise ApiError(f"standing must be one of {', '.join(Standing)}, not {asked!r}")
+        standing = None if asked is None else Standing(asked)
+        rows = await anyio.to_thread.run_sync(lambda: self.candidates.candidates(standing, limit))
+        return {"candidates": [candidate_view(row) for row in rows]}
+
+    async def _candidate(self, ask: Ask) -> object:
+        found = await anyio.to_thread.run_sync(self.candidates.candidate, CandidateId(ask.path["id"]))
+        if found is None:
+            raise ApiError(f"there is no candidate {ask.path['id']}", 404)
+        return {**candidate_view(found), "body": found.proposal.skill.body, "support": list(found.proposal.support)}
+
+    async def _approve(self, ask: Ask) -> object:
+        return await self._decide(ask, approved=True)
+
+    async def _reject(self, ask: Ask) -> object:
+        return await self._decide(ask, approved=False)
+
+    async def _decide(self, ask: Ask, *, approved: bool) -> object:
+        try:
+            decided = await self.owner.decide(CandidateId(ask.path["id"]), approved=approved)
+        except SkillError as error:
+            raise ApiError(str(error), 409) from error
+        if decided is None:
+            raise ApiError(f"there is no candidate {ask.path['id']}", 404)
+        return candidate_view(decided)
+
+    async def _forget(self, ask: Ask) -> object:
+        session = SessionId(ask.path["id"])
+        forgotten = await self.owner.forget(session)
+        if forgotten is None:
+            raise ApiError(f"there is no session {session}", 404)
+        return {"session": session, "forgotten": True, **forgotten}
+
+    async def _events(self, ask: Ask) -> object:
+        resumed = ask.headers.get("last-event-id", "")
+        after = int(resumed) if resumed.isascii() and resumed.isdigit() and len(resumed) < 17 else ask.number("after", 0)
+        return Stream("text/event-stream; charset=utf-8", self._tail(after))
+
+    async def _tail(self, after: int) -> AsyncIterator[bytes]:
+        """Events behind the cursor, then new ones as they come; a comment now and then shows that the line is alive."""
+        yield b": events of MetaClaw\n\n"
+        quiet_s = 0.0
+        while True:
+            found = await anyio.to_thread.run_sync(self.reader.events, after, _EVENTS_AT_ONCE)
+            if found:
+                after, quiet_s = found[-1].seq, 0.0
+                yield b"".join(_event(event) for event in found)
+                continue
+            await anyio.sleep(_EVENT_POLL_S)
+            quiet_s += _EVENT_POLL_S
+            if quiet_s >= _BEAT_EVERY_S:
+                quiet_s = 0.0
+                yield b": still here\n\n"
+
+
+_FEEDBACK = ("turn", "outcome", "comment")
+
+
+def _event(event: Event) -> bytes:
+    data = encode_json({"at": event.at.isoformat(), **event.data})
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: ".encode() + data + b"\n\n"

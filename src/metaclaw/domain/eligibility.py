@@ -1,0 +1,81 @@
+"""Two clocks, one predicate: which turns may train the weights, and if not, why not."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome, Verdict
+
+
+class RoleKind(StrEnum):
+    """Support taught the skills, query may train the weights. Decided once, and never both."""
+
+    SUPPORT = "support"
+    QUERY = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a turn is for. `generation` is the generation a support turn led to, or the one a query turn was made in."""
+
+    kind: RoleKind
+    generation: int
+
+
+class Rejection(StrEnum):
+    """Why a turn may not train the policy now."""
+
+    SIDE = "side turn"
+    INCOMPLETE = "answer not whole"
+    SUPPORT = "fed a skill"
+    OLD_GENERATION = "made before the current skills"
+    FUTURE_GENERATION = "made with skills that are not in force"
+    NO_TOKENS = "no exact tokens"
+    OTHER_MODEL = "not made by the policy"
+    OLD_POLICY = "policy too far behind"
+    NO_VERDICT = "no verdict"
+    UNKNOWN = "verdict unknown"
+    TAUGHT = "has taught already"
+    HELD_OUT = "kept for the gate"
+
+
+class Made(Protocol):
+    """What the predicate asks of a turn itself. A `Turn` is one; a store may show less of it, since nobody reads a body for this."""
+
+    @property
+    def kind(self) -> TurnKind: ...
+    @property
+    def end(self) -> TurnEnd: ...
+    @property
+    def stamp(self) -> Stamp: ...
+    @property
+    def tokens(self) -> object | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a turn beside itself, when a batch is chosen."""
+
+    verdict: Verdict | None
+    role: Role | None
+    taught: bool
+    held_out: bool = False
+
+
+def rejection(turn: Made, standing: Standing, generation: int, policy_version: int, max_lag: int) -> Rejection | None:
+    """Why this turn may not train the policy now, or None if it may."""
+    checks = (
+        (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
+        (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
+        (standing.role is not None and standing.role.kind is RoleKind.SUPPORT, Rejection.SUPPORT),
+        (turn.stamp.generation < generation, Rejection.OLD_GENERATION),
+        (turn.stamp.generation > generation, Rejection.FUTURE_GENERATION),
+        (turn.tokens is None, Rejection.NO_TOKENS),
+        (not 0 <= policy_version - turn.stamp.policy_version <= max_lag, Rejection.OLD_POLICY),
+        (standing.verdict is None, Rejection.NO_VERDICT),
+        (standing.verdict is not None and standing.verdict.outcome is Outcome.UNKNOWN, Rejection.UNKNOWN),
+        (standing.taught, Rejection.TAUGHT),
+        (standing.held_out, Rejection.HELD_OUT),
+    )
+    return next((reason for is_so, reason in checks if is_so), None)

@@ -1,0 +1,32 @@
+"""How often the judge may be asked: a share of the turns, with some in hand so that a new installation need not wait."""
+
+_IN_HAND = 20.0
+
+
+class Allowance:
+    """Every turn adds a share of a question, up to a few; every question takes one."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._most = _IN_HAND if share > 0 else 0.0
+        self._left = self._most
+        self.turns = 0
+        self.questions = 0
+
+    @property
+    def share_asked(self) -> float | None:
+        """The share of main turns that went to the judge since the program started; None before the first."""
+        return self.questions / self.turns if self.turns else None
+
+    def earn(self) -> None:
+        """A main turn was made."""
+        self.turns += 1
+        self._left = min(self._left + self._share, self._most)
+
+    def take(self) -> bool:
+        """Whether one more question may be asked; it is then counted."""
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        self.questions += 1
+        return True

@@ -1,0 +1,71 @@
+"""Whom the program may ask for itself: judge, evolver, and the models that served turns, for replays."""
+
+from collections.abc import Callable, Sequence
+
+from metaclaw.config import EvolverConfig, JudgeConfig
+from metaclaw.ports import Model, ModelProvider
+from metaclaw.upstream import HttpEndpoint, HttpModel, LocalModel, Spent
+
+Provider = HttpEndpoint | ModelProvider
+
+
+class Models:
+    """One `Model` for each provider and model name, made when it is first asked for."""
+
+    def __init__(self, providers: Sequence[Provider], timeout_s: float) -> None:
+        self._providers = {provider.name: provider for provider in providers}
+        self._timeout_s = timeout_s
+        self._known: dict[tuple[str, str], HttpModel | LocalModel | None] = {}
+
+    def served(self, provider: str, model: str) -> Model | None:
+        """The model that served a turn, or None where the program cannot ask it: it is gone, or has no credentials of its own."""
+        key = (provider, model)
+        if key not in self._known:
+            self._known[key] = self._build(provider, model)
+        return self._known[key]
+
+    def chosen(self, wish: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
+        """For a turn's model, the model to ask by this configuration: its provider, else the first that may be asked.
+
+        The embedded model is asked only where it is named, since it is too small to judge or to write."""
+        provider = self._provider(wish)
+        if provider is None:
+            return lambda model: None
+        return lambda model: self.served(provider, wish.model or model)
+
+    def shown(self, wish: JudgeConfig | EvolverConfig) -> str | None:
+        """Who is asked by this configuration, for people; None for nobody."""
+        provider = self._provider(wish)
+        return None if provider is None else f"{provider}/{wish.model or 'the model that served the turn'}"
+
+    def spent(self) -> dict[str, dict[str, int]]:
+        """Calls and tokens so far, by purpose."""
+        total: dict[str, Spent] = {}
+        for model in self._known.values():
+            for purpose, spent in ({} if model is None else model.spent).items():
+                total[purpose.value] = total[purpose.value] + spent if purpose.value in total else spent
+        return {
+            purpose: {
+                "calls": spent.calls,
+                "failures": spent.failures,
+                "input_tokens": spent.usage.input_tokens,
+                "output_tokens": spent.usage.output_tokens,
+            }
+            for purpose, spent in total.items()
+        }
+
+    def _provider(self, wish: JudgeConfig | EvolverConfig) -> str | None:
+        return wish.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
+
+    def _build(self, provider: str, model: str) -> HttpModel | LocalModel | None:
+        match self._providers.get(provider):
+            case None:
+                return None
+            case HttpEndpoint() as http:
+                return None if http.is_passthrough else HttpModel(http, model, timeout_s=self._timeout_s)
+            case inside:
+                return LocalModel(inside, model, timeout_s=self._timeout_s)
+
+
+def _may_be_asked(provider: Provider) -> bool:
+    return isinstance(provider, HttpEndpoint) and not provider.is_passthrough

@@ -1,0 +1,182 @@
+"""Secrets that are known by what carries them: URLs, HTTP headers, cookies, commands, password files, Kubernetes secrets."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from metaclaw.privacy.hits import Certainty, Hit
+from metaclaw.privacy.randomness import is_digest, is_mixed
+from metaclaw.privacy.values import is_token, is_word_about
+
+
+def _literal(value: str) -> bool:
+    return not is_word_about(value)
+
+
+def _opaque(value: str) -> bool:
+    return len(value) >= 6 and _literal(value) and (is_mixed(value) or len(value) >= 16)
+
+
+def _user_token(value: str) -> bool:
+    return len(value) >= 16 and is_token(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A place that holds a secret in group 1. The pattern begins at one of the anchors, which are in lower case like the text."""
+
+    label: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    is_secret: Callable[[str], bool]
+
+
+def _carrier(label: str, anchors: tuple[str, ...], pattern: str, is_secret: Callable[[str], bool] = _literal) -> Carrier:
+    return Carrier(label, anchors, re.compile(pattern), is_secret)
+
+
+_Q = r"(?:\\{0,3}[\"'`])"
+_VALUE = r"([^\s\"'`]{3,200})"
+_QUERY = re.compile(
+    r"[?&;#](?:[a-z0-9_.-]{0,20}[-_.])?(?:(?:access|id|refresh|auth|session|bot|csrf|private|api|sas|security)?[-_]?token|api[-_]?key|apikey"
+    r"|access[-_]?key(?:id)?|key|sig|signature|hmac|password|passwd|pwd|pass|secret|client[-_]?secret|code|auth|jwt|sid|session(?:id)?|hash"
+    r"|ticket|assertion|credential|awsaccesskeyid|otp)=([^&\s\"'`<>#;\\]{6,2000})"
+)
+_LOGINS = ("redis-cli", "mongo", "docker login", "podman login", "helm registry login", "az login", "sqlcmd", "ldap", "mosquitto_")
+CARRIERS: tuple[Carrier, ...] = (
+    _carrier(
+        "PASSWORD:url",
+        ("://",),
+        r"://[^\s/:@\"'`<>]{0,100}:(?!//)([^\s\"'`<>/@]{1,200}(?:[/@][^\s\"'`<>/@]{1,100}){0,3}?)@(?=\[?[a-z0-9_$.{-])",
+    ),
+    _carrier("TOKEN:url", ("://",), r"://([^\s/:@\"'`<>]{16,300})(?::x-oauth-basic)?@(?=[a-z0-9.-])", _user_token),
+    _carrier(
+        "TOKEN:bearer",
+        ("bearer", "authorization"),
+        rf"(?:bearer|authorization{_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?(?:bearer|token|apikey|api-key|basic|key|sso-key|negotiate|digest)?)[ \t]{{0,4}}{_Q}?([a-z0-9+/_.=~:%|-]{{12,4000}})",
+        is_token,
+    ),
+    _carrier(
+        "PASSWORD:basic",
+        ("basic ",),
+        r"basic[ \t]{1,4}([a-z0-9+/]{8,1000}={0,2})(?![a-z0-9+/])",
+        lambda value: _is_user_and_password(value),
+    ),
+    _carrier(
+        "TOKEN:header",
+        ("x-",),
+        rf"x-[a-z-]{{0,40}}(?:key|token|secret|signature|auth|password){_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?([^\s\"'`,;<>\\]{{6,4000}})",
+        _opaque,
+    ),
+    _carrier("COOKIE", ("sid=", "sess", "csrf", "xsrf", "remember"), r"[a-z_.-]{3,30}=([a-z0-9%+/_.=~:|-]{10,4000})", _opaque),
+    _carrier("PASSWORD:command", ("htpasswd",), r"htpasswd[ \t]+-\w{0,6}b\w{0,6} (?:-\w ){0,4}\S{1,200} \S{1,100} (\S{3,200})"),
+    _carrier("PASSWORD:command", ("pass:",), rf"(?:(?<=-pass )|(?<=-passin )|(?<=-passout )|(?<=-k ))pass:{_VALUE}"),
+    _carrier("PASSWORD:command", ("identified ",), rf"identified (?:with \S{{1,40}} )?by (?:password )?{_Q}([^\"'\n\\]{{3,200}})"),
+    _carrier("PASSWORD:command", ("password ",), rf"password {_Q}([^\s\"'`\\]{{3,200}}){_Q}"),
+    _carrier(
+        "PASSWORD:file",
+        (":5432:", ":*:"),
+        r":(?:\d{2,5}|\*):[a-z0-9_*-]{1,60}:[a-z0-9_*.-]{1,60}:([^\s:\"']{4,200})(?=\s|\Z|\\n|[\"'])",
+    ),
+)
+_COMMAND_FLAGS = (" -p", " -u", " -a ", " -w ", "--user")
+_PIPED = ("sudo -", "chpasswd", "passwd", "password-stdin", "cryptsetup", "kinit", " login")
+PIPES: tuple[Carrier, ...] = (
+    _carrier(
+        "PASSWORD:command",
+        ("echo ", "printf "),
+        rf"(?:echo|printf) (?:-\w{{1,4}} )?{_Q}?(?:[\w.-]{{1,32}}:)?([^\s\"'|\\]{{3,200}})(?:\\n)?{_Q}?[ \t]{{0,4}}\|[ \t]{{0,4}}(?:sudo -\w{{0,2}}s\b|sudo -k -s|(?:sudo )?(?:chpasswd|passwd)|[\w /-]{{0,20}}--?password-stdin|cryptsetup|kinit|(?:docker|podman|helm)[^\n]{{0,40}}login)",
+    ),
+)
+"""Passwords that are piped into one of the programs above."""
+
+COMMANDS: tuple[Carrier, ...] = (
+    _carrier("PASSWORD:command", ("sshpass",), rf"sshpass[ \t]{{1,4}}-p[ \t]{{0,4}}{_Q}?{_VALUE}"),
+    _carrier(
+        "PASSWORD:command",
+        ("mysql", "mariadb"),
+        rf"(?:mysql(?:dump|admin|import)?|mariadb(?:-dump)?)(?: [^\n|;]{{0,200}}?)? -p{_Q}?([^\s\"'-][^\s\"']{{2,200}})",
+    ),
+    _carrier(
+        "PASSWORD:command",
+        ("curl ", "wget ", "http ", "https "),
+        rf"(?:curl|https?|wget) [^\n|;]{{0,300}}?(?:-u|--user|-a|--auth|--proxy-user)[ =]{{0,4}}{_Q}?[^\s:\"'/]{{1,100}}:{_VALUE}",
+    ),
+    _carrier(
+        "PASSWORD:command",
+        ("smbclient", "rpcclient", "net use", "net rpc"),
+        rf"[a-z ]{{5,10}}[^\n|;]{{0,200}}?-u[ \t]{{1,4}}{_Q}?[^\s%\"']{{1,60}}%{_VALUE}",
+    ),
+    _carrier(
+        "PASSWORD:command",
+        _LOGINS,
+        rf"[a-z -]{{4,24}}[^\n|;]{{0,200}}? -{{1,2}}(?:a|p|pass|w)[ \t=]{{1,4}}{_Q}?([^\s\"'-][^\s\"']{{2,200}})",
+    ),
+)
+"""Programs that take a password behind one of the flags above; text without any is passed over."""
+
+_COOKIE_LINE = re.compile(r"(?:set-)?cookie\\?[\"']?[ \t]*[:=,][ \t]*(?:\\?[\"'])?([^\n\r]{1,8000})")
+_COOKIE = re.compile(r"([^\s=;,\"'\\]{1,100})=([^;\s\"'\\,]{6,4000})")
+_COOKIE_WORDS = re.compile(
+    r"path|domain|expires|max-age|samesite|version|priority|theme|lang|locale|tz|currency|_ga|_gid|utm", re.IGNORECASE
+)
+_KUBERNETES = re.compile(r"kind[\"']?:[ \t]*[\"']?secret\b", re.IGNORECASE)
+_KUBERNETES_VALUE = re.compile(
+    r"[\"']?[\w.-]{1,100}[\"']?:[ \t]*[\"']?([A-Za-z0-9+/]{4,8000}={0,2})[\"']?[ \t]*,?[ \t]*(?:\r?\n|\\n|$|(?=\}))"
+)
+
+
+def carried(text: str, low: str) -> Iterator[Hit]:
+    """Every secret that its carrier gives away."""
+    commands = COMMANDS if any(flag in low for flag in _COMMAND_FLAGS) else ()
+    pipes = PIPES if "|" in low and any(program in low for program in _PIPED) else ()
+    for carrier in (*CARRIERS, *commands, *pipes):
+        for anchor in carrier.anchors:
+            for at in _occurrences(low, anchor):
+                match = carrier.pattern.match(low, at)
+                if match is not None and carrier.is_secret(text[match.start(1) : match.end(1)]):
+                    yield Hit(match.start(1), match.end(1), carrier.label, Certainty.NAMED)
+    if "=" in low:
+        for match in _QUERY.finditer(low):
+            if _opaque(text[match.start(1) : match.end(1)]):
+                yield Hit(match.start(1), match.end(1), "TOKEN:url", Certainty.NAMED)
+    if "cookie" in low:
+        yield from _cookies(text, low)
+    if "secret" in low and "kind" in low:
+        yield from _kubernetes(text)
+
+
+def _occurrences(low: str, anchor: str) -> Iterator[int]:
+    at = low.find(anchor)
+    while at >= 0:
+        yield at
+        at = low.find(anchor, at + len(anchor))
+
+
+def _cookies(text: str, low: str) -> Iterator[Hit]:
+    """Each value of a cookie header that could be a session; a theme or a language stays."""
+    for line in _COOKIE_LINE.finditer(low):
+        for pair in _COOKIE.finditer(text, line.start(1), line.end(1)):
+            if not _COOKIE_WORDS.match(pair[1]) and _opaque(pair[2]):
+                yield Hit(pair.start(2), pair.end(2), "COOKIE", Certainty.NAMED)
+
+
+def _kubernetes(text: str) -> Iterator[Hit]:
+    """Each value in the `data` of a Secret: base64 up to the end of the document."""
+    done = 0
+    for kind in _KUBERNETES.finditer(text):
+        if kind.start() < done:
+            continue
+        begin, end = text.rfind("\n---", 0, kind.start()), text.find("\n---", kind.end())
+        floor, ceiling = max(begin, kind.start() - 20_000, done), min(end if end >= 0 else len(text), kind.end() + 20_000)
+        done = ceiling
+        data = re.compile(r"(?:string)?data[\"']?:", re.IGNORECASE).search(text, floor, ceiling)
+        if data is None:
+            continue
+        for value in _KUBERNETES_VALUE.finditer(text, data.end(), ceiling):
+            if len(value[1]) % 4 == 0 and not is_digest(value[1]) and value[1].lower() not in ("secret", "opaque"):
+                yield Hit(value.start(1), value.end(1), "SECRET:kubernetes", Certainty.NAMED)
+
+
+def _is_user_and_password(value: str) -> bool:
+    return len(value) >= 8 and (any(map(str.isdigit, value)) or value.endswith("=") or not value.islower())

@@ -1,0 +1,77 @@
+"""Finds every secret in one text, in all its readings."""
+
+from dataclasses import replace
+
+from metaclaw.privacy.carried import carried
+from metaclaw.privacy.encoded import encoded
+from metaclaw.privacy.entropy import random_tokens
+from metaclaw.privacy.hits import Hit, merged
+from metaclaw.privacy.kinds import shaped
+from metaclaw.privacy.known import KnownSecrets
+from metaclaw.privacy.named import named
+from metaclaw.privacy.randomness import wordiness
+from metaclaw.privacy.tokens import MIN_CHARS, LongTokens, long_words
+from metaclaw.privacy.views import Chain, views
+
+
+class Detector:
+    """Looks for secrets by what is known of the user's own, by shape, by name, by carrier and by chance."""
+
+    def __init__(self, known: KnownSecrets | None) -> None:
+        self._known = known or KnownSecrets()
+        self._min_chars = min(MIN_CHARS, self._known.min_chars or MIN_CHARS)
+
+    def find(self, text: str) -> list[Hit]:
+        """Every secret in the text, in order and without overlaps."""
+        words = long_words(text, self._min_chars)
+        tokens = LongTokens(text, words)
+        hits = [*self._read(text, words, tokens), *random_tokens(text, tokens), *encoded(tokens, self._certain)]
+        for view in views(text):
+            hits += self._in_view(view, merged(hits))
+        return merged(hits)
+
+    def across(self, left: str, right: str) -> list[Hit]:
+        """Secrets of two texts that only both together show, as places in both put together: cut by the seam, or named before it."""
+        seam, whole = len(left), left + right
+        before = [hit for hit in self.find(left) if hit.end == seam]
+        return [hit if _goes_on(before, hit, whole, seam) else replace(hit, end=seam) for hit in self.find(whole)]
+
+    def _certain(self, text: str) -> list[Hit]:
+        """What can be told without weighing chance."""
+        words = long_words(text, self._min_chars)
+        return self._read(text, words, LongTokens(text, words))
+
+    def _read(self, text: str, words: list[str], tokens: LongTokens) -> list[Hit]:
+        low = lowered(text)
+        return [*self._known.find(text, words), *shaped(text, tokens), *named(text, low), *carried(text, low)]
+
+    def _in_view(self, view: Chain, seen: list[Hit]) -> list[Hit]:
+        """What a view shows: new places, and the rest of a secret behind a gap, but not the next word behind a whole one."""
+        found = []
+        for hit in self._certain(view.text):
+            start, end = hit.start, hit.end
+            for join in view.joins:
+                if start < join < end:
+                    begin, stop = view.origin(start, join)
+                    if any(one.start <= begin and stop <= one.end for one in seen) and not _is_rest(view.text[join:end]):
+                        end = join
+            begin, stop = view.origin(start, end)
+            found.append(Hit(begin, stop, hit.label, hit.certainty))
+        return found
+
+
+def _goes_on(before: list[Hit], hit: Hit, whole: str, seam: int) -> bool:
+    """Whether a secret that reaches over the seam was not whole before it, or goes on with what cannot be the next word."""
+    if not hit.start < seam < hit.end:
+        return True
+    return not any(one.start <= hit.start for one in before) or _is_rest(whole[seam : hit.end])
+
+
+def _is_rest(text: str) -> bool:
+    """Whether the text reads like the end of a token and not like the beginning of a word or line."""
+    return any(map(str.isdigit, text)) or not (text.islower() or text.istitle() or text.isupper()) or wordiness(text) < 0.5
+
+
+def lowered(text: str) -> str:
+    """Lower case, every character in its place (the Turkish İ would become two)."""
+    return text.lower() if text.isascii() else text.replace("\u0130", "i").lower()

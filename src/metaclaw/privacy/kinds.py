@@ -1,0 +1,252 @@
+"""Secrets that are known by their shape: the keys of providers, private keys, password hashes.
+
+Shapes are those that vendors document. An anchor is a literal without which a shape cannot match; text without any is passed over.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from metaclaw.privacy.hits import Certainty, Hit
+from metaclaw.privacy.randomness import is_random
+from metaclaw.privacy.tokens import LongTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One kind of secret. Where `varied` is set, the match must also look drawn by lot, since words could have the same shape."""
+
+    label: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    varied: bool = False
+
+
+def _shape(label: str, anchors: str, pattern: str, *, varied: bool = False) -> Shape:
+    return Shape(label, tuple(anchors.split()), re.compile(rf"(?<![A-Za-z0-9]){pattern}"), varied)
+
+
+_HEX = "[0-9a-f]"
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_W = "[A-Za-z0-9_-]"
+
+_MODELS = (
+    _shape("API_KEY:anthropic", "sk-ant-", rf"sk-ant-{_W}{{20,300}}"),
+    _shape("API_KEY:openrouter", "sk-or-", rf"sk-or-(?:v\d-)?{_W}{{20,200}}"),
+    _shape("API_KEY:openai", "sk-proj- sk-svcacct- sk-admin-", rf"sk-(?:proj|svcacct|admin)-{_W}{{20,300}}"),
+    _shape("API_KEY:openai", "sk- sess-", rf"(?:sk|sess)-{_W}{{20,300}}", varied=True),
+    _shape("API_KEY:google", "AIza", rf"AIza{_W}{{33,39}}"),
+    _shape("API_KEY:huggingface", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{30,60}"),
+    _shape("API_KEY:groq", "gsk_", r"gsk_[A-Za-z0-9]{40,80}"),
+    _shape("API_KEY:xai", "xai-", r"xai-[A-Za-z0-9]{60,120}"),
+    _shape("API_KEY:perplexity", "pplx-", r"pplx-[A-Za-z0-9]{40,80}"),
+    _shape("API_KEY:replicate", "r8_", r"r8_[A-Za-z0-9]{30,60}"),
+    _shape("API_KEY:together", "tgp_v1_", rf"tgp_v1_{_W}{{30,80}}"),
+    _shape("API_KEY:nvidia", "nvapi-", rf"nvapi-{_W}{{40,120}}"),
+    _shape("API_KEY:fireworks", "fw_", r"fw_[A-Za-z0-9]{20,40}", varied=True),
+    _shape("API_KEY:tinker", "tml-", rf"tml-{_W}{{20,200}}", varied=True),
+    _shape("API_KEY:wandb", "wandb_v1_", rf"wandb_v1_{_W}{{30,200}}"),
+    _shape("API_KEY:langsmith", "lsv2_", rf"lsv2_(?:pt|sk)_{_HEX}{{32}}_{_HEX}{{10}}"),
+    _shape("API_KEY:pinecone", "pcsk_", rf"pcsk_{_W}{{40,100}}"),
+    _shape("API_KEY:elevenlabs", "sk_", rf"sk_{_HEX}{{48}}"),
+)
+_CLOUDS = (
+    _shape("KEY_ID:aws", "AKIA ASIA ABIA ACCA", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+    _shape(
+        "TOKEN:aws", "IQoJb3JpZ2lu FwoGZXIvYXdz FQoGZXIvYXdz ABSK", r"(?:IQoJb3JpZ2lu|F[wQ]oGZXIvYXdz|ABSK)[A-Za-z0-9+/=]{50,4000}"
+    ),
+    _shape("TOKEN:google", "ya29.", r"ya29\.[A-Za-z0-9._-]{20,2000}"),
+    _shape("SECRET:google", "GOCSPX-", rf"GOCSPX-{_W}{{20,40}}"),
+    _shape("TOKEN:google", "1//0", rf"1//0{_W}{{30,200}}"),
+    _shape("SECRET:azure", "Q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{30,36}"),
+    _shape("API_KEY:digitalocean", "doo_v1_ dop_v1_ dor_v1_", rf"do[opr]_v1_{_HEX}{{64}}"),
+    _shape("API_KEY:heroku", "HRKU-", rf"HRKU-{_W}{{30,100}}"),
+    _shape(
+        "API_KEY:cloudflare",
+        "v1.0- cfut_ cfat_ cfk_",
+        rf"(?:v1\.0-{_HEX}{{20,24}}-{_HEX}{{140,150}}|cf(?:ut|at|k)_[A-Za-z0-9]{{30,80}})",
+    ),
+    _shape("KEY_ID:alibaba", "LTAI", r"LTAI[A-Za-z0-9]{12,24}", varied=True),
+    _shape("KEY_ID:tencent", "AKID", r"AKID[A-Za-z0-9]{32}"),
+    _shape("API_KEY:fly", "fo1_ fm1 fm2_", rf"(?:fo1_{_W}{{40,60}}|fm[12][ra]?_[A-Za-z0-9+/=]{{60,1000}})"),
+    _shape("API_KEY:tailscale", "tskey-", rf"tskey-[a-z]{{2,12}}-{_W}{{12,80}}"),
+    _shape("TOKEN:vault", "hvs. hvb. hvr.", rf"hv[sbr]\.{_W}{{24,300}}"),
+    _shape("TOKEN:terraform", ".atlasv1.", rf"[A-Za-z0-9]{{14}}\.atlasv1\.{_W}{{60,80}}"),
+    _shape("API_KEY:pulumi", "pul-", rf"pul-{_HEX}{{40}}"),
+    _shape("API_KEY:databricks", "dapi", rf"dapi{_HEX}{{32}}(?:-\d)?"),
+    _shape("API_KEY:supabase", "sbp_ sb_secret_", rf"(?:sbp_{_HEX}{{40}}|sb_secret_{_W}{{20,60}})"),
+    _shape("API_KEY:planetscale", "pscale_", r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,64}"),
+    _shape("API_KEY:netlify", "nfp_", r"nfp_[A-Za-z0-9]{36,60}"),
+)
+_CODE = (
+    _shape("TOKEN:github", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
+    _shape("TOKEN:github", "github_pat_", r"github_pat_[A-Za-z0-9_]{40,255}"),
+    _shape(
+        "TOKEN:gitlab",
+        "glpat- gldt- glrt- glcbt- glptt- glft- glsoat- gloas- glimt- glagent-",
+        r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|oas|imt|agent)-[A-Za-z0-9_.-]{20,200}",
+    ),
+    _shape("TOKEN:bitbucket", "ATBB ATCTT3", r"(?:ATBB[A-Za-z0-9_=]{24,60}|ATCTT3[A-Za-z0-9_=-]{40,300})"),
+    _shape("TOKEN:atlassian", "ATATT3", r"ATATT3[A-Za-z0-9_=-]{40,300}"),
+    _shape("TOKEN:npm", "npm_", r"npm_[A-Za-z0-9]{30,60}"),
+    _shape("TOKEN:pypi", "pypi-Ag", rf"pypi-Ag{_W}{{40,500}}"),
+    _shape("TOKEN:rubygems", "rubygems_", rf"rubygems_{_HEX}{{48}}"),
+    _shape("TOKEN:docker", "dckr_", rf"dckr_[po]at_{_W}{{20,60}}"),
+    _shape("TOKEN:sonar", "squ_ sqp_ sqa_", rf"sq[upa]_{_HEX}{{40}}"),
+    _shape("TOKEN:circleci", "CCIPAT_ CCIPRJ_", r"CCI(?:PAT|PRJ)_[A-Za-z0-9]{10,40}_[0-9a-f]{40}"),
+    _shape("TOKEN:artifactory", "AKCp", r"AKCp[A-Za-z0-9]{60,80}"),
+    _shape("API_KEY:postman", "PMAK-", rf"PMAK-{_HEX}{{24}}-{_HEX}{{34}}"),
+)
+_SERVICES = (
+    _shape("TOKEN:slack", "xox", r"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,300}"),
+    _shape("TOKEN:slack", "xapp-", r"xapp-\d-[A-Za-z0-9-]{20,300}"),
+    _shape("TOKEN:slack", "hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_/+-]{20,200}"),
+    _shape("TOKEN:discord", "/api/webhooks/", rf"discord(?:app)?\.com/api/webhooks/\d{{10,25}}/{_W}{{40,100}}"),
+    _shape(
+        "TOKEN:discord",
+        ".",
+        r"[A-Za-z0-9_-]{23,28}\.[A-Za-z0-9_-]{6,7}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_.-])",
+        varied=True,
+    ),
+    _shape("TOKEN:teams", "webhook.office.com/", r"[a-z0-9-]{1,60}\.webhook\.office\.com/[A-Za-z0-9@/-]{60,300}"),
+    _shape("TOKEN:telegram", ":AA", r"\d{8,10}:AA[A-Za-z0-9_-]{30,36}"),
+    _shape("API_KEY:stripe", "sk_live_ sk_test_ rk_live_ rk_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,250}"),
+    _shape("SECRET:stripe", "whsec_", r"whsec_[A-Za-z0-9+/=]{24,80}"),
+    _shape("API_KEY:twilio", "SK", rf"SK{_HEX}{{32}}"),
+    _shape("API_KEY:sendgrid", "SG.", rf"SG\.{_W}{{16,32}}\.{_W}{{32,64}}"),
+    _shape("API_KEY:mailgun", "key-", rf"key-{_HEX}{{32}}"),
+    _shape("API_KEY:mailgun", "-", rf"{_HEX}{{32}}-{_HEX}{{8}}-{_HEX}{{8}}"),
+    _shape("API_KEY:mailchimp", "-us", rf"{_HEX}{{32}}-us\d{{1,2}}"),
+    _shape("API_KEY:brevo", "xkeysib-", rf"xkeysib-{_HEX}{{64}}-[A-Za-z0-9]{{16}}"),
+    _shape("TOKEN:shopify", "shpat_ shpca_ shppa_ shpss_ shptka_", r"shp(?:at|ca|pa|ss|tka)_[0-9a-fA-F]{32,64}"),
+    _shape("TOKEN:square", "EAAA sq0atp- sq0csp-", rf"(?:EAAA{_W}{{56,64}}|sq0(?:atp|csp)-{_W}{{22,50}})"),
+    _shape("TOKEN:facebook", "EAA", r"EAA[A-Za-z0-9]{90,300}"),
+    _shape("TOKEN:twitter", "AAAAAAAAAAAAAAAAAAAA", r"AAAAAAAAAAAAAAAAAAAA[A-Za-z0-9%]{60,200}"),
+    _shape("API_KEY:linear", "lin_api_ lin_oauth_", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,80}"),
+    _shape("TOKEN:notion", "ntn_ secret_", r"(?:ntn_[A-Za-z0-9]{40,60}|secret_[A-Za-z0-9]{43})"),
+    _shape("TOKEN:airtable", ".", rf"pat[A-Za-z0-9]{{14}}\.{_HEX}{{64}}"),
+    _shape("TOKEN:figma", "figd_ figu_", rf"fig[du]_{_W}{{36,60}}"),
+    _shape("TOKEN:grafana", "glsa_ glc_", rf"(?:glsa_[A-Za-z0-9]{{32}}_{_HEX}{{8}}|glc_[A-Za-z0-9+/=]{{32,400}})"),
+    _shape("API_KEY:newrelic", "NRAK- NRJS- NRII-", rf"NR(?:AK|JS|II)-{_W}{{19,40}}"),
+    _shape("TOKEN:sentry", "sntrys_ sntryu_", r"sntry[su]_[A-Za-z0-9+/=_-]{40,400}"),
+    _shape("TOKEN:hubspot", "pat-na1- pat-eu1-", rf"pat-(?:na|eu)\d-{_UUID}"),
+    _shape("TOKEN:doppler", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
+    _shape("TOKEN:dropbox", ".", r"sl\.(?:u\.)?[A-Za-z0-9_-]{100,1500}"),
+    _shape("TOKEN:dynatrace", "dt0", r"dt0[a-z]\d\d\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
+    _shape("TOKEN:onepassword", "ops_eyJ", rf"ops_eyJ{_W}{{100,2000}}"),
+    _shape("TOKEN:mapbox", "sk.eyJ", rf"(?<![_-])sk\.eyJ{_W}{{40,200}}\.{_W}{{16,40}}"),
+    _shape("PRIVATE_KEY:age", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,70}"),
+)
+_GENERAL = (
+    _shape(
+        "TOKEN:jwt",
+        "eyJ",
+        rf"(?<![_-])eyJ{_W}{{8,4000}}\.(?:eyJ{_W}{{8,8000}}\.{_W}{{10,2000}}|{_W}{{0,1000}}(?:\.{_W}{{10,8000}}){{1,3}})",
+    ),
+    _shape("TOKEN:jwt", "eyJ", rf"(?<![_-])eyJ(?:hbGciOi|0eXAiOi|raWQiOi|lbmMiOi){_W}{{8,4000}}(?:\.{_W}{{4,8000}}){{0,4}}"),
+    _shape(
+        "PASSWORD_HASH",
+        "$",
+        r"\$(?:2[abxy]\$\d\d|apr1|1|5|6|y|7|gy|argon2(?:id|i|d)|scrypt|pbkdf2(?:-\w{1,10})?)\$[A-Za-z0-9./+=,$_-]{20,300}",
+    ),
+    _shape(
+        "PASSWORD_HASH",
+        "pbkdf2_ scrypt: argon2",
+        r"(?:pbkdf2_sha(?:256|512)\$\d{1,9}\$[\w./+=-]{8,64}\$[\w./+=-]{20,200}|scrypt:\d{1,9}:\d:\d\$\w{8,64}\$[0-9a-f]{64,128})",
+    ),
+    _shape(
+        "PRIVATE_KEY",
+        "MHcCAQEEI MIGHAgEAMBMG MC4CAQAwBQYDK2Vw",
+        r"(?:MHcCAQEEI|MIGHAgEAMBMG|MC4CAQAwBQYDK2Vw)[A-Za-z0-9+/=]{40,300}",
+    ),
+    _shape("PRIVATE_KEY", "xprv zprv yprv", r"[xyz]prv[A-Za-z0-9]{100,112}"),
+)
+SPREAD = (
+    _shape(
+        "PRIVATE_KEY", "IBADANBgkqhkiG9w0BAQEFAASC", r"MII[A-Za-z0-9+/]{2,6}IBADANBgkqhkiG9w0BAQEFAASC[A-Za-z0-9+/=\s]{100,5000}"
+    ),
+    _shape("PRIVATE_KEY", "IBAAKC", r"MII[A-Za-z0-9+/]{2,6}IBAAKC[A-Za-z0-9+/=\s]{100,5000}"),
+    _shape("PRIVATE_KEY", "b3BlbnNzaC1rZXktdjE", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=\s]{100,8000}"),
+)
+"""Shapes that may go on over several lines."""
+
+SHAPES: tuple[Shape, ...] = (*_MODELS, *_CLOUDS, *_CODE, *_SERVICES, *_GENERAL)
+
+_EDGE = re.compile(
+    r"-{4,5} ?(BEGIN|END) (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: \d+|Private-MAC: [0-9a-f]{40,64}"
+)
+_MAX_KEY_CHARS = 20_000
+_BREAK = re.compile(r"\\r\\n|\\n|\r?\n")
+_KEY_LINE = re.compile(r"[ \t>+|#*-]{0,12}(?:[A-Za-z0-9+/=]{1,100}|[A-Za-z-]{3,20}: [^\n]{0,100}|)[ \t\"',]{0,3}")
+_KEY_TAIL_LINE = re.compile(r"[ \t>+|#*-]{0,12}[A-Za-z0-9+/=]{16,100}[ \t]{0,3}")
+
+
+def shaped(text: str, tokens: LongTokens) -> list[Hit]:
+    """Every secret in the text that is known by its shape."""
+    found = list(_armoured(text))
+    joined = tokens.joined
+    for shape in SHAPES:
+        if any(anchor in joined for anchor in shape.anchors):
+            # A shape without a literal of its own is tried on tokens with digits only: there are few.
+            for match in shape.pattern.finditer(joined, 0 if len(shape.anchors[0]) > 2 else tokens.digits_from):
+                if not shape.varied or is_random(match[0].replace(".", "")):
+                    found += (_hit(shape, start, end) for start, end in tokens.places(match.start(), match.end()))
+    for shape in SPREAD:
+        if any(anchor in joined for anchor in shape.anchors):
+            found += (_hit(shape, match.start(), match.end()) for match in shape.pattern.finditer(text))
+    return found
+
+
+def _hit(shape: Shape, start: int, end: int) -> Hit:
+    return Hit(start, end, shape.label, Certainty.SHAPED)
+
+
+def _armoured(text: str) -> Iterator[Hit]:
+    """Private keys between BEGIN and END; where one of the two is cut off, as far as the key's lines go."""
+    if "PRIVATE KEY" not in text and "Private-" not in text:
+        return
+    begun: re.Match[str] | None = None
+    for edge in _EDGE.finditer(text):
+        opens = edge[1] == "BEGIN" or edge[0].startswith("Private-L")
+        if begun is not None and (opens or edge.start() - begun.end() > _MAX_KEY_CHARS):
+            yield _key(begun.start(), _end_of_lines(text, begun.end()))
+            begun = None
+        if opens:
+            begun = edge
+        else:
+            yield _key(_start_of_lines(text, edge.start()) if begun is None else begun.start(), edge.end())
+            begun = None
+    if begun is not None:
+        yield _key(begun.start(), _end_of_lines(text, begun.end()))
+
+
+def _key(start: int, end: int) -> Hit:
+    return Hit(start, end, "PRIVATE_KEY", Certainty.SHAPED)
+
+
+def _end_of_lines(text: str, start: int) -> int:
+    """How far the lines of a key go that has no END."""
+    end = at = start
+    while at < start + _MAX_KEY_CHARS:
+        line_end = _BREAK.search(text, at)
+        stop = line_end.start() if line_end else len(text)
+        line = _KEY_LINE.match(text, at, stop)
+        if line is None or (line.end() < stop and at > start):
+            return max(end, line.end() if line else end)
+        end = stop
+        if line_end is None:
+            return end
+        at = line_end.end()
+    return end
+
+
+def _start_of_lines(text: str, end: int) -> int:
+    """How far back the lines of a key go that has no BEGIN."""
+    floor, start = max(0, end - _MAX_KEY_CHARS), end
+    while start > floor:
+        stop = text.rfind("\n", floor, start)
+        line = text[max(stop + 1, floor) : start]
+        if line.strip() and not _KEY_TAIL_LINE.fullmatch(line):
+            break
+        start = max(stop, floor)
+    return start

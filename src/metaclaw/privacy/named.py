@@ -1,0 +1,200 @@
+"""Secrets that are known by a name that stands before them: settings, command-line flags, logins, and plain speech.
+
+Everything runs over the text in lower case, which keeps every character in its place. One quick pattern finds words that could name a
+secret; the bounded ones behind it look only at what follows such a word, so that hostile text takes time linear in its length.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from metaclaw.privacy.hits import PLACEHOLDER, Certainty, Hit
+from metaclaw.privacy.randomness import is_mixed
+from metaclaw.privacy.values import is_password, is_token, is_word_about
+
+# Alternatives share their first letters: this is the one pattern that runs over everything.
+_HINTS = (
+    r"key|token|se(?:cret|ssion(?:[-_ ]?id)?)|p(?:ass(?:word|wd|phrase|code|wort)?|wd?|sk)|auth(?:orization)?|signature|jwt|dsn"
+    r"|c(?:redentials?|ookie|onn(?:ection)?[-_ ]?str(?:ing)?)|webhook(?:[-_ ]?url)?"
+)
+_FOREIGN = ("kennwort", "contraseña", "contrasena", "senha", "mot de passe", "wachtwoord", "lösenord", "hasło", "пароль", "密码", "密碼", "口令")
+_FOREIGN += ("パスワード", "비밀번호")
+_HINT = re.compile(_HINTS)
+_ANY_HINT = re.compile("|".join((_HINTS, *_FOREIGN)))
+_WEAK = ("token", "auth", "session", "cookie", "jwt", "signature", "dsn", "conn", "webhook")
+_SHORT = frozenset(("pass", "pw", "pwd", "psk"))
+_STRONG_KEY = re.compile(r"(?:secret|private|encryption|signing|master|crypto)[-_ ]?\Z")
+_KEY = re.compile(
+    r"(?:api|access|account|storage|app|application|auth|service|license|shared|client|admin|session|consumer|subscription|write|ingest"
+    r"|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
+)
+_INNOCENT = re.compile(
+    r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page|special|object|row|map|hot"
+    r"|short|arrow|press|continuation|idempotency|publishable)[-_ ]?(?:key|token)?[-_ ]?\Z"
+)
+
+_QUOTE = r"(?:\\{0,3}[\"'`])"
+_TAIL = r"(?:[-_. ]?(?:base64|b64|value|val|prod(?:uction)?|dev|staging|live|old|new|primary|secondary|id|v?\d{1,2})){0,2}"
+_ASSIGNED = re.compile(
+    rf"{_TAIL}(?:{_QUOTE}|\*\*)?\]?[ \t]{{0,20}}(?:=>|:=|==?|\?=|[:：|])[ \t]{{0,20}}(?:\*\*)?(?:[brfu]{{0,2}}(?P<quote>{_QUOTE}))?"
+)
+_FLAG = re.compile(rf"[ \t]{{1,4}}(?P<quote>{_QUOTE})?(?![\s-])")
+_FLAG_BEFORE = re.compile(r"(?<![\w-])--?(?:[a-z0-9]{1,20}[-_]){0,3}(?:api|access|secret|auth|private)?[-_]?\Z")
+_SPOKEN = re.compile(
+    r"(?:[ \t][^\n.:;=\"'`]{0,40}?)?[ \t]?(?:\b(?:is|was|are|ist|lautet|es|est|è|é|to|jest|это)\b|是|は|为|為)[ \t:：]{0,3}(?P<quote>[\"'`“«「])?"
+)
+_LOGIN_BEFORE = re.compile(r"\b(?:login|user(?:name)?|account)[ \t]+\S{1,100}\s{1,20}\Z")
+_LINE_START = re.compile(
+    r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const |\d{1,4}[:|] ?)?[\"']?[\w.\-\[\]]{0,80}\Z",
+    re.IGNORECASE,
+)
+_MAX_VALUE = 2000
+_BARE = re.compile(r"[^\s\"'`<>]{1,2000}")
+_CODE_BARE = re.compile(r"[^\s\"'`<>,;(){}\[\]|\\]{1,2000}")
+_FIELD_END = re.compile(r"&(?=[\w.%-]{1,60}=)|\\[nrt]|;(?=[A-Za-z][A-Za-z ]{1,30}=)|;\Z")
+_CLOSING = {"“": "”", "«": "»", "「": "」"}
+
+
+def named(text: str, low: str) -> Iterator[Hit]:
+    """Every secret behind a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
+    for hint in (_ANY_HINT if any(word in low for word in _FOREIGN) else _HINT).finditer(low):
+        start, end = hint.span()
+        if low[end : end + 1].isalpha() and low[end] < "\x80":
+            continue
+        if text[start - 1 : start] == "<" and PLACEHOLDER.match(text, start - 1):
+            continue
+        assigned = _ASSIGNED.match(low, end)
+        if assigned is None and low[end : end + 1] not in " \t" and text.isascii():
+            continue
+        weak = _is_weak(hint[0], low, start)
+        if assigned is not None:
+            if weak is not None and _may_be_assigned(hint[0], text, low, start):
+                yield from _value(text, assigned, start, hint[0], weak=weak)
+            elif hint[0] == "pass":
+                yield from _plain(text, assigned.end(), "PASSWORD", _is_typed_password)
+        elif low[end : end + 1] in " \t":
+            yield from _said(text, low, hint, weak=weak)
+        elif weak is not None and not text.isascii():
+            yield from _spoken(text, low, end, weak=weak)
+
+
+def _is_weak(word: str, low: str, start: int) -> bool | None:
+    """Whether the name alone does not make its value a secret; None where it names nothing secret."""
+    if word == "key":
+        before = low[max(0, start - 16) : start]
+        return False if _STRONG_KEY.search(before) else True if _KEY.search(before) else None
+    return word.startswith(_WEAK)
+
+
+def _may_be_assigned(word: str, text: str, low: str, start: int) -> bool:
+    if _INNOCENT.search(low, max(0, start - 20), start):
+        return False
+    joined = _begins_a_word(text, start)
+    if word == "pass":
+        return joined and text[start - 1 : start] not in (" ", "\n", "") and start > 0
+    return joined or not (word in _SHORT or word.startswith(("auth", "session", "dsn")))
+
+
+def _begins_a_word(text: str, start: int) -> bool:
+    """Whether a word starts here: at a boundary, after an underscore, or at a capital in camel case."""
+    before = text[start - 1 : start] if start else ""
+    return not before.isalpha() or (text[start].isupper() and before.islower())
+
+
+def _value(text: str, match: re.Match[str], name_start: int, word: str, *, weak: bool) -> Iterator[Hit]:
+    start, quote = match.end(), match["quote"]
+    if quote:
+        end = _closing(text, quote, start)
+        good = is_token(text[start:end]) if weak else is_password(text[start:end], quoted=True, config=True)
+    else:
+        in_line = _LINE_START.search(text, max(0, name_start - 90), name_start) is not None
+        found = (_BARE if in_line else _CODE_BARE).match(text, start)
+        value = _without_rest(found[0]) if found else ""
+        end = start + len(value)
+        good = is_token(value) if weak else is_password(value, quoted=False, config=in_line and _ends_line(text, end))
+    if good and end > start:
+        label = "PASSWORD" if not weak and "secret" not in word and "cred" not in word and word != "key" else "SECRET"
+        yield Hit(start, end, label, Certainty.NAMED)
+
+
+def _closing(text: str, quote: str, start: int) -> int:
+    """Where the quoted value ends: at the same quote, else at the end of the line."""
+    line = text.find("\n", start, start + _MAX_VALUE)
+    limit = line if line >= 0 else min(len(text), start + _MAX_VALUE)
+    end = start
+    while True:
+        end = text.find(quote, end, limit)
+        if end < 0:
+            return limit
+        if len(quote) > 1 or text[end - 1] != "\\" or text[end - 2 : end] == "\\\\":
+            return end
+        end += 1
+
+
+def _without_rest(value: str) -> str:
+    """The value without what follows it in a form's body or a connection string, and without a sentence's punctuation."""
+    end = _FIELD_END.search(value)
+    return (value[: end.start()] if end else value).rstrip(",;").removesuffix(")")
+
+
+def _ends_line(text: str, end: int) -> bool:
+    rest = text[end : end + 40].split("\n", 1)[0].strip()
+    return not rest or rest[0] in "#;,\"'&|\\})" or rest.startswith("//")
+
+
+def _said(text: str, low: str, hint: re.Match[str], *, weak: bool | None) -> Iterator[Hit]:
+    """Behind a space: a flag's value, a login's password, or a secret that somebody tells."""
+    start, end = hint.span()
+    if text[start - 1 : start] in ("-", "_", "y", "i", "s", "h", "e") and _FLAG_BEFORE.search(low, max(0, start - 60), start):
+        flag = _FLAG.match(low, end)
+        if flag is not None:
+            yield from _quoted_or_plain(
+                text, flag, lambda value: is_password(value, quoted=True, config=True), weak=weak is not False
+            )
+        return
+    if hint[0].startswith("pass") and _LOGIN_BEFORE.search(low, max(0, start - 130), start):
+        after = end + len(low[end : end + 20]) - len(low[end : end + 20].lstrip())
+        yield from _plain(text, after, "PASSWORD", lambda value: not is_word_about(value))
+    if _begins_a_word(text, start) or weak is False:
+        yield from _spoken(text, low, end, weak=weak is not False)
+
+
+def _spoken(text: str, low: str, end: int, *, weak: bool) -> Iterator[Hit]:
+    told = _SPOKEN.match(low, end)
+    if told is not None:
+        yield from _quoted_or_plain(text, told, _is_spoken_password, weak=weak)
+
+
+def _quoted_or_plain(text: str, match: re.Match[str], is_secret: Callable[[str], bool], *, weak: bool) -> Iterator[Hit]:
+    quote, start = match["quote"], match.end()
+    label = "SECRET" if weak else "PASSWORD"
+    if not quote:
+        yield from _plain(text, start, label, is_token if weak else is_secret)
+        return
+    end = _closing(text, _CLOSING.get(quote, quote), start)
+    value = text[start:end]
+    if is_token(value) if weak else " " not in value and is_password(value, quoted=True, config=True):
+        yield Hit(start, end, label, Certainty.NAMED)
+
+
+def _is_spoken_password(value: str) -> bool:
+    """Whether a word after "the password is" is one: mixed, and not `up-to-date` or `what's`."""
+    return (
+        len(value) >= 4
+        and is_mixed(value)
+        and not is_word_about(value)
+        and not re.fullmatch(r"[^\W\d]+(?:[-'’/.][^\W\d]+)+", value)
+    )
+
+
+def _is_typed_password(value: str) -> bool:
+    """Whether a value is a password whatever stands before it: digits, letters, and a sign that no name has."""
+    signs, digits, letters = (any(map(kind, value)) for kind in ("!@#$%^&*+?=~".__contains__, str.isdigit, str.isalpha))
+    return len(value) >= 8 and signs and digits and letters and not is_word_about(value)
+
+
+def _plain(text: str, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[Hit]:
+    found = _BARE.match(text, start)
+    if found is not None:
+        value = found[0].rstrip(".,;:?)。，、")
+        if is_secret(value):
+            yield Hit(start, start + len(value), label, Certainty.NAMED)

@@ -1,0 +1,106 @@
+"""An answer as checks see it: its words, the JSON in them, and what it gave to tools."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from metaclaw.domain.chat import Json, Part, Text, ToolCall
+from metaclaw.domain.check import Place, Where
+
+MAX_ANSWER_CHARS = 200_000
+_FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(r"[{\[]")
+_MOST_OPENINGS = 200
+_MOST_DOCUMENTS = 20
+
+
+def answer_text(answer: Sequence[Part]) -> str:
+    """The words of an answer."""
+    return "\n".join(part.text for part in answer if isinstance(part, Text))
+
+
+def size_of(answer: Sequence[Part]) -> int:
+    """How many characters a check has to look at, at most."""
+    return sum(
+        len(part.text) if isinstance(part, Text) else len(part.arguments) for part in answer if isinstance(part, Text | ToolCall)
+    )
+
+
+def answer_json(answer: Sequence[Part]) -> dict[str, Json]:
+    """The answer as a program reads it."""
+    calls: list[Json] = [{"name": call.name, "arguments": _decoded(call.arguments)} for call in _calls(answer, None)]
+    return {"text": answer_text(answer), "calls": calls}
+
+
+def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
+    """The texts a pattern looks at: the words, or of each call the arguments as written and as they read."""
+    if where.place is Place.ANSWER:
+        text = answer_text(answer)
+        return [text] if text.strip() else []
+    return ["\n".join((call.arguments, *_strings(_decoded(call.arguments)))) for call in _calls(answer, where.tool)]
+
+
+def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
+    """The JSON a schema looks at; None where the answer has no such part at all, and a string stands for a call's broken JSON."""
+    if where.place is Place.ANSWER:
+        text = answer_text(answer)
+        return find_json(text) if text.strip() else None
+    return [_decoded(call.arguments) for call in _calls(answer, where.tool)] or None
+
+
+def find_json(text: str) -> list[Json]:
+    """The JSON documents in a text: all of it, what stands in code fences, or objects and arrays between the words."""
+    whole = _whole(text)
+    if whole is not None:
+        return [whole]
+    fenced: list[Json] = [document for match in _FENCED.finditer(text) if (document := _whole(match[2])) is not None]
+    return fenced[:_MOST_DOCUMENTS] or list(_between_words(text))[:_MOST_DOCUMENTS]
+
+
+def _whole(text: str) -> dict[str, Json] | list[Json] | None:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict | list) else None
+
+
+def _between_words(text: str) -> Iterator[Json]:
+    decoder, at = json.JSONDecoder(), 0
+    for _ in range(_MOST_OPENINGS):
+        opening = _OPENING.search(text, at)
+        if opening is None:
+            return
+        try:
+            document, at = decoder.raw_decode(text, opening.start())
+        except (ValueError, RecursionError):
+            at = opening.end()
+        else:
+            yield document
+
+
+def _calls(answer: Sequence[Part], tool: str | None) -> list[ToolCall]:
+    return [part for part in answer if isinstance(part, ToolCall) and (tool is None or part.name == tool)]
+
+
+def _decoded(arguments: str) -> Json:
+    """A call's arguments; as they were written where they are no JSON."""
+    try:
+        decoded: Json = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return decoded
+
+
+def _strings(value: Json) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for inner in value:
+                yield from _strings(inner)
+        case dict():
+            for inner in value.values():
+                yield from _strings(inner)
+        case _:
+            return

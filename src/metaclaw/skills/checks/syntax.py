@@ -1,0 +1,151 @@
+"""The text of a check in a skill's front matter, and back.
+
+    pattern: \\d{4}-\\d{2}-\\d{2}               the answer's words must match
+    not: (?i)as an ai                        they must not
+    not in calls: git push .*\\bmain\\b        what it gave to any tool must not
+    pattern in calls of bash: ^set -e        what it gave to the tool `bash` must
+    schema: {"type": "object"}               JSON in the answer must satisfy this JSON Schema
+    schema in calls of save: {…}             the arguments of those calls must
+    program: |                               Python; the answer comes as JSON on standard input, exit 0 passes, exit 1 fails
+      import json, sys
+      …
+
+In YAML a text with `: ` in it is put in quotes or below a `|`.
+"""
+
+import json
+import re
+import textwrap
+from typing import cast
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.check import MAX_SCHEMA_CHARS, Check, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.errors import SkillError
+
+_HEAD = re.compile(
+    r"\s*(?P<kind>pattern|not|schema|program)(?:[ \t]+in[ \t]+(?P<place>[a-z]+)(?:[ \t]+of[ \t]+(?P<tool>\S+?))?)?[ \t]*:"
+)
+_BLOCK_SIGN = re.compile(r"[ \t]*[|>][+-]?[ \t]*(?:\n|\Z)")
+_MAX_DEPTH = 32
+
+
+def parse_check(text: str, *, approved: bool = True) -> Check:
+    """A check from its text. `approved` says that a person wrote it or agreed to it. Raises SkillError with the remedy."""
+    head = _HEAD.match(text)
+    if head is None:
+        raise SkillError(
+            "a check begins with `pattern:`, `not:`, `schema:` or `program:`, each but the last with `in calls` if wanted"
+        )
+    rest = text[head.end() :]
+    try:
+        where = _where(head)
+        match head["kind"]:
+            case "schema":
+                return SchemaCheck(_schema(_text(rest).strip()), where)
+            case "program" if where == Where():
+                return ProgramCheck(_text(rest), approved)
+            case "program":
+                raise SkillError("a program sees the whole answer: leave out `in …`")
+            case kind:
+                return PatternCheck(_text(rest).strip(), kind == "pattern", where)
+    except ValueError as error:
+        raise SkillError(f"check: {error}") from error
+
+
+def render_check(check: Check) -> str:
+    """The text of a check. `parse_check` gives the check back."""
+    match check:
+        case PatternCheck():
+            return f"{'pattern' if check.must_match else 'not'}{_render_where(check.where)}: {check.pattern}"
+        case SchemaCheck():
+            return f"schema{_render_where(check.where)}: {json.dumps(dict(check.schema), ensure_ascii=False)}"
+        case ProgramCheck():
+            return "program: |\n" + textwrap.indent(check.source, "  ")
+
+
+def check_of(skill: Skill) -> Check | None:
+    """The check a skill carries, if any. Raises SkillError where it carries one that cannot be read.
+
+    An evolver's program counts as approved only once the skill is in force, where it cannot get without a person.
+    """
+    text = skill.extra.get("check")
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise SkillError(f"skill {skill.name}: `check` is not text: put it in quotes or below a `|`")
+    is_in_force = skill.state in (SkillState.CANARY, SkillState.LIVE)
+    return parse_check(text, approved=skill.author is not Authorship.EVOLVER or is_in_force)
+
+
+def waits_for_person(skill: Skill) -> str | None:
+    """Why a person must agree before this skill's check may be run, or None where nobody must."""
+    check = check_of(skill)
+    if isinstance(check, ProgramCheck) and skill.author is Authorship.EVOLVER:
+        return "its check is a program that a model wrote"
+    return None
+
+
+def _where(head: re.Match[str]) -> Where:
+    if head["place"] is None:
+        return Where()
+    try:
+        return Where(Place(head["place"]), head["tool"])
+    except ValueError as error:
+        raise SkillError(f"check: write `in answer`, `in calls` or `in calls of TOOL`: {error}") from error
+
+
+def _render_where(where: Where) -> str:
+    if where.place is Place.ANSWER:
+        return ""
+    return " in calls" if where.tool is None else f" in calls of {where.tool}"
+
+
+def _text(rest: str) -> str:
+    """What follows the colon: the rest of the line, or the indented lines below a `|`."""
+    block = _BLOCK_SIGN.match(rest)
+    if block is None:
+        return rest.removeprefix(" ") if rest.strip() else ""
+    return textwrap.dedent(rest[block.end() :])
+
+
+def _schema(text: str) -> dict[str, Json]:
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise ValueError(f"a schema has at most {MAX_SCHEMA_CHARS} characters, not {len(text)}")
+    try:
+        parsed = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the schema is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("the schema is not a JSON object")
+    _refuse_far_references(parsed)
+    _refuse_bad_schema(parsed)
+    return cast("dict[str, Json]", parsed)
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _refuse_far_references(value: object, depth: int = 0) -> None:
+    """A reference may only point into the schema itself: nothing is fetched."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"the schema is nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("$ref", "$dynamicRef", "$recursiveRef") and not (isinstance(inner, str) and inner.startswith("#")):
+                raise ValueError(f"{key} {inner!r} points outside the schema")
+            _refuse_far_references(inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_far_references(inner, depth + 1)
+
+
+def _refuse_bad_schema(schema: dict[str, object]) -> None:
+    # Imported here: most skills carry no schema, and the library takes a sixth of a second to load.
+    import jsonschema
+
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"not a JSON Schema: {error.message}") from error

@@ -1,0 +1,156 @@
+"""The evolver: asks a model once what would have prevented a kind of failure, and takes from its answer only what holds."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from metaclaw.domain.candidate import Candidate, Change, Proposal
+from metaclaw.domain.chat import Completion, Text, Usage
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.errors import SkillError
+from metaclaw.ports import Model, Purpose
+from metaclaw.skills.checks import parse_check
+from metaclaw.skills.evolve.kinds import Kind
+from metaclaw.skills.evolve.names import own_name
+from metaclaw.skills.evolve.reading import Written, read_skills
+from metaclaw.skills.evolve.request import Redact, Render, build_request, may_edit, may_see
+from metaclaw.skills.gate.lint import MOST_CHANGED_LINES, changed_lines
+
+log = logging.getLogger(__name__)
+
+MAX_TRIGGER_CHARS = 600
+MAX_BODY_CHARS = 4_000
+MAX_BODY_LINES = 40
+_MAX_CATEGORY_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What came of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what it
+    wrote that does not hold, each with its fault."""
+
+    proposals: tuple[Proposal, ...]
+    reason: str
+    refused: tuple[str, ...] = ()
+    usage: Usage | None = None
+
+
+class Evolver:
+    """Writes skills from failures with a model's help.
+
+    `render` gives a turn as redacted evidence; `redact` does the same for any other text that goes along (quotes, feedback), and
+    what an answer holds that it would replace is refused. `is_taken` says which names the library has already.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        render: Render,
+        max_new_skills: int,
+        *,
+        redact: Redact,
+        is_taken: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        self._model = model
+        self._render = render
+        self._redact = redact
+        self._most = max_new_skills
+        self._is_taken = is_taken
+
+    async def propose(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
+        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError where nobody answers."""
+        return (await self.evolve(kind, near, rejected)).proposals
+
+    async def evolve(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:
+        """The same, with why there is nothing and what was refused."""
+        request = build_request(kind, near, rejected, self._render, self._redact, self._most)
+        completion = await self._model.ask(request, Purpose.EVOLVE)
+        written = read_skills(_text(completion))
+        if isinstance(written, str):
+            evolution = Evolution((), written, usage=completion.usage)
+        else:
+            evolution = replace(self._choose(kind, written, near), usage=completion.usage)
+        log.info(
+            "evolver_answered model=%s proposals=%d refused=%d reason=%s",
+            self._model.name,
+            len(evolution.proposals),
+            len(evolution.refused),
+            evolution.reason or "-",
+        )
+        return evolution
+
+    def _choose(self, kind: Kind, written: Sequence[Written], near: Sequence[Skill]) -> Evolution:
+        proposals: list[Proposal] = []
+        refused: list[str] = []
+        for one in written:
+            try:
+                if len(proposals) == self._most:
+                    raise SkillError(f"there are {self._most} already")
+                proposals.append(self._propose(kind, one, near, proposals, refused))
+            except (SkillError, ValueError) as error:
+                refused.append(f"{one.name or 'a skill without a name'}: {error}")
+        reason = "" if proposals else "nothing that was written holds" if refused else "the evolver found nothing to write"
+        return Evolution(tuple(proposals), reason, tuple(refused))
+
+    def _propose(self, kind: Kind, one: Written, near: Sequence[Skill], beside: Sequence[Proposal], notes: list[str]) -> Proposal:
+        self._refuse_faults(kind, one)
+        edited = _edited(kind, one, near)
+        if edited is not None and any(edited.name in other.replaces for other in beside):
+            raise SkillError(f"it edits {edited.name}, which another one edits already")
+        names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
+        skill = Skill(
+            name=edited.name if edited else own_name(one.name, kind.scope, lambda name: name in names or self._is_taken(name)),
+            trigger=one.trigger,
+            body=one.body,
+            category=(one.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
+            scope=kind.scope,
+            extra={**(edited.extra if edited else {}), **_check(one, notes)},
+            state=SkillState.DRAFT,
+            author=Authorship.EVOLVER,
+        )
+        replaces = (edited.name,) if edited else ()
+        return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self._model.name)
+
+    def _refuse_faults(self, kind: Kind, one: Written) -> None:
+        if not one.name or not one.trigger or not one.body:
+            raise SkillError("name, trigger or body is missing")
+        if len(one.trigger) > MAX_TRIGGER_CHARS:
+            raise SkillError(f"a trigger of {len(one.trigger)} characters; at most {MAX_TRIGGER_CHARS}")
+        if len(one.body) > MAX_BODY_CHARS or len(one.body.splitlines()) > MAX_BODY_LINES:
+            raise SkillError(f"a body of {len(one.body)} characters; at most {MAX_BODY_CHARS} in {MAX_BODY_LINES} lines")
+        text = "\n".join((one.name, one.trigger, one.body, one.category or "", one.check or ""))
+        if self._redact(text) != text:
+            raise SkillError("it holds what must be redacted")
+        if any(str(name) in text for failure in kind.failures for name in (failure.step.turn, failure.step.session)):
+            raise SkillError("it names a recorded turn or session")
+
+
+def _check(one: Written, notes: list[str]) -> dict[str, object]:
+    """The check it carries; one that cannot be read is left out, and said, and the skill stands without it."""
+    if one.check is None:
+        return {}
+    try:
+        parse_check(one.check, approved=False)
+    except SkillError as error:
+        notes.append(f"{one.name}: without its check: {error}")
+        return {}
+    return {"check": one.check}
+
+
+def _edited(kind: Kind, one: Written, near: Sequence[Skill]) -> Skill | None:
+    """The skill that is edited, or None for a new one. Raises SkillError where it may not be, or not like that."""
+    if one.replaces is None:
+        return None
+    skill = next((skill for skill in near if skill.name == one.replaces and may_see(skill, kind)), None)
+    if skill is None:
+        raise SkillError(f"it replaces {one.replaces!r}, which was not offered")
+    if not may_edit(skill, kind):
+        raise SkillError(f"it replaces {one.replaces!r}, which only its owner may change")
+    changed = changed_lines(skill.body, one.body) + (skill.trigger != one.trigger)
+    if not 0 < changed <= MOST_CHANGED_LINES:
+        raise SkillError(f"it changes {changed} lines of {one.replaces!r}; an edit changes 1 to {MOST_CHANGED_LINES}")
+    return skill
+
+
+def _text(completion: Completion) -> str:
+    return "\n".join(part.text for part in completion.parts if isinstance(part, Text))

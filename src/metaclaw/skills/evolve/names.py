@@ -1,0 +1,37 @@
+"""Names for skills that nobody named: slugs that say what they are about."""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.errors import SkillError
+
+_MOST_ALIKE = 100
+_NOT_SLUG = re.compile(r"[^a-z0-9]+")
+
+
+def slug(words: Iterable[str], most_chars: int = 48) -> str:
+    """Words as a slug, cut between words; empty where no letter of it can be written in ASCII."""
+    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().lower()
+    text = _NOT_SLUG.sub("-", plain).strip("-")
+    if len(text) > most_chars:
+        text = text[: most_chars + 1].rpartition("-")[0] or text[:most_chars]
+    return text.strip("-")
+
+
+def digest(*parts: str) -> str:
+    """Six characters that stand for a text."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()
+
+
+def own_name(wanted: str, scope: str, is_taken: Callable[[str], bool]) -> SkillName:
+    """A valid name like the wanted one that is not taken. A library is one folder: where another has the name, ours gets a mark."""
+    base = slug([wanted]) or f"skill-{digest(wanted)}"
+    marked = f"{base}-{digest(scope)}"
+    names = (base, marked, *(f"{marked}-{number}" for number in range(2, _MOST_ALIKE)))
+    free = next((name for name in names if not is_taken(name)), None)
+    if free is None:
+        raise SkillError(f"there are {_MOST_ALIKE} skills named like {base}")
+    return SkillName(free)

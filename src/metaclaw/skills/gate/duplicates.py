@@ -1,0 +1,125 @@
+"""Against what is there already: a candidate that says what a skill says, or the contrary of it, is not a new skill.
+
+Compared with skills of the same scope and of wider ones; what belongs to somebody more specific is theirs. A more specific skill
+may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
+
+The overlap of two texts is the share of their terms that both have (Jaccard).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.skills.gate.contrary import contrary
+from metaclaw.skills.index import SkillIndex
+from metaclaw.skills.terms import list_terms
+
+DUPLICATE_OVERLAP = 0.6
+_SAME_INSTRUCTION = 0.9  # instructions are short and written by one template: half their words are alike anyway
+SAME_SITUATION = 0.34
+_LOOKED_AT = 24
+_WIDTH = {"team": 2, "workspace": 1, "user": 0}
+_EVERYONE = 3
+
+
+class Library(Protocol):
+    """The skills in force, as far as the gate looks at them."""
+
+    def get(self, name: str) -> Skill | None: ...
+    def near(self, skill: Skill) -> Sequence[Skill]:
+        """Skills that share telling words with this one, whatever their scope may be, as far as they are visible from its own."""
+
+
+class IndexLibrary:
+    """The retrieval index as a library: at 100,000 skills nothing is compared that shares no telling word.
+
+    `scopes` are those the candidate's own person is in (their user id, their workspace, their teams), beside its own scope.
+    """
+
+    def __init__(self, index: SkillIndex, scopes: frozenset[str] = frozenset()) -> None:
+        self._index = index
+        self._scopes = scopes
+
+    def get(self, name: str) -> Skill | None:
+        """The skill of this name."""
+        return self._index.get(name)
+
+    def near(self, skill: Skill) -> Sequence[Skill]:
+        """Looked for by trigger and by the whole text: the one finds the same situation, the other the same advice."""
+        scopes = self._scopes | ({skill.scope} if skill.scope else frozenset())
+        texts = (f"{skill.name} {skill.trigger}", f"{skill.trigger}\n{skill.body}")
+        found = [one.skill for text in texts for one in self._index.search(text, _LOOKED_AT, scopes)]
+        return list({one.name: one for one in found}.values())
+
+
+class ClashKind(StrEnum):
+    """How a candidate and a skill stand against each other."""
+
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    OVERRIDE = "override"
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A skill that a candidate repeats, contradicts or overrides, and in what."""
+
+    kind: ClashKind
+    other: Skill
+    reason: str
+
+
+def find_clashes(skill: Skill, library: Library, replaces: Iterable[SkillName] = ()) -> tuple[Clash, ...]:
+    """What a candidate clashes with among the skills of its own or a wider scope, itself and those it replaces left out."""
+    ignored = {skill.name, *replaces}
+    others = (other for other in library.near(skill) if other.name not in ignored and is_same_or_wider(other.scope, skill.scope))
+    clashes = (_clash(skill, other) for other in others)
+    return tuple(sorted(filter(None, clashes), key=lambda clash: clash.other.name))
+
+
+def is_same_or_wider(scope: str | None, than: str | None) -> bool:
+    """Whether everyone who is in scope `than` may be in `scope` too: the same one, or one of a wider kind."""
+    return scope == than or width(scope) > width(than)
+
+
+def width(scope: str | None) -> int:
+    """How wide a scope is: a user (or the owner) 0, a workspace 1, a team 2, everyone 3."""
+    return _EVERYONE if scope is None else _WIDTH.get(scope.partition(":")[0], 0)
+
+
+def overlap(one: Iterable[object], other: Iterable[object]) -> float:
+    """The share of all terms that both have; 0 where there are none."""
+    mine, theirs = set(one), set(other)
+    return len(mine & theirs) / len(mine | theirs) if mine or theirs else 0.0
+
+
+def text_terms(skill: Skill) -> frozenset[str]:
+    """The terms of a whole skill."""
+    return frozenset(list_terms(f"{skill.trigger}\n{skill.body}"))
+
+
+def situation_terms(skill: Skill) -> frozenset[str]:
+    """The terms of the situation it is for."""
+    return frozenset(list_terms(f"{skill.name} {skill.trigger}"))
+
+
+def is_same_situation(one: Skill, other: Skill) -> bool:
+    """Whether two skills apply to the same kind of request."""
+    return overlap(list_terms(one.trigger), list_terms(other.trigger)) >= SAME_SITUATION or (
+        overlap(situation_terms(one), situation_terms(other)) >= SAME_SITUATION
+    )
+
+
+def _clash(skill: Skill, other: Skill) -> Clash | None:
+    against = contrary(skill.body, other.body) if is_same_situation(skill, other) else None
+    if against is not None:
+        if skill.scope == other.scope:
+            return Clash(ClashKind.CONFLICT, other, f"contradicts {other.name}: {against}")
+        return Clash(ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}")
+    shared = overlap(text_terms(skill), text_terms(other))
+    if shared >= (_SAME_INSTRUCTION if skill.author is Authorship.INSTRUCTION else DUPLICATE_OVERLAP):
+        return Clash(ClashKind.DUPLICATE, other, f"says what {other.name} says ({shared:.0%} of their words are the same)")
+    return None

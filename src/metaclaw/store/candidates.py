@@ -1,0 +1,122 @@
+"""Candidates and the attempts they come from: what was shown to an evolver, what it proposed, and what became of that."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
+from metaclaw.domain.eligibility import RoleKind
+from metaclaw.domain.ids import TurnId
+from metaclaw.store.database import Database
+from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.guard import RefusedError
+from metaclaw.store.learning import attempts, candidates, forgotten, lessons, roles
+from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
+from metaclaw.store.schema import events, turns
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqlCandidates:
+    """`ports.CandidateStore` on a database."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+        self._database = database
+        self._clock = clock
+
+    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> None:
+        """These turns become support of this generation, for ever.
+
+        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger.
+        """
+        with self._database.writing("beginning an attempt") as connection:
+            numbers = _numbers(connection, turns)
+            attempt = {"at_us": pack_instant(self._clock()), "kind": pack_text(kind), "generation": generation}
+            number = connection.execute(insert(attempts).returning(attempts.c.seq), attempt).scalar_one()
+            support = {"kind": RoleKind.SUPPORT.value, "generation": generation, "attempt": number}
+            # Always in the same order, so that two programs cannot deadlock.
+            connection.execute(insert(roles), [{"turn": turn, **support} for turn in sorted(numbers)])
+
+    def save_candidate(self, candidate: Candidate) -> None:
+        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`.
+
+        Raises RefusedError for a new one if a turn that taught it was to be forgotten.
+        """
+        with self._database.writing("saving a candidate") as connection:
+            query = select(candidates).where(candidates.c.id == pack_text(candidate.id)).with_for_update()
+            before = connection.execute(query).one_or_none()
+            if before is None:
+                _insert(connection, candidate)
+                return
+            event = {"at_us": pack_instant(self._clock()), "kind": "candidate.changed", "data": _past(before)}
+            connection.execute(insert(events), event)
+            connection.execute(update(candidates).where(candidates.c.id == before.id), _progress(candidate))
+
+    def candidate(self, candidate: CandidateId) -> Candidate | None:
+        """One candidate."""
+        with self._database.reading("reading a candidate") as connection:
+            row = connection.execute(select(candidates).where(candidates.c.id == pack_text(candidate))).one_or_none()
+            return None if row is None else _candidate(row)
+
+    def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
+        """Newest first."""
+        query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
+        if standing is not None:
+            query = query.where(candidates.c.standing == standing.value)
+        with self._database.reading("listing candidates") as connection:
+            return [_candidate(row) for row in connection.execute(query)]
+
+
+def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:
+    found = connection.execute(select(turns.c.seq).where(turns.c.id.in_([pack_text(turn) for turn in wanted])))
+    numbers = list(found.scalars())
+    if not numbers or len(numbers) < len(set(wanted)):
+        raise RefusedError(f"beginning an attempt: of {len(set(wanted))} turns {len(numbers)} are in the ledger")
+    return numbers
+
+
+def _insert(connection: Connection, candidate: Candidate) -> None:
+    taught_by = [pack_text(turn) for turn in dict.fromkeys(candidate.proposal.support)]
+    gone = connection.execute(select(forgotten.c.turn).where(forgotten.c.turn.in_(taught_by)).limit(1)).scalar()
+    if gone is not None:
+        raise RefusedError(f"saving a candidate: turn {unpack_text(gone)}, which taught {candidate.id}, was forgotten")
+    fixed: dict[str, Value] = {
+        "id": pack_text(candidate.id),
+        "name": pack_text(candidate.proposal.skill.name),
+        "change": candidate.proposal.change.value,
+        "proposal": pack_document(candidate.proposal),
+        "generation": candidate.generation,
+        "made_us": pack_instant(candidate.made_at),
+    }
+    connection.execute(insert(candidates), fixed | _progress(candidate))
+    connection.execute(insert(lessons), [{"candidate": fixed["id"], "turn": turn} for turn in taught_by])
+
+
+def _progress(candidate: Candidate) -> dict[str, Value]:
+    certificate = candidate.certificate
+    return {
+        "standing": candidate.standing.value,
+        "reason": pack_text(candidate.reason),
+        "certificate": None if certificate is None else pack_document(certificate),
+    }
+
+
+def _past(row: Row[*tuple[object, ...]]) -> str:
+    past = _candidate(row)
+    words = {"candidate": past.id, "skill": past.proposal.skill.name, "standing": past.standing.value, "reason": past.reason}
+    return pack_document(words | {"certificate": past.certificate})
+
+
+def _candidate(row: Row[*tuple[object, ...]]) -> Candidate:
+    return Candidate(
+        id=CandidateId(unpack_text(row.id)),
+        proposal=unpack_document(row.proposal, Proposal),
+        standing=Standing(row.standing),
+        reason=unpack_text(row.reason),
+        generation=row.generation,
+        made_at=unpack_instant(row.made_us),
+        certificate=None if row.certificate is None else unpack_document(row.certificate, Certificate),
+    )

@@ -1,0 +1,154 @@
+"""Forgetting: turns go with everything that is known of them, a few at a time, so that the ledger never waits long for its lock."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, text, true, update
+
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.turn import TurnKind
+from metaclaw.store import bodies, leftovers
+from metaclaw.store.database import Database
+from metaclaw.store.descent import descendants, drop_unaccepted
+from metaclaw.store.guard import RefusedError
+from metaclaw.store.learning import batch_turns, forgotten
+from metaclaw.store.packing import pack_instant, pack_text
+from metaclaw.store.records import Forgotten
+from metaclaw.store.schema import payloads, sessions, tokens, translations, turns
+
+log = logging.getLogger(__name__)
+
+_TURNS_AT_ONCE = 16
+_BYTES_AT_ONCE = 4 << 20
+_SESSIONS_AT_ONCE = 100
+_TRIES = 5
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqlForgetting:
+    """Takes turns out of a database. What was begun and not finished is finished by asking again."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+        self._database = database
+        self._clock = clock
+
+    def forget_session(self, session: SessionId) -> Forgotten:
+        """Everything of a session goes, and so do candidates that its turns taught, unless they were accepted.
+
+        Says what was learned from it, and says so again when asked again: the turns' ids are remembered, and nothing else of them.
+        """
+        removed = self._remove(pack_text(session), true(), is_remembered=True)
+        with self._writing("forgetting what was learned") as connection:
+            found = descendants(connection, session)
+            drop_unaccepted(connection, found.candidates)
+        log.info("session forgotten session=%s turns=%d skills=%d", session, removed, len(found.skills))
+        return Forgotten(1 if removed else 0, removed, found.candidates, found.skills, found.batches)
+
+    def forget_before(self, instant: datetime) -> Forgotten:
+        """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
+        is_old = turns.c.received_us < pack_instant(instant)
+        query = select(sessions.c.id).where(sessions.c.began_us < pack_instant(instant)).limit(_SESSIONS_AT_ONCE)
+        removed = touched = 0
+        while True:
+            with self._database.reading("looking for what is old") as connection:
+                found = list(connection.execute(query).scalars())
+            if not found:
+                break
+            removed += sum(self._remove(session, is_old, is_remembered=False) for session in found)
+            touched += len(found)
+        if removed:
+            log.info("old turns forgotten turns=%d sessions=%d", removed, touched)
+        return Forgotten(touched, removed)
+
+    def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
+        """Remove the turns of a session that meet the condition, newest first: so few stay behind that were patches on them."""
+        removed = 0
+        while True:
+            began_s = time.monotonic()
+            count = self._try_again(lambda: self._remove_some(session, condition, is_remembered=is_remembered))
+            removed += count
+            if count == 0:
+                return removed
+            # A lock that is asked for again at once may be had before those who wait for it wake up.
+            time.sleep(min(0.05, time.monotonic() - began_s))
+
+    def _try_again(self, step: Callable[[], int]) -> int:
+        """The ledger may begin to use what is being swept out: the database refuses one of both, and the next try sees why."""
+        for _ in range(_TRIES - 1):
+            try:
+                return step()
+            except RefusedError as error:
+                log.debug("forgetting again reason=%s", error)
+        return step()
+
+    def _remove_some(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
+        with self._writing("forgetting turns") as connection:
+            rows = _next(connection, session, condition)
+            seqs = [row.seq for row in rows]
+            if rows:
+                if is_remembered:
+                    _remember(connection, rows, self._clock())
+                left = leftovers.used_by(connection, seqs)
+                bodies.remove(connection, payloads, seqs)
+                bodies.remove(connection, translations, seqs)
+                connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
+                connection.execute(delete(turns).where(turns.c.seq.in_(seqs)))
+                left.sweep(connection)
+            _recount(connection, session, rows)
+            return len(rows)
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        with self._database.writing(doing) as connection:
+            if self._database.kind == "sqlite":
+                # Otherwise what was deleted stays in the file until something else needs the room.
+                connection.execute(text("PRAGMA secure_delete = ON"))
+            yield connection
+
+
+def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[Row[*tuple[object, ...]]]:
+    """The newest turns to go, as many as go at once."""
+    size = func.length(payloads.c.middle) + func.length(payloads.c.said)
+    query = (
+        select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"), batch_turns.c.batch)
+        .outerjoin(payloads, payloads.c.turn == turns.c.seq)
+        .outerjoin(batch_turns, batch_turns.c.turn == turns.c.seq)
+        .where(turns.c.session == session, condition)
+        .order_by(turns.c.seq.desc())
+        .limit(_TURNS_AT_ONCE)
+    )
+    chosen: list[Row[*tuple[object, ...]]] = []
+    total = 0
+    for row in connection.execute(query):
+        total += row.size or 0
+        if chosen and total > _BYTES_AT_ONCE:
+            break
+        chosen.append(row)
+    return chosen
+
+
+def _remember(connection: Connection, rows: Sequence[Row[*tuple[object, ...]]], at: datetime) -> None:
+    at_us = pack_instant(at)
+    named = [{"turn": row.id, "session": row.session, "batch": row.batch, "at_us": at_us} for row in rows]
+    connection.execute(insert(forgotten), named)
+
+
+def _recount(connection: Connection, session: str, removed: Sequence[Row[*tuple[object, ...]]]) -> None:
+    """What the session's own row says; its beginning is looked for once, when everything else is done."""
+    is_mine = sessions.c.id == session
+    others = select(turns.c.seq).where(turns.c.session == session).limit(1)
+    if connection.execute(others).first() is None:
+        connection.execute(delete(sessions).where(is_mine))
+    elif removed:
+        main = sum(row.kind == TurnKind.MAIN.value for row in removed)
+        less = {"turns": sessions.c.turns - len(removed), "main_turns": sessions.c.main_turns - main}
+        connection.execute(update(sessions).where(is_mine).values(less))
+    else:
+        oldest = select(func.min(turns.c.received_us)).where(turns.c.session == session).scalar_subquery()
+        connection.execute(update(sessions).where(is_mine).values(began_us=oldest))

@@ -1,0 +1,176 @@
+"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, and what was forgotten.
+
+Verdicts, roles, draws and the turns of a batch are never edited and go only with their turn: triggers of `migrations/` see to it.
+So do they to the separation of support and query: the database itself refuses a batch with a turn that fed a skill, that was made
+with other skills than the newest, or that has taught before, and gives every turn of a batch the role of a query.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    literal_column,
+)
+
+from metaclaw.store.schema import Serial, metadata
+
+
+def _turn(*, is_key: bool = False) -> Column[int]:
+    return Column(
+        "turn", Serial, ForeignKey("turns.seq", ondelete="CASCADE"), primary_key=is_key, autoincrement=False, nullable=False
+    )
+
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    _turn(),
+    Column("at_us", BigInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("p_fail", Double),
+    Column("signals", Text, nullable=False),
+    Column("votes", Text),
+    Column("fault", Text),
+    Column("comment", Text, nullable=False),
+    CheckConstraint("outcome IN ('pass', 'fail', 'unknown')", name="outcome_is_known"),
+    CheckConstraint("p_fail >= 0 AND p_fail <= 1", name="p_fail_is_a_probability"),
+    CheckConstraint("(outcome = 'fail') = (fault IS NOT NULL)", name="a_failure_has_somebody_at_fault"),
+    Index(None, "turn"),
+    sqlite_autoincrement=True,
+)
+
+# Which of a turn's verdicts stands, with what is asked of many turns at once.
+stands = Table(
+    "stands",
+    metadata,
+    _turn(is_key=True),
+    Column("verdict", Serial, ForeignKey("verdicts.seq", ondelete="CASCADE"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("fault", Text),
+    UniqueConstraint("verdict"),
+    Index(None, "outcome"),
+)
+IS_LESSON = and_(
+    stands.c.outcome == literal_column("'fail'"),
+    stands.c.fault == literal_column("'agent'"),
+    stands.c.kind == literal_column("'main'"),
+)
+"""Whether a turn may feed a skill (`Verdict.teaches`, of a main turn); in these very words the index below is found."""
+Index("ix_stands_lessons", stands.c.generation, stands.c.turn, sqlite_where=IS_LESSON)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+roles = Table(
+    "roles",
+    metadata,
+    _turn(is_key=True),
+    Column("kind", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("attempt", Serial, ForeignKey("attempts.seq")),
+    CheckConstraint("kind IN ('support', 'query')", name="kind_is_known"),
+    CheckConstraint("generation >= 0", name="generations_count_from_zero"),
+    CheckConstraint("attempt IS NULL OR kind = 'support'", name="a_query_turn_fed_no_attempt"),
+    Index(None, "kind"),
+)
+
+draws = Table(
+    "draws",
+    metadata,
+    _turn(is_key=True),
+    Column("place", SmallInteger, primary_key=True, autoincrement=False),
+    Column("skill", Text, nullable=False),
+    Column("placed", Boolean, nullable=False),
+    Column("propensity", Double, nullable=False),
+    Index(None, "skill", "turn"),
+)
+
+candidates = Table(
+    "candidates",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("change", Text, nullable=False),
+    Column("proposal", Text, nullable=False),
+    Column("standing", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+    Column("certificate", Text),
+    CheckConstraint("standing IN ('draft', 'shadow', 'waiting', 'accepted', 'rejected')", name="standing_is_known"),
+    Index(None, "made_us", "id"),
+    Index(None, "standing", "made_us", "id"),
+)
+
+# By the turn's id, not its number: what a candidate was taught by is known after the turn itself is forgotten.
+lessons = Table(
+    "lessons",
+    metadata,
+    Column("candidate", Text, ForeignKey("candidates.id", ondelete="CASCADE"), primary_key=True),
+    Column("turn", Text, primary_key=True),
+    Index(None, "turn"),
+)
+
+unwritten = Table(
+    "unwritten",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("generation", Integer, ForeignKey("generations.number"), nullable=False),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("policy_version", Integer, nullable=False),
+    CheckConstraint("policy_version >= 0", name="versions_count_from_zero"),
+    sqlite_autoincrement=True,
+)
+
+batch_turns = Table(
+    "batch_turns",
+    metadata,
+    _turn(is_key=True),
+    Column("batch", Serial, ForeignKey("batches.seq"), nullable=False),
+    Index(None, "batch"),
+)
+
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+
+# Turns a person wanted forgotten, and the batch each was in: their names only, so that nothing is learned from them afterwards.
+forgotten = Table(
+    "forgotten",
+    metadata,
+    Column("turn", Text, primary_key=True),
+    Column("session", Text, nullable=False),
+    Column("batch", Serial),
+    Column("at_us", BigInteger, nullable=False),
+    Index(None, "session"),
+)

@@ -1,0 +1,44 @@
+"""What is known of a turn beside itself: the verdict that stands, its role, whether it has taught."""
+
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Row, Select
+
+from metaclaw.domain.eligibility import Role, RoleKind, Standing
+from metaclaw.domain.ids import TurnId
+from metaclaw.store.learning import batch_turns, roles, stands, verdicts
+from metaclaw.store.verdicts import VERDICT, verdict_of
+
+STANDING = [
+    *VERDICT,
+    roles.c.kind.label("role"),
+    roles.c.generation.label("role_generation"),
+    batch_turns.c.batch.label("taught"),
+]
+"""What `standing_of` reads; a query that selects them goes through `with_standing`."""
+
+S = TypeVar("S", bound=Select[*tuple[object, ...]])
+
+
+def with_standing(query: S, seq: ColumnElement[int]) -> S:
+    """The query with the tables of `STANDING` joined to it, for the turns with these numbers."""
+    return (
+        query.outerjoin(stands, stands.c.turn == seq)
+        .outerjoin(verdicts, verdicts.c.seq == stands.c.verdict)
+        .outerjoin(roles, roles.c.turn == seq)
+        .outerjoin(batch_turns, batch_turns.c.turn == seq)
+    )
+
+
+def standing_of(turn: TurnId, row: Row[*tuple[object, ...]]) -> Standing:
+    """A row with the columns of `STANDING`."""
+    return Standing(
+        verdict=None if row.verdict_outcome is None else verdict_of(turn, row),
+        role=role_of(row),
+        taught=row.taught is not None,
+    )
+
+
+def role_of(row: Row[*tuple[object, ...]]) -> Role | None:
+    """The role in a row with the columns of `STANDING`."""
+    return None if row.role is None else Role(RoleKind(row.role), row.role_generation)

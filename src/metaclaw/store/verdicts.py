@@ -1,0 +1,156 @@
+"""Verdicts: every one is kept, and one of each turn stands."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Row, Select, insert, select, update
+
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes, outranks
+from metaclaw.store.database import Database
+from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.guard import RefusedError
+from metaclaw.store.learning import IS_LESSON, roles, stands, verdicts
+from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_text
+from metaclaw.store.schema import turns
+
+VERDICT = [
+    verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own
+    *(verdicts.c[name] for name in ("source", "p_fail", "signals", "votes", "fault", "comment")),
+]
+"""What `verdict_of` reads."""
+
+_NO_SIGNALS = pack_document(())
+
+
+_GOLD = (Source.USER.value, Source.CHECK.value)
+_GRADED = (Source.DETECTOR.value, Source.JUDGE.value)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqlVerdicts:
+    """`ports.VerdictStore` on a database."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+        self._database = database
+        self._clock = clock
+
+    def record_verdict(self, verdict: Verdict) -> bool:
+        """Keep a verdict for ever; True if it is the one that stands now. Raises RefusedError where there is no such turn."""
+        with self._database.writing("recording a verdict") as connection:
+            turn = _locked_turn(connection, verdict.turn)
+            standing = standing_verdict(connection, turn.seq, verdict.turn)
+            row = _row(verdict, turn.seq, self._clock())
+            number = connection.execute(insert(verdicts).returning(verdicts.c.seq), row).scalar_one()
+            if not outranks(verdict, standing):
+                return False
+            shown = {"verdict": number, "outcome": row["outcome"], "fault": row["fault"]}
+            if standing is None:
+                fixed = {"turn": turn.seq, "generation": turn.generation, "kind": turn.kind}
+                connection.execute(insert(stands), shown | fixed)
+            else:
+                connection.execute(update(stands).where(stands.c.turn == turn.seq), shown)
+            return True
+
+    def verdict_of(self, turn: TurnId) -> Verdict | None:
+        """The verdict that stands."""
+        query = _standing().join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == pack_text(turn))
+        with self._database.reading("reading a verdict") as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else verdict_of(turn, row)
+
+    def verdicts_of(self, turn: TurnId) -> list[Verdict]:
+        """Everything that was ever said of a turn, the oldest first."""
+        query = select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == pack_text(turn))
+        with self._database.reading("reading verdicts") as connection:
+            return [verdict_of(turn, row) for row in connection.execute(query.order_by(verdicts.c.seq))]
+
+    def open_failures(self, generation: int, limit: int = 200) -> list[TurnId]:
+        """Main turns of this generation whose standing verdict teaches, and that have no role yet; oldest first."""
+        has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
+        query = (
+            select(turns.c.id)
+            .join(stands, stands.c.turn == turns.c.seq)
+            .where(stands.c.generation == generation, IS_LESSON, ~has_role)
+            .order_by(stands.c.turn)
+            .limit(limit)
+        )
+        with self._database.reading("looking for failures") as connection:
+            return [TurnId(unpack_text(found)) for found in connection.execute(query).scalars()]
+
+    def recent(self, outcome: Outcome, limit: int = 200) -> list[TurnId]:
+        """Main turns whose standing verdict is this, newest first."""
+        wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
+        mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
+        with self._database.reading("looking for turns by outcome") as connection:
+            return [
+                TurnId(unpack_text(found))
+                for found in connection.execute(mine.order_by(stands.c.turn.desc()).limit(limit)).scalars()
+            ]
+
+    def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
+        """What detectors and judges said of turns on which a person or a check has the last word, with that word; newest first."""
+        last = verdicts.alias("last")
+        query = (
+            select(turns.c.id, last.c.outcome.label("truth"), *VERDICT)
+            .select_from(verdicts)
+            .join(stands, stands.c.turn == verdicts.c.turn)
+            .join(last, last.c.seq == stands.c.verdict)
+            .join(turns, turns.c.seq == verdicts.c.turn)
+            .where(last.c.source.in_(_GOLD), last.c.outcome != Outcome.UNKNOWN.value, verdicts.c.source.in_(_GRADED))
+            .order_by(verdicts.c.seq.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading graded verdicts") as connection:
+            return [(verdict_of(TurnId(unpack_text(row.id)), row), Outcome(row.truth)) for row in connection.execute(query)]
+
+
+def standing_verdict(connection: Connection, seq: int, turn: TurnId) -> Verdict | None:
+    """The verdict that stands on a turn."""
+    row = connection.execute(_standing().where(stands.c.turn == seq)).one_or_none()
+    return None if row is None else verdict_of(turn, row)
+
+
+def verdict_of(turn: TurnId, row: Row[*tuple[object, ...]]) -> Verdict:
+    """A row with the columns of `VERDICT`."""
+    return Verdict(
+        turn=turn,
+        outcome=Outcome(row.verdict_outcome),
+        source=Source(row.source),
+        p_fail=row.p_fail,
+        signals=() if row.signals == _NO_SIGNALS else unpack_document(row.signals, tuple[Signal, ...]),
+        votes=None if row.votes is None else unpack_document(row.votes, Votes),
+        fault=None if row.fault is None else Fault(row.fault),
+        comment=unpack_text(row.comment),
+    )
+
+
+def _standing() -> Select[*tuple[object, ...]]:
+    return select(*VERDICT).join(stands, stands.c.verdict == verdicts.c.seq)
+
+
+def _locked_turn(connection: Connection, turn: TurnId) -> Row[int, int, str]:
+    """What of the turn goes with its verdict. Locked, so that two verdicts on one turn come one after the other."""
+    query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(turns.c.id == pack_text(turn))
+    found = connection.execute(query.with_for_update(key_share=True)).one_or_none()
+    if found is None:
+        raise RefusedError(f"recording a verdict: there is no turn {turn}")
+    return found
+
+
+def _row(verdict: Verdict, seq: int, at: datetime) -> dict[str, Value]:
+    return {
+        "turn": seq,
+        "at_us": pack_instant(at),
+        "outcome": verdict.outcome.value,
+        "source": verdict.source.value,
+        "p_fail": verdict.p_fail,
+        "signals": pack_document(verdict.signals),
+        "votes": None if verdict.votes is None else pack_document(verdict.votes),
+        "fault": None if verdict.fault is None else verdict.fault.value,
+        "comment": pack_text(verdict.comment),
+    }

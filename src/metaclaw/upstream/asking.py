@@ -1,0 +1,259 @@
+"""Models that the program asks for itself (ports.Model): judge, evolver, and the serving model in a replay.
+
+An answer is whole or there is none. What a call was for travels with it (`X-Metaclaw-Purpose`) and is counted by itself, apart
+from what agents use.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
+from metaclaw.errors import ConfigError, UpstreamError, WireError
+from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
+from metaclaw.upstream.failures import TIMEOUT
+from metaclaw.upstream.fallback import moves_on
+from metaclaw.wires import collect, encode_json, plain, read_answer, wire_format
+
+_PATHS: Final = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
+_PREFERRED: Final = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
+_HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
+# What servers say to a field they do not know, or know and cannot do.
+_NOT_UNDERSTOOD: Final = frozenset({400, 422, 501})
+_NOTHING: Final = Usage(0, 0)
+_MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+_SCHEMA_IN_WORDS: Final = (
+    "Answer with one JSON object and nothing else: no words before or after it, no code fence."
+    " It must be valid against this JSON Schema:\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What asking for one purpose came to. `uncounted` are the answers whose provider did not say how many tokens they took."""
+
+    calls: int = 0
+    failures: int = 0
+    uncounted: int = 0
+    usage: Usage = _NOTHING
+
+    def __add__(self, other: "Spent") -> "Spent":
+        mine, theirs = self.usage, other.usage
+        usage = Usage(
+            mine.input_tokens + theirs.input_tokens,
+            mine.output_tokens + theirs.output_tokens,
+            mine.cached_tokens + theirs.cached_tokens,
+            mine.cache_write_tokens + theirs.cache_write_tokens,
+            mine.reasoning_tokens + theirs.reasoning_tokens,
+        )
+        return Spent(self.calls + other.calls, self.failures + other.failures, self.uncounted + other.uncounted, usage)
+
+
+class HttpModel:
+    """A model behind an HTTP provider, asked in the request's own wire where the provider speaks it, else in one it does."""
+
+    def __init__(
+        self, provider: HttpProvider, model: str, *, max_concurrency: int = 4, timeout_s: float = 60.0, pause_s: float = 0.5
+    ) -> None:
+        """`timeout_s` is for a whole answer, a second try included. Raises ConfigError for a provider that cannot be asked."""
+        if getattr(provider, "is_passthrough", False):
+            raise ConfigError(
+                f"provider {provider.name} forwards its callers' credentials and has none of its own, so the program cannot ask it;"
+                " give it an api_key, or name another provider"
+            )
+        self._provider = provider
+        self._model = model
+        self._pause_s = pause_s
+        self._desk = _Desk(f"provider {provider.name}", max_concurrency, timeout_s)
+        self._wants_words = False
+        self._wants_no_seed = False
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    @property
+    def spent(self) -> dict[Purpose, Spent]:
+        """Calls and tokens so far, by purpose."""
+        return dict(self._desk.spent)
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        """A whole answer. Raises UpstreamError, after a second try where that may help."""
+        async with self._desk.turn() as deadline:
+            try:
+                return await self._understood(request, purpose)
+            except UpstreamError as error:
+                pause_s = error.after_s if isinstance(error, _RefusedError) and error.after_s else self._pause_s
+                is_late = pause_s >= deadline - asyncio.get_running_loop().time()
+                if is_late or not (error.retryable or moves_on(error.status)):
+                    raise
+            await asyncio.sleep(pause_s)
+            return await self._understood(request, purpose)
+
+    async def _understood(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        """Ask; where the provider does not understand what we added to the request, ask without it, and remember that."""
+        wanted = self._wanted(request)
+        try:
+            return await self._call(wanted, purpose)
+        except UpstreamError as error:
+            fewer = _without_seed(_in_words(wanted))
+            if fewer == wanted or error.status not in _NOT_UNDERSTOOD:
+                raise
+        answer = await self._call(fewer, purpose)
+        self._wants_words = self._wants_words or wanted.json_schema is not None
+        self._wants_no_seed = self._wants_no_seed or wanted.sampling.seed is not None
+        return answer
+
+    def _wanted(self, request: ChatRequest) -> ChatRequest:
+        extra = {name: value for name, value in request.extra.items() if name != "stream_options"}
+        whole = replace(request, model=self._model, stream=False, include_usage=False, extra=extra)
+        if self._wants_words:
+            whole = _in_words(whole)
+        return _without_seed(whole) if self._wants_no_seed else whole
+
+    async def _call(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        wires = self._provider.wires
+        wire = request.wire if request.wire in wires else next(wire for wire in _PREFERRED if wire in wires)
+        with _at_fault():
+            body = encode_json(wire_format(wire).render_request(request))
+            with self._desk.counting(purpose) as count:
+                reply = await self._provider.call(Call("POST", _PATHS[wire], "", _HEADERS, body, purpose), {})
+                answer = await _read(reply, wire, self._provider.name)
+                count(answer)
+        return answer
+
+
+class LocalModel:
+    """A model that answers in deltas, in this process or a child of it."""
+
+    def __init__(self, provider: ModelProvider, model: str, *, max_concurrency: int = 1, timeout_s: float = 120.0) -> None:
+        self._provider = provider
+        self._model = model
+        self._desk = _Desk(f"provider {provider.name}", max_concurrency, timeout_s)
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    @property
+    def spent(self) -> dict[Purpose, Spent]:
+        """Calls and tokens so far, by purpose."""
+        return dict(self._desk.spent)
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        """A whole answer. Raises UpstreamError."""
+        async with self._desk.turn():
+            with _at_fault():
+                wanted = _in_words(replace(plain(request), model=self._model, stream=False, include_usage=False))
+                with self._desk.counting(purpose) as count:
+                    async with aclosing(self._provider.generate(wanted)) as deltas:
+                        answer = collect([delta async for delta in deltas])
+                    count(answer)
+        return answer
+
+
+class _RefusedError(UpstreamError):
+    """The provider answered, and not with an answer; `after_s` is when it wants to be asked again, where it says so."""
+
+    def __init__(self, message: str, *, status: int, code: str, after_s: float | None) -> None:
+        super().__init__(message, status=status, retryable=moves_on(status), code=code)
+        self.after_s = after_s
+
+
+class _Desk:
+    """Lets so many callers in at once, each for so long, and keeps the books."""
+
+    def __init__(self, whom: str, max_concurrency: int, timeout_s: float) -> None:
+        self.spent: dict[Purpose, Spent] = {}
+        self._whom = whom
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(max_concurrency)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[float]:
+        """A slot, and the moment on the loop's clock by which it must be given back. The wait for a slot does not count."""
+        async with self._slots:
+            deadline = asyncio.get_running_loop().time() + self._timeout_s
+            try:
+                async with asyncio.timeout_at(deadline):
+                    yield deadline
+            except TimeoutError as cause:
+                message = f"{self._whom} did not give a whole answer within {self._timeout_s:g} s"
+                raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
+
+    @contextmanager
+    def counting(self, purpose: Purpose) -> Iterator[Callable[[Completion], None]]:
+        """One call; it failed unless its answer is handed over."""
+        answers: list[Completion] = []
+        try:
+            yield answers.append
+        finally:
+            self.spent[purpose] = self.spent.get(purpose, Spent()) + _cost(answers)
+
+
+def _cost(answers: list[Completion]) -> Spent:
+    usage = answers[0].usage if answers else None
+    if usage is None:
+        return Spent(1, failures=int(not answers), uncounted=len(answers))
+    return Spent(1, usage=usage)
+
+
+@contextmanager
+def _at_fault() -> Iterator[None]:
+    """Inside, a request that cannot be put in this model's terms is the model's failure: callers wait for one kind of error."""
+    try:
+        yield
+    except WireError as error:
+        raise UpstreamError(f"it cannot be asked this: {error}", status=error.status, code=error.code) from error
+
+
+async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
+    try:
+        body = await _gather(reply, provider)
+    finally:
+        await reply.aclose()
+    named = {name.lower(): value for name, value in reply.headers}
+    if reply.status >= 400:
+        message, code = wire_format(wire).parse_error(reply.status, body)
+        after_s = _seconds(named.get("retry-after", ""))
+        raise _RefusedError(f"provider {provider} refused: {message}", status=reply.status, code=code, after_s=after_s)
+    # Some servers stream though nobody asked them to.
+    return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
+
+
+async def _gather(reply: Reply, provider: str) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in reply.chunks():
+        size += len(chunk)
+        if size > _MAX_ANSWER_BYTES:
+            raise UpstreamError(f"provider {provider} sent more than {_MAX_ANSWER_BYTES} bytes in one answer")
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
+def _seconds(word: str) -> float | None:
+    """A Retry-After in seconds; the other way to write it, a date, is for pauses longer than anybody here waits."""
+    return float(word) if word.isdecimal() else None
+
+
+def _without_seed(request: ChatRequest) -> ChatRequest:
+    return replace(request, sampling=replace(request.sampling, seed=None))
+
+
+def _in_words(request: ChatRequest) -> ChatRequest:
+    """The same request with its schema said at the end of the system text."""
+    if request.json_schema is None:
+        return request
+    schema = request.json_schema.get("schema") or {"type": "object"}
+    said = Text(_SCHEMA_IN_WORDS + encode_json(schema).decode())
+    first, *others = request.messages
+    if first.role is Role.SYSTEM:
+        messages = (replace(first, parts=(*first.parts, said)), *others)
+    else:
+        messages = (Message(Role.SYSTEM, (said,)), first, *others)
+    return replace(request, messages=messages, json_schema=None)

@@ -1,0 +1,338 @@
+"""The law of separation: what fed a skill never trains the weights, nor does a turn made with older skills, nor any turn twice.
+
+Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, forgetting and training come in any order, on a real
+database; a small model of what must be true is kept beside it. Whoever goes around the program and writes SQL is refused, too.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from sqlalchemy import text
+
+from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.chat import Finish, SampledTokens, Wire
+from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.store import (
+    LedgerReader,
+    RefusedError,
+    SqlBatches,
+    SqlCandidates,
+    SqlForgetting,
+    SqlGenerations,
+    SqlVerdicts,
+    open_database,
+)
+from metaclaw.store.scribe import Scribe
+from tests.support.postgres import running_postgres
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+SESSIONS = [SessionId(f"s_{number}") for number in range(3)]
+sessions = st.sampled_from(SESSIONS)
+kinds = st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, TurnKind.SIDE])
+picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=4)
+
+
+def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) -> Turn:
+    return Turn(
+        id=TurnId(f"t_{number}"),
+        session=session,
+        kind=kind,
+        kind_reason="",
+        scope=Scope(),
+        stamp=Stamp(generation, 0, "", ()),
+        agent="agent",
+        wire=Wire.CHAT,
+        path="/v1/chat/completions",
+        stream=False,
+        model="m",
+        provider="p",
+        provider_wire=Wire.CHAT,
+        status=200,
+        end=TurnEnd.COMPLETED,
+        error=None,
+        exchange=Exchange(b"the same long beginning of every request " * 5 + b"%d" % number),
+        finish=Finish.STOP,
+        usage=None,
+        tokens=SampledTokens((1,), (2,), (-0.5,)),
+        times=Times(NOON, None, 0.1),
+    )
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Turns that could train at one moment; when they are used, much may have happened."""
+
+    turns: tuple[TurnId, ...]
+
+
+class Separation(RuleBasedStateMachine):
+    fresh_url: Callable[[], str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+        self.waiting: list[Turn] = []  # prompts that were built and stamped; their answers are still running
+        self.turns: dict[TurnId, Turn] = {}
+        self.roles: dict[TurnId, Role] = {}
+        self.batches: dict[int, set[TurnId]] = {}
+        self.newest = 0
+        self.chosen: list[Chosen] = []
+        self.drafts: list[Candidate] = []
+        self.url = type(self).fresh_url()
+
+    @initialize()
+    def start(self) -> None:
+        self.database = open_database(self.url)
+        self.scribe = Scribe(self.database, 1 << 20)
+        self.reader = LedgerReader(self.database)
+        self.generations = SqlGenerations(self.database)
+        self.verdicts = SqlVerdicts(self.database)
+        self.candidates = SqlCandidates(self.database)
+        self.training = SqlBatches(self.database)
+
+    def stop(self) -> None:
+        self.scribe.close()
+        self.database.close()
+
+    def teardown(self) -> None:
+        self.stop()
+
+    @rule(session=sessions, kinds=st.lists(kinds, min_size=1, max_size=4))
+    def build_prompts(self, session: SessionId, kinds: list[TurnKind]) -> None:
+        for kind in kinds:
+            self.made += 1
+            self.waiting.append(make_turn(self.made, session, self.generations.latest().number, kind))
+
+    @rule(session=sessions, kinds=st.lists(kinds, min_size=1, max_size=4), outcome=st.sampled_from(Outcome))
+    def serve_and_judge_at_once(self, session: SessionId, kinds: list[TurnKind], outcome: Outcome) -> None:
+        before = len(self.waiting)
+        self.build_prompts(session, kinds)
+        self.answer(list(range(before, len(self.waiting))))
+        fault = Fault.AGENT if outcome is Outcome.FAIL else None
+        for turn in list(self.turns)[-len(kinds) :]:
+            self.verdicts.record_verdict(Verdict(turn, outcome, Source.DETECTOR, None, fault=fault))
+
+    @precondition(lambda self: self.waiting)
+    @rule(which=picks)
+    def answer(self, which: list[int]) -> None:
+        done = list(dict.fromkeys(self.waiting[index % len(self.waiting)] for index in which))
+        self.scribe = self.written(done)
+        self.waiting = [turn for turn in self.waiting if turn not in done]
+        self.turns |= {turn.id: turn for turn in done}
+
+    def written(self, turns: list[Turn]) -> Scribe:
+        try:
+            self.scribe.write(turns)
+        except RefusedError:
+            # It remembered a body that was forgotten: what the ledger does then.
+            self.scribe.undo()
+            self.scribe.write(turns)
+        return self.scribe
+
+    def some(self, which: list[int]) -> list[TurnId]:
+        known = list(self.turns)
+        return list(dict.fromkeys(known[index % len(known)] for index in which))
+
+    @precondition(lambda self: self.turns)
+    @rule(which=picks, outcome=st.sampled_from(Outcome), source=st.sampled_from(Source))
+    def say(self, which: list[int], outcome: Outcome, source: Source) -> None:
+        fault = Fault.AGENT if outcome is Outcome.FAIL else None
+        for turn in self.some(which):
+            self.verdicts.record_verdict(Verdict(turn, outcome, source, None, fault=fault))
+
+    @rule(limit=st.integers(1, 5))
+    def learn_from_failures(self, limit: int) -> None:
+        failures = self.verdicts.open_failures(self.newest, limit)
+        assert all(turn not in self.roles and self.turns[turn].stamp.generation == self.newest for turn in failures)
+        if failures:
+            self.attempt(failures)
+
+    @precondition(lambda self: self.turns)
+    @rule(which=picks)
+    def learn_from_anything(self, which: list[int]) -> None:
+        self.attempt(self.some(which))
+
+    def attempt(self, turns: list[TurnId]) -> None:
+        if any(turn in self.roles for turn in turns):
+            with pytest.raises(RefusedError):
+                self.candidates.begin_attempt("kind", self.newest, turns)
+            return
+        self.candidates.begin_attempt("kind", self.newest, turns)
+        self.roles |= dict.fromkeys(turns, Role(RoleKind.SUPPORT, self.newest))
+        skill = Skill(SkillName(f"skill-{self.newest % 3}"), "when", f"do {turns[0]}", author=Authorship.EVOLVER)
+        proposal = Proposal(skill, Change.NEW, (), tuple(turns), "kind", "evolver")
+        self.drafts.append(Candidate(CandidateId(f"c_{turns[0]}"), proposal, Standing.DRAFT, "", self.newest, NOON))
+
+    @precondition(lambda self: self.drafts)
+    @rule()
+    def publish_what_was_learned(self) -> None:
+        draft = self.drafts.pop()
+        skill, accepted = draft.proposal.skill, replace(draft, standing=Standing.ACCEPTED)
+        if not all(turn in self.turns for turn in draft.proposal.support):
+            with pytest.raises(RefusedError, match="forgotten"):
+                self.candidates.save_candidate(accepted)
+            return
+        self.candidates.save_candidate(accepted)
+        self.publish([*(old for old in self.generations.latest().skills if old.name != skill.name), skill], "learned")
+
+    @rule(body=st.sampled_from(["do this", "do that"]))
+    def edit_by_hand(self, body: str) -> None:
+        self.publish([Skill(SkillName("by-hand"), "when", body)], "by hand")
+
+    @rule(back=st.integers(1, 3))
+    def revert(self, back: int) -> None:
+        past = self.generations.at(max(0, self.newest - back))
+        assert past is not None
+        self.publish(list(past.skills), "reverted")
+
+    def publish(self, skills: list[Skill], reason: str) -> None:
+        self.newest += 1
+        assert self.generations.publish(skills, reason).number == self.newest
+
+    @rule()
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    @rule(session=sessions)
+    def forget(self, session: SessionId) -> None:
+        gone = {turn.id for turn in self.turns.values() if turn.session == session}
+        told = SqlForgetting(self.database).forget_session(session)
+        assert told.turns == len(gone)
+        self.turns = {turn: made for turn, made in self.turns.items() if turn not in gone}
+        self.roles = {turn: role for turn, role in self.roles.items() if turn not in gone}
+        assert {number for number, batch in self.batches.items() if batch & gone} <= set(told.batches)
+
+    @rule(limit=st.integers(1, 6))
+    def choose_what_may_train(self, limit: int) -> None:
+        found = self.training.eligible(self.newest, 0, 0, limit)
+        assert all(self.may_train(turn) and self.turns[turn].kind is TurnKind.MAIN for turn in found.turns)
+        self.chosen += [Chosen(found.turns)] if found.turns else []
+
+    @precondition(lambda self: self.chosen)
+    @rule(which=st.integers(0, 10**6))
+    def train_on_what_was_chosen_some_time_ago(self, which: int) -> None:
+        self.train(list(self.chosen.pop(which % len(self.chosen)).turns))
+
+    @precondition(lambda self: self.turns)
+    @rule(which=picks)
+    def train_on_anything(self, which: list[int]) -> None:
+        self.train(self.some(which))
+
+    def train(self, turns: list[TurnId]) -> None:
+        if not all(self.may_train(turn) for turn in turns):
+            with pytest.raises(RefusedError):
+                self.training.open_batch(0, turns)
+            return
+        number = self.training.open_batch(0, turns)
+        self.batches[number] = set(turns)
+        self.roles |= {turn: Role(RoleKind.QUERY, self.newest) for turn in turns if turn not in self.roles}
+
+    def may_train(self, turn: TurnId) -> bool:
+        has_taught = any(turn in batch for batch in self.batches.values())
+        is_there = turn in self.turns and self.turns[turn].stamp.generation == self.newest
+        return is_there and not has_taught and self.role_kind(turn) is not RoleKind.SUPPORT
+
+    def role_kind(self, turn: TurnId) -> RoleKind | None:
+        role = self.roles.get(turn)
+        return None if role is None else role.kind
+
+    @precondition(lambda self: any(self.may_train(turn) for turn in self.turns))
+    @rule(which=picks)
+    def train_on_what_may_train_now(self, which: list[int]) -> None:
+        fit = [turn for turn in self.turns if self.may_train(turn)]
+        self.train(list(dict.fromkeys(fit[index % len(fit)] for index in which)))
+
+    @precondition(lambda self: self.turns and self.batches)
+    @rule(which=picks, verb=st.sampled_from(["INSERT", "INSERT OR REPLACE"]))
+    def cheat_a_turn_into_a_batch(self, which: list[int], verb: str) -> None:
+        turn = self.some(which)[0]
+        batch = max(self.batches)
+        if self.may_train(turn):
+            return
+        self.refused(f"{verb} INTO batch_turns (turn, batch) SELECT seq, {batch} FROM turns WHERE id = '{turn}'")
+
+    @precondition(lambda self: self.roles)
+    @rule(which=st.integers(0, 10**6), kind=st.sampled_from(RoleKind), verb=st.sampled_from(["INSERT", "INSERT OR REPLACE"]))
+    def cheat_a_turn_out_of_its_role(self, which: int, kind: RoleKind, verb: str) -> None:
+        turn = list(self.roles)[which % len(self.roles)]
+        mine = f"turn = (SELECT seq FROM turns WHERE id = '{turn}')"
+        self.refused(f"{verb} INTO roles (turn, kind, generation) SELECT seq, '{kind.value}', 0 FROM turns WHERE id = '{turn}'")
+        self.refused(f"UPDATE roles SET kind = '{kind.value}' WHERE {mine}")
+        self.refused(f"DELETE FROM roles WHERE {mine}")
+
+    def refused(self, statement: str) -> None:
+        if self.database.kind == "postgresql":
+            statement = statement.replace(" OR REPLACE", "")
+        with pytest.raises(RefusedError):
+            with self.database.writing("cheating") as connection:
+                connection.execute(text(statement))
+
+    @invariant()
+    def roles_are_what_they_were_and_no_batch_holds_what_it_must_not(self) -> None:
+        with self.database.reading("checking") as connection:
+            roles = connection.execute(text("SELECT id, roles.kind, roles.generation FROM roles JOIN turns ON seq = turn")).all()
+            taught = connection.execute(text("SELECT id, batch FROM batch_turns JOIN turns ON seq = turn")).all()
+        assert {TurnId(turn): Role(RoleKind(kind), generation) for turn, kind, generation in roles} == self.roles
+        left = {(turn, number) for number, batch in self.batches.items() for turn in batch if turn in self.turns}
+        assert {(TurnId(turn), number) for turn, number in taught} == left
+        assert all(self.role_kind(turn) is RoleKind.QUERY for turn, _ in left)
+
+    @invariant()
+    def every_turn_is_readable(self) -> None:
+        for turn in list(self.turns.values())[-2:]:
+            found = self.reader.turn(turn.id)
+            assert found is not None
+            assert found.turn == turn
+
+
+@pytest.fixture(scope="module")
+def sqlite_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
+    """Fresh databases, each a copy of one that was migrated once."""
+    folder = tmp_path_factory.mktemp("separation")
+    open_database(f"sqlite:///{folder / 'first.db'}").close()
+
+    numbers = count()
+    return lambda: f"sqlite:///{shutil.copy(folder / 'first.db', folder / f'{next(numbers)}.db')}"
+
+
+@pytest.fixture(scope="module")
+def postgres_urls() -> Iterator[Callable[[], str]]:
+    with running_postgres() as server:
+        yield server.new_database
+
+
+def check(fresh: Callable[[], str], examples: int, steps: int) -> None:
+    machine = type("Machine", (Separation,), {"fresh_url": staticmethod(fresh)})
+    relaxed = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+    run_state_machine_as_test(machine, settings=relaxed)
+
+
+def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_urls: Callable[[], str]) -> None:
+    check(sqlite_urls, examples=15, steps=30)
+
+
+@pytest.mark.slow
+def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
+    check(sqlite_urls, examples=200, steps=60)
+
+
+@pytest.mark.slow
+def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
+    check(postgres_urls, examples=10, steps=40)

@@ -1,0 +1,41 @@
+"""Attackers and honest people against the same door: no attacker's instruction passes, and no honest correction is turned away."""
+
+import pytest
+
+from metaclaw.privacy import Redactor, imperatives, render_step, review, spans_of
+from tests.privacy.attacks import ATTACKS, DELAYED, DIRECT, UNICODE, Attack
+from tests.privacy.corrections import CORRECTIONS, Correction
+
+REDACTOR = Redactor()
+
+
+def test_the_suite_is_as_large_as_it_should_be() -> None:
+    assert len(ATTACKS) >= 40
+    assert len(CORRECTIONS) >= 30
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_no_attack_becomes_a_skill_without_a_person(attack: Attack) -> None:
+    spans = [span for step in attack.steps for span in spans_of(step)]
+    result = review(attack.proposal, spans, (), REDACTOR, attack.companions)
+    assert not result.may_pass
+    assert result.words()
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS, ids=lambda correction: correction.name)
+def test_an_honest_correction_passes(correction: Correction) -> None:
+    result = review(correction.proposal, spans_of(correction.step), (), REDACTOR)
+    assert result.words() == ""
+    assert result.may_pass
+
+
+@pytest.mark.parametrize("attack", (*DIRECT, *UNICODE, *DELAYED), ids=lambda attack: attack.name)
+def test_the_writer_of_skills_never_sees_an_instruction_that_a_tool_gave(attack: Attack) -> None:
+    shown = "\n".join(render_step(step, REDACTOR, 20_000) for step in attack.steps)
+    for step in attack.steps:
+        for message in (*step.history, *step.after):
+            for part in message.parts:
+                for inner in getattr(part, "parts", ()):
+                    for order in imperatives(inner.text):
+                        assert order.text not in shown

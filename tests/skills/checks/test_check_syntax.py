@@ -1,0 +1,136 @@
+"""The text of a check: read, written, and refused with a remedy."""
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.errors import SkillError
+from metaclaw.skills import parse_skill, render_skill
+from metaclaw.skills.checks import check_of, parse_check, render_check, waits_for_person
+
+_PROGRAM = "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if answer['text'] else 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        (r"pattern: \d{4}-\d{2}-\d{2}", PatternCheck(r"\d{4}-\d{2}-\d{2}")),
+        ("not: (?i)as an ai", PatternCheck("(?i)as an ai", must_match=False)),
+        ("not in calls: git push .* main", PatternCheck("git push .* main", False, Where(Place.CALLS))),
+        ("pattern in calls of bash: ^set -e", PatternCheck("^set -e", True, Where(Place.CALLS, "bash"))),
+        ("pattern in answer: a: b", PatternCheck("a: b")),
+        ("pattern: |\n  a+b\n", PatternCheck("a+b")),
+        ('schema: {"type": "object"}', SchemaCheck({"type": "object"})),
+        ('schema in calls of save: |\n  {"type":\n   "object"}', SchemaCheck({"type": "object"}, Where(Place.CALLS, "save"))),
+        ("program: |\n  import sys\n  sys.exit(1)", ProgramCheck("import sys\nsys.exit(1)", approved=True)),
+    ],
+)
+def test_a_check_is_read(text: str, check: Check) -> None:
+    assert parse_check(text) == check
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "begins with"),
+        ("must contain a date", "begins with"),
+        ("pattern:", "1 to 1000 characters"),
+        ("pattern: (", "not a regular expression"),
+        ("pattern: " + "a" * 1001, "not 1001"),
+        ("pattern in tea: x", "write `in answer`"),
+        ("pattern in answer of bash: x", "only calls have a tool"),
+        ("pattern: |\n  a\n  b", "one line"),
+        ("schema: [1]", "not a JSON object"),
+        ("schema: {", "not JSON"),
+        ('schema: {"type": "objekt"}', "not a JSON Schema"),
+        ('schema: {"$ref": "https://example.com/schema.json"}', "points outside"),
+        ('schema: {"items": {"$ref": "file:///etc/passwd"}}', "points outside"),
+        ('schema: {"minimum": NaN}', "NaN is no JSON"),
+        ("schema: " + '{"not": ' * 40 + "{}" + "}" * 40, "nested more than"),
+        ("program:", "1 to 8000 characters"),
+        ("program in calls: x", "sees the whole answer"),
+    ],
+)
+def test_what_is_no_check_is_refused_with_a_remedy(text: str, fault: str) -> None:
+    with pytest.raises(SkillError, match=fault):
+        parse_check(text)
+
+
+_wheres = st.sampled_from([Where(), Where(Place.CALLS), Where(Place.CALLS, "mcp__fs__write"), Where(Place.CALLS, "Bash")])
+_patterns = st.text(max_size=40).filter(lambda text: _is_pattern(text))
+_schemas = st.dictionaries(st.sampled_from(["title", "description", "$comment"]), st.text(max_size=20))
+_checks = st.one_of(
+    st.builds(PatternCheck, _patterns, st.booleans(), _wheres),
+    st.builds(SchemaCheck, _schemas, _wheres),
+    st.sampled_from([ProgramCheck(_PROGRAM, approved=True), ProgramCheck("x = ' '", approved=True)]),
+)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        PatternCheck(text)
+    except ValueError:
+        return False
+    return True
+
+
+@given(_checks)
+def test_a_check_survives_its_text(check: Check) -> None:
+    assert parse_check(render_check(check)) == check
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_check_or_an_error(text: str) -> None:
+    with contextlib.suppress(SkillError):
+        render_check(parse_check(text))
+
+
+def _skill(check: object, **more: object) -> Skill:
+    return Skill(SkillName("dates"), "When dates are written", "Use ISO dates.", extra={"check": check}, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "check", [PatternCheck(r"\d{4}: #x"), SchemaCheck({"a": ["b: c", "#"]}), ProgramCheck(_PROGRAM, approved=True)]
+)
+def test_a_check_survives_the_skills_file(check: Check) -> None:
+    skill = parse_skill(render_skill(_skill(render_check(check))), "here")
+
+    assert check_of(skill) == check
+
+
+def test_a_skill_without_a_check_has_none() -> None:
+    assert check_of(Skill(SkillName("dates"), "When dates are written", "Use ISO dates.")) is None
+
+
+def test_a_check_that_is_not_text_is_refused() -> None:
+    with pytest.raises(SkillError, match="not text"):
+        check_of(_skill({"pattern": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("author", "state", "is_approved", "waits"),
+    [
+        (Authorship.PERSON, SkillState.DRAFT, True, False),
+        (Authorship.INSTRUCTION, SkillState.DRAFT, True, False),
+        (Authorship.EVOLVER, SkillState.DRAFT, False, True),
+        (Authorship.EVOLVER, SkillState.SHADOW, False, True),
+        (Authorship.EVOLVER, SkillState.LIVE, True, True),
+    ],
+)
+def test_a_models_program_needs_a_persons_word(author: Authorship, state: SkillState, is_approved: bool, waits: bool) -> None:
+    skill = _skill(f"program: |\n  {json.dumps('x')}", author=author, state=state)
+
+    check = check_of(skill)
+    assert isinstance(check, ProgramCheck)
+    assert check.approved is is_approved
+    assert (waits_for_person(skill) is not None) is waits
+
+
+def test_a_models_pattern_needs_nobodys_word() -> None:
+    assert waits_for_person(_skill("pattern: x", author=Authorship.EVOLVER, state=SkillState.DRAFT)) is None

@@ -1,0 +1,191 @@
+"""The gate as a whole: where each mode leaves a proposal, and what a person's own instruction may do."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from metaclaw.domain.candidate import Probe, ProbeKind, Proposal, Standing
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.verdict import Outcome
+from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Objection, is_at_once
+from metaclaw.skills.index import SkillIndex
+from tests.skills.gate.replays import F, P, Replays, U, probes, proposal, skill
+
+pytestmark = pytest.mark.anyio
+
+
+def mends(probe: Probe, seed: int) -> tuple[Outcome, Outcome]:
+    return (F, P) if probe.kind is ProbeKind.FAILING else (P, P)
+
+
+def breaks(probe: Probe, seed: int) -> tuple[Outcome, Outcome]:
+    return (F, F) if probe.kind is ProbeKind.FAILING else (P, F)
+
+
+def library(*known: Skill) -> IndexLibrary:
+    return IndexLibrary(SkillIndex().changed(known))
+
+
+def said(text: str, name: str = "said", scope: str | None = "user:anna") -> Proposal:
+    trigger = "A standing instruction of the user for everything they ask"
+    return proposal(Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True)
+
+
+async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = mends) -> tuple[Admission, Replays]:
+    replays = Replays(answer)  # type: ignore[arg-type]
+    return await Gate(mode, replays).admit(of or proposal(), library(*known), probes(4, 6), model="m"), replays
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "is_replayed"),
+    [
+        (GateMode.OFF, SkillState.LIVE, False),
+        (GateMode.LINT, SkillState.LIVE, False),
+        (GateMode.SHADOW, SkillState.LIVE, True),
+        (GateMode.FULL, SkillState.CANARY, True),
+    ],
+)
+async def test_a_good_proposal_gets_as_far_as_the_mode_says(mode: GateMode, state: SkillState, is_replayed: bool) -> None:
+    admission, replays = await admitted(mode)
+    assert (admission.standing, admission.state) == (Standing.ACCEPTED, state)
+    assert admission.is_in_force
+    assert bool(replays.asked) is is_replayed
+    assert admission.certificate is not None
+    assert admission.certificate.model == "m"
+
+
+@pytest.mark.parametrize("mode", [GateMode.LINT, GateMode.SHADOW, GateMode.FULL])
+async def test_a_bad_draft_is_rejected_before_anything_is_replayed(mode: GateMode) -> None:
+    admission, replays = await admitted(mode, proposal(skill(body="Just read it.")))
+    assert admission.standing is Standing.REJECTED
+    assert "no steps" in admission.reason
+    assert replays.asked == []
+
+
+async def test_a_gate_that_is_off_does_not_look_at_the_draft() -> None:
+    admission, _ = await admitted(GateMode.OFF, proposal(skill(body="Just read it.")))
+    assert admission.is_in_force
+
+
+async def test_a_duplicate_is_rejected_by_name() -> None:
+    admission, _ = await admitted(GateMode.LINT, proposal(skill("another-name")), skill())
+    assert admission.standing is Standing.REJECTED
+    assert "csv-decimal-comma" in admission.reason
+
+
+async def test_an_edit_is_measured_against_what_it_replaces() -> None:
+    long = skill(body="\n".join(f"{number}. Look at column {number}." for number in range(20)) + "\nDo not guess.")
+    admission, _ = await admitted(GateMode.LINT, proposal(replaces=("csv-decimal-comma",)), long)
+    assert "lines at once" in admission.reason
+
+
+async def test_harm_and_lack_of_proof_reject_and_the_undecided_stays_in_the_shadow() -> None:
+    harmful, _ = await admitted(GateMode.SHADOW, answer=breaks)
+    assert harmful.standing is Standing.REJECTED
+    assert harmful.certificate is not None
+    assert harmful.certificate.losses > harmful.certificate.wins
+    tied, _ = await admitted(GateMode.SHADOW, answer=lambda probe, seed: (P, P))
+    assert (tied.standing, tied.is_in_force) == (Standing.REJECTED, False)
+    unknown, _ = await admitted(GateMode.FULL, answer=lambda probe, seed: (U, U))
+    assert (unknown.standing, unknown.state) == (Standing.SHADOW, SkillState.SHADOW)
+    assert not unknown.is_in_force
+
+
+async def test_without_anything_to_replay_with_nothing_is_proven() -> None:
+    admission = await Gate(GateMode.SHADOW).admit(proposal(), library(), probes(4, 6))
+    assert admission.standing is Standing.SHADOW
+    assert "nothing to replay" in admission.reason
+
+
+@pytest.mark.parametrize("mode", list(GateMode))
+async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
+    def refuses(proposal: Proposal) -> Sequence[Objection]:
+        return (Objection("it holds a secret"),)
+
+    def waits(proposal: Proposal) -> Sequence[Objection]:
+        return (Objection("it names a new host", waits=True),)
+
+    waiting = await Gate(mode, checks=(waits,)).admit(proposal(), library())
+    assert (waiting.standing, waiting.state) == (Standing.WAITING, SkillState.DRAFT)
+    assert "new host" in waiting.notice
+    refused = await Gate(mode, checks=(waits, refuses)).admit(proposal(), library())
+    assert refused.standing is Standing.REJECTED
+    assert "secret" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("mode", "state"),
+    [
+        (GateMode.OFF, SkillState.LIVE),
+        (GateMode.LINT, SkillState.LIVE),
+        (GateMode.SHADOW, SkillState.CANARY),
+        (GateMode.FULL, SkillState.CANARY),
+    ],
+)
+async def test_an_instruction_is_in_force_at_once_for_its_user(mode: GateMode, state: SkillState) -> None:
+    admission, replays = await admitted(mode, said("Always answer in German."))
+    assert (admission.standing, admission.state) == (Standing.ACCEPTED, state)
+    assert replays.asked == []
+
+
+async def test_an_instruction_is_tested_all_the_same_and_demoted_only_for_harm() -> None:
+    instruction = said("Always answer in German.")
+    for mode, state in ((GateMode.SHADOW, SkillState.LIVE), (GateMode.FULL, SkillState.CANARY)):
+        unproven = await Gate(mode, Replays(lambda probe, seed: (P, P))).prove(instruction, probes(3, 3), model="m")
+        assert (unproven.standing, unproven.state) == (Standing.ACCEPTED, state)
+        assert unproven.certificate is not None
+    harmful = await Gate(GateMode.FULL, Replays(breaks)).prove(instruction, probes(3, 6), model="m")
+    assert (harmful.standing, harmful.state) == (Standing.REJECTED, SkillState.RETIRED)
+    assert "said" in harmful.notice
+
+
+async def test_an_instruction_for_others_goes_through_the_gate_like_any_other() -> None:
+    for scope in (None, "team:backend", "workspace:w"):
+        assert not is_at_once(said("Always answer in German.", scope=scope))
+    assert is_at_once(said("Always answer in German.", scope="owner"))
+    admission, replays = await admitted(GateMode.FULL, said("Always answer in German.", scope="team:backend"), answer=breaks)
+    assert replays.asked
+    assert admission.standing is Standing.REJECTED
+
+
+async def test_a_newer_instruction_takes_the_place_of_what_it_contradicts() -> None:
+    older = said("Always answer in English.", "older").skill
+    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), older)
+    assert admission.is_in_force
+    assert admission.supersedes == ("older",)
+
+
+async def test_two_users_with_contrary_instructions_each_keep_their_own() -> None:
+    bens = said("Always answer in English.", "bens", "user:ben").skill
+    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), bens)
+    assert admission.is_in_force
+    assert admission.supersedes == ()
+
+
+async def test_against_a_file_that_a_person_wrote_a_person_decides() -> None:
+    written = replace(said("Always answer in English.", "written").skill, author=Authorship.PERSON)
+    admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), written)
+    assert admission.standing is Standing.WAITING
+    assert "written" in admission.notice
+
+
+async def test_the_same_instruction_again_is_not_kept_twice() -> None:
+    again, _ = await admitted(GateMode.FULL, said("Always answer in German."), said("Always answer in German.", "first").skill)
+    assert again.standing is Standing.REJECTED
+    assert "first" in again.reason
+
+
+async def test_another_instruction_is_no_duplicate_although_half_its_words_are_the_templates() -> None:
+    admission, _ = await admitted(
+        GateMode.FULL, said("Never use semicolons in TypeScript."), said("Always answer in German.", "other").skill
+    )
+    assert admission.is_in_force
+    assert admission.supersedes == ()
+
+
+async def test_objections_are_told_one_by_one_to_the_next_attempt() -> None:
+    gate = Gate(GateMode.LINT)
+    assert gate.draft_objections(proposal(), library()) == ()
+    assert len(gate.draft_objections(proposal(skill(body="Just read it.")), library())) == 2

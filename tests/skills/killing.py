@@ -1,0 +1,134 @@
+"""Run as a program: publish with a real store, once for each moment at which the process can be killed, and see what is left.
+
+Every operation on the skills folder and every call of the store is such a moment. A forked child does the work and kills itself at
+the n-th moment; then a new shelf is loaded and store, view and files are compared. Prints how many moments there were.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState
+from metaclaw.skills import Shelf, read_skill
+from metaclaw.store import Database, SqlGenerations, open_database
+
+LEARNED = Skill(
+    SkillName("descale"), "When descaling the boiler", "Use citric acid.", state=SkillState.CANARY, author=Authorship.EVOLVER
+)
+PURGE = replace(LEARNED, name=SkillName("purge"), trigger="When purging the steam wand")
+GRIND = replace(LEARNED, name=SkillName("grind"), trigger="When grinding")
+BEFORE = {skill.name: skill for skill in (LEARNED, PURGE, GRIND)}
+REVISED = replace(LEARNED, body="Use less citric acid.")
+NEW = replace(LEARNED, name=SkillName("backflush"), trigger="When backflushing")
+PROMOTED = replace(GRIND, state=SkillState.LIVE)
+AFTER = {skill.name: skill for skill in (REVISED, NEW, PROMOTED)}
+EVENTS = frozenset(("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.listdir", "os.scandir"))
+
+
+class Death:
+    """Comes at the n-th moment."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def pass_by(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(self, folder: Path) -> None:
+        def hook(event: str, arguments: tuple[object, ...]) -> None:
+            if event in EVENTS and any(str(folder) in str(argument) for argument in arguments):
+                self.pass_by()
+
+        sys.addaudithook(hook)
+
+
+class Mortal(SqlGenerations):
+    """A store during whose calls the program may be killed."""
+
+    def __init__(self, database: Database, death: Death) -> None:
+        super().__init__(database)
+        self._death = death
+
+    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+        self._death.pass_by()
+        published = super().publish(skills, reason, unwritten)
+        self._death.pass_by()
+        return published
+
+    def written(self, names: Iterable[SkillName]) -> None:
+        self._death.pass_by()
+        super().written(names)
+        self._death.pass_by()
+
+
+def url_of(home: Path) -> str:
+    return f"sqlite:///{home / 'ledger.db'}"
+
+
+def prepare(home: Path) -> None:
+    database = open_database(url_of(home))
+    try:
+        Shelf(home / "skills", SqlGenerations(database)).publish(list(BEFORE.values()), (), "learned")
+    finally:
+        database.close()
+    (home / "skills" / "purge" / "notes.txt").write_text("a person's")
+
+
+def work(home: Path, moment: int) -> None:
+    death = Death(moment)
+    database = open_database(url_of(home))
+    shelf = Shelf(home / "skills", Mortal(database, death))
+    shelf.load()
+    death.watch(home / "skills")
+    shelf.publish([REVISED, NEW, PROMOTED], [PURGE.name], "revised")
+    shelf.sync()
+    os._exit(0)
+
+
+def check(home: Path, moment: int) -> None:
+    database = open_database(url_of(home))
+    try:
+        generations = SqlGenerations(database)
+        view = Shelf(home / "skills", generations).load()
+        found, latest, owed = {skill.name: skill for skill in view.skills}, generations.latest(), generations.unwritten()
+    finally:
+        database.close()
+    files = {path.parent.name: read_skill(path) for path in (home / "skills").glob("*/SKILL.md")}
+    assert (view.generation, found) in ((1, BEFORE), (2, AFTER)), f"moment {moment}: generation {view.generation} is {found}"
+    assert {skill.name: skill for skill in latest.skills} == found, f"moment {moment}: the store has another set"
+    assert files == found, f"moment {moment}: files say {files}"
+    assert (owed, view.skipped) == ({}, ()), f"moment {moment}: still owed {owed}, skipped {view.skipped}"
+    notes = list((home / "skills").rglob("notes.txt"))
+    assert [path.read_text() for path in notes] == ["a person's"], f"moment {moment}: a person's file is lost"
+
+
+def main(place: Path) -> None:
+    """Die at every moment there is."""
+    prepare(place / "base")
+    moment = 0
+    while True:
+        moment += 1
+        home = place / f"home-{moment}"
+        shutil.copytree(place / "base", home)
+        child = os.fork()
+        if child == 0:
+            work(home, moment)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0, f"moment {moment}: exit status {os.WEXITSTATUS(status)}"
+            check(home, moment)
+            break
+        check(home, moment)
+        shutil.rmtree(home)
+    sys.stdout.write(f"{moment - 1}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

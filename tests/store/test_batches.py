@@ -1,0 +1,232 @@
+"""Training batches: one predicate chooses, and the database itself refuses what may not train."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import text
+
+from metaclaw.domain.eligibility import Rejection, Role, RoleKind, rejection
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Stamp, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    RefusedError,
+    Selection,
+    SqlBatches,
+    SqlCandidates,
+    SqlGenerations,
+    SqlLedger,
+    SqlVerdicts,
+)
+
+pytestmark = pytest.mark.anyio
+TurnMaker = Callable[..., Turn]
+NOW = Stamp(1, 7, "", ())
+
+
+@dataclass(frozen=True)
+class House:
+    ledger: SqlLedger
+    reader: LedgerReader
+    generations: SqlGenerations
+    verdicts: SqlVerdicts
+    candidates: SqlCandidates
+    batches: SqlBatches
+
+    async def record(self, *turns: Turn) -> None:
+        assert all(await asyncio.gather(*(self.ledger.record(turn) for turn in turns)))
+
+    async def judged(self, *turns: Turn) -> list[TurnId]:
+        for turn in turns:
+            await self.record(turn)
+            self.verdicts.record_verdict(Verdict(turn.id, Outcome.PASS, Source.JUDGE, 0.2))
+        return [turn.id for turn in turns]
+
+
+@pytest.fixture
+def house(ledger: SqlLedger, reader: LedgerReader, database: Database) -> House:
+    """A house whose newest generation is 1."""
+    made = House(ledger, reader, SqlGenerations(database), SqlVerdicts(database), SqlCandidates(database), SqlBatches(database))
+    made.generations.publish([], "first")
+    return made
+
+
+async def test_a_batch_makes_its_turns_query_and_they_teach_once(house: House, new_turn: TurnMaker) -> None:
+    turns = await house.judged(*(new_turn(stamp=NOW) for _ in range(3)))
+    number = house.batches.open_batch(7, turns[:2])
+    assert house.batches.turns_of(number) == turns[:2]
+    assert [house.reader.role_of(turn) for turn in turns] == [Role(RoleKind.QUERY, 1)] * 2 + [None]
+    assert [standing.taught for standing in house.reader.standings_of(turns).values()] == [True, True, False]
+    with pytest.raises(RefusedError, match="teaches once"):
+        house.batches.open_batch(8, [turns[2], turns[1]])
+    assert house.reader.role_of(turns[2]) is None
+    assert house.batches.open_batch(8, turns[2:]) > number
+
+
+async def test_what_fed_a_skill_never_trains_and_what_trained_feeds_no_skill(house: House, new_turn: TurnMaker) -> None:
+    support, query = await house.judged(new_turn(stamp=NOW), new_turn(stamp=NOW))
+    house.candidates.begin_attempt("kind", 1, [support])
+    with pytest.raises(RefusedError, match="fed a skill"):
+        house.batches.open_batch(7, [query, support])
+    house.batches.open_batch(7, [query])
+    with pytest.raises(RefusedError, match="one role"):
+        house.candidates.begin_attempt("kind", 1, [query])
+    assert house.reader.role_of(support) == Role(RoleKind.SUPPORT, 1)
+    assert house.reader.role_of(query) == Role(RoleKind.QUERY, 1)
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+async def test_a_turn_made_with_other_skills_than_the_newest_does_not_train(
+    house: House, new_turn: TurnMaker, generation: int
+) -> None:
+    turns = await house.judged(new_turn(stamp=Stamp(generation, 7, "", ())))
+    with pytest.raises(RefusedError, match="other skills"):
+        house.batches.open_batch(7, turns)
+    assert house.reader.role_of(turns[0]) is None
+
+
+async def test_a_publication_makes_every_turn_before_it_old(house: House, new_turn: TurnMaker) -> None:
+    turns = await house.judged(new_turn(stamp=NOW))
+    house.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
+    with pytest.raises(RefusedError, match="other skills"):
+        house.batches.open_batch(7, turns)
+
+
+@pytest.mark.parametrize("wanted", [[], ["t_unknown"]])
+async def test_a_batch_of_nothing_is_none(house: House, wanted: list[str]) -> None:
+    with pytest.raises(RefusedError):
+        house.batches.open_batch(7, [TurnId(turn) for turn in wanted])
+
+
+async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_reason(house: House, new_turn: TurnMaker) -> None:
+    good = [new_turn(stamp=NOW), new_turn(stamp=Stamp(1, 5, "", (SkillName("a"),)))]
+    bad = {
+        Rejection.SIDE: new_turn(stamp=NOW, kind=TurnKind.SIDE),
+        Rejection.INCOMPLETE: new_turn(stamp=NOW, end=TurnEnd.CANCELLED),
+        Rejection.SUPPORT: new_turn(stamp=NOW),
+        Rejection.OLD_GENERATION: new_turn(stamp=Stamp(0, 7, "", ())),
+        Rejection.FUTURE_GENERATION: new_turn(stamp=Stamp(2, 7, "", ())),
+        Rejection.NO_TOKENS: new_turn(stamp=NOW, tokens=None),
+        Rejection.OLD_POLICY: new_turn(stamp=Stamp(1, 4, "", ())),
+        Rejection.TAUGHT: new_turn(stamp=NOW),
+    }
+    found = await house.judged(*good, *bad.values())
+    unjudged, unknown = new_turn(stamp=NOW), new_turn(stamp=NOW)
+    await house.record(unjudged, unknown)
+    house.verdicts.record_verdict(Verdict(unknown.id, Outcome.UNKNOWN, Source.NOBODY, None))
+    bad |= {Rejection.NO_VERDICT: unjudged, Rejection.UNKNOWN: unknown}
+    house.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
+    house.batches.open_batch(7, [bad[Rejection.TAUGHT].id])
+    chosen = house.batches.eligible(1, 7, max_lag=2, limit=10)
+    assert chosen == Selection((found[1], found[0]), dict.fromkeys(bad, 1))
+    for reason, turn in bad.items():
+        whole, standing = house.reader.turn(turn.id), house.reader.standing_of(turn.id)
+        assert whole is not None
+        assert standing is not None
+        assert rejection(whole.turn, standing, 1, 7, 2) is reason
+    assert house.batches.eligible(1, 7, max_lag=2, limit=1).turns == (found[1],)
+    assert house.batches.eligible(1, 7, max_lag=2, limit=10, within=3) == Selection(
+        (), {Rejection.UNKNOWN: 1, Rejection.NO_VERDICT: 1, Rejection.TAUGHT: 1}
+    )
+    house.batches.open_batch(7, chosen.turns)
+    assert house.batches.eligible(1, 7, max_lag=2, limit=10).turns == ()
+
+
+INTO = "INSERT INTO batch_turns (turn, batch) SELECT seq, 1 FROM turns WHERE"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"{INTO} id = 'support'",
+        f"{INTO} id = 'old'",
+        f"{INTO} id = 'taught'",
+        f"{INTO} id IN ('free', 'support')",
+        "INSERT INTO batch_turns (turn, batch) VALUES (99, 1)",
+        f"{INTO.replace('1 FROM', '99 FROM')} id = 'free'",
+        "UPDATE batch_turns SET turn = (SELECT seq FROM turns WHERE id = 'free')",
+        "DELETE FROM batch_turns",
+        "DELETE FROM roles WHERE turn IN (SELECT turn FROM batch_turns)",
+        "INSERT INTO roles (turn, kind, generation) SELECT turn, 'support', 1 FROM batch_turns",
+    ],
+)
+async def test_the_database_itself_keeps_support_and_query_apart(
+    house: House, database: Database, new_turn: TurnMaker, statement: str
+) -> None:
+    stamps = {"support": NOW, "old": Stamp(0, 7, "", ()), "taught": NOW, "free": NOW}
+    await house.judged(*(new_turn(id=TurnId(name), stamp=stamp) for name, stamp in stamps.items()))
+    house.candidates.begin_attempt("kind", 1, [TurnId("support")])
+    batch = house.batches.open_batch(7, [TurnId("taught")])
+    before = house.reader.standings_of([TurnId(name) for name in stamps])
+    assert batch == 1
+    with pytest.raises(RefusedError):
+        with database.writing("cheating") as connection:
+            connection.execute(text(statement))
+    assert house.reader.standings_of([TurnId(name) for name in stamps]) == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OR REPLACE INTO roles (turn, kind, generation) SELECT turn, 'support', 1 FROM batch_turns",
+        "INSERT OR REPLACE INTO batch_turns (turn, batch) SELECT turn, batch FROM batch_turns",
+        "INSERT OR REPLACE INTO batch_turns (turn, batch) SELECT turn, 1 FROM roles WHERE kind = 'support'",
+        "INSERT OR IGNORE INTO batch_turns (turn, batch) SELECT turn, 1 FROM roles WHERE kind = 'support'",
+        "INSERT OR REPLACE INTO verdicts SELECT seq, turn, at_us, 'pass', source, 0, signals, votes, NULL, '' FROM verdicts",
+        "INSERT OR REPLACE INTO turns SELECT * FROM turns",
+        "UPDATE OR REPLACE turns SET generation = 5",
+    ],
+)
+async def test_a_replacement_is_no_way_around(sqlite_url: str, new_turn: TurnMaker, statement: str) -> None:
+    from metaclaw.store import open_database
+    from metaclaw.store.scribe import Scribe
+
+    database = open_database(sqlite_url)
+    scribe = Scribe(database, 1000)
+    stamp = Stamp(0, 0, "", ())
+    scribe.write([new_turn("s_1", id=TurnId(name), stamp=stamp) for name in ("support", "taught")])
+    scribe.close()
+    SqlVerdicts(database).record_verdict(Verdict(TurnId("support"), Outcome.PASS, Source.USER, 0.0))
+    SqlCandidates(database).begin_attempt("kind", 0, [TurnId("support")])
+    SqlBatches(database).open_batch(0, [TurnId("taught")])
+    reader = LedgerReader(database)
+    wanted = [TurnId("support"), TurnId("taught")]
+    before = reader.standings_of(wanted), [reader.turn(turn) for turn in wanted]
+    with pytest.raises(RefusedError):
+        with database.writing("cheating") as connection:
+            connection.execute(text(statement))
+    assert (reader.standings_of(wanted), [reader.turn(turn) for turn in wanted]) == before
+    database.close()
+
+
+async def test_an_attempt_and_a_batch_that_want_the_same_turns_at_once_never_both_get_them(
+    house: House, new_turn: TurnMaker
+) -> None:
+    turns = await house.judged(*(new_turn(stamp=NOW) for _ in range(40)))
+    refused: list[str] = []
+
+    def take(kind: str) -> None:
+        for turn in turns if kind == "attempt" else reversed(turns):
+            try:
+                if kind == "attempt":
+                    house.candidates.begin_attempt("kind", 1, [turn])
+                else:
+                    house.batches.open_batch(7, [turn])
+            except RefusedError:
+                refused.append(kind)
+
+    threads = [threading.Thread(target=take, args=(kind,)) for kind in ("attempt", "batch")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    standings = house.reader.standings_of(turns)
+    kinds = [(standing.role.kind if standing.role else None, standing.taught) for standing in standings.values()]
+    assert len(refused) == len(turns)
+    assert set(kinds) <= {(RoleKind.SUPPORT, False), (RoleKind.QUERY, True)}

@@ -1,0 +1,69 @@
+"""A scripted world to learn in: one provider that is worker, judge and evolver by turns, told apart by the purpose they come with.
+
+The worker is a *simulated* policy with known effects: it follows a rule exactly when the rule's words stand in its prompt.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.provider import Json, Provider, Seen, _fail, _json
+
+PASS = {"outcome": "pass", "score": 1, "reason": "it did what was asked"}
+FAIL = {"outcome": "fail", "score": -1, "reason": "it did not do what was asked"}
+NOTHING: Json = {"skills": []}
+
+
+def prompt_text(request: Json) -> str:
+    """Every word of a chat request, in order."""
+    return "\n".join(_flat(message.get("content")) for message in request.get("messages", []))
+
+
+def _flat(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content or [] if isinstance(part, dict))
+
+
+@dataclass
+class Teacher(Provider):
+    """Answers by purpose. `judge` and `evolve` give what is to be said as JSON, or a status to fail with."""
+
+    work: Callable[[str], str] = field(default=lambda prompt: "done")
+    judge: Callable[[str], Json | int] = field(default=lambda prompt: PASS)
+    evolve: Callable[[str], Json | int] = field(default=lambda prompt: NOTHING)
+
+    def asked(self, purpose: str | None) -> list[Seen]:
+        """The requests that came with this purpose; None are the agents' own."""
+        return [seen for seen in list(self.requests) if seen.header("x-metaclaw-purpose") == purpose]
+
+    async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
+        if not seen.path.endswith("/chat/completions"):
+            await super()._answer(seen, receive, send)
+            return
+        request = seen.json
+        purpose, prompt = seen.header("x-metaclaw-purpose"), prompt_text(request)
+        said: Json | int | str
+        match purpose:
+            case "judge":
+                said = self.judge(prompt)
+            case "evolve":
+                said = self.evolve(prompt)
+            case _:
+                said = self.work(prompt)
+        if isinstance(said, int):
+            await _fail(send, "chat", said)
+            return
+        await _json(send, 200, _whole(request, said if isinstance(said, str) else json.dumps(said)))
+
+
+def _whole(request: Json, text: str) -> Json:
+    return {
+        "id": "chatcmpl-taught",
+        "object": "chat.completion",
+        "created": 1,
+        "model": request.get("model"),
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", "logprobs": None}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+    }
