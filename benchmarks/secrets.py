@@ -1,10 +1,10 @@
 """Planted secrets: how many are found, kind by kind, what is redacted that should not be, and how fast.
 
-    python -m benchmarks.secrets [--seed 0] [--count 10000] [--json] [--assert-goals]
+    python -m benchmarks.secrets [--seed 0] [--count 10000] [--quick] [--json] [--assert-goals]
 
 Each secret is drawn anew and stands in a text that could carry it; each is looked for in what `Redactor.text` gives out, in what
-`Redactor.step` gives out and in what `render_step` shows of a step that holds it somewhere. It has survived if any ten characters of it in
-a row are left (all of it, where it is shorter). False redactions are counted on text without secrets, per thousand words.
+`Redactor.step` gives out and in what `render_step` shows of a step that holds it somewhere. It has survived if any ten characters
+of it in a row are left (all of it, where it is shorter). False redactions are counted on text without secrets, per thousand words.
 Times are processor time of one thread.
 """
 
@@ -90,7 +90,14 @@ def step_with(planted: Planted, place: str, rng: random.Random) -> Step:
 
 def words_of(step: Step) -> str:
     """Everything a redacted step still says."""
-    return "\n".join((step.task, step.said_after or "", *_words((part for message in (*step.history, *step.after) for part in message.parts)), "".join(_words(step.answer))))
+    return "\n".join(
+        (
+            step.task,
+            step.said_after or "",
+            *_words(part for message in (*step.history, *step.after) for part in message.parts),
+            "".join(_words(step.answer)),
+        )
+    )
 
 
 def _words(parts: Iterable[Part]) -> Iterator[str]:
@@ -117,20 +124,32 @@ def measure_recall(seed: int, count: int) -> tuple[Counter[str], Counter[str], l
         redactor = plain if planted.known is None else Redactor(KnownSecrets((planted.known,)))
         place = rng.choice(PLACES)
         step = step_with(planted, place, rng)
-        shown = (("text", redactor.text(planted.text).text), ("step", words_of(redactor.step(step))), ("evidence", render_step(step, redactor, 50_000)))
+        shown = (
+            ("text", redactor.text(planted.text).text),
+            ("step", words_of(redactor.step(step))),
+            ("evidence", render_step(step, redactor, 50_000)),
+        )
         left = [name for name, text in shown if survives(planted, text)]
         planted_of[planted.kind] += 1
         if left:
             survived[planted.kind] += 1
-            examples.append({"kind": planted.kind, "carrier": planted.carrier, "place": place, "in": ", ".join(left), "text": planted.text[:300]})
+            examples.append(
+                {
+                    "kind": planted.kind,
+                    "carrier": planted.carrier,
+                    "place": place,
+                    "in": ", ".join(left),
+                    "text": planted.text[:300],
+                }
+            )
     return planted_of, survived, examples
 
 
-def measure_false(seed: int) -> dict[str, tuple[int, int, list[str]]]:
+def measure_false(seed: int, library_chars: int) -> dict[str, tuple[int, int, list[str]]]:
     """For each ordinary text: words, redactions, and what was redacted."""
     redactor = Redactor()
     results = {}
-    for name, text in ordinary(seed).items():
+    for name, text in ordinary(seed, library_chars).items():
         found = redactor.text(text).found
         words = len(text) if name in ("prose, Chinese", "prose, Japanese") else len(text.split())
         results[name] = (words, len(found), [text[one.start : one.end][:60] for one in found])
@@ -143,7 +162,10 @@ def measure_speed(seed: int) -> dict[str, float]:
     texts = ordinary(seed, library_chars=2_000_000)
     bodies = {"code": texts["code, standard library"], "prose": texts["prose, documentation"], "logs": texts["logs"] * 40}
     bodies["dense with names of secrets"] = "\n".join((*PROSE.values(), *CODE.values())) * 20
-    return {name: _rate(redactor, text) for name, text in (bodies | {f"hostile, {name}": text for name, text in HOSTILE.items()}).items()}
+    return {
+        name: _rate(redactor, text)
+        for name, text in (bodies | {f"hostile, {name}": text for name, text in HOSTILE.items()}).items()
+    }
 
 
 def _rate(redactor: Redactor, text: str) -> float:
@@ -154,7 +176,12 @@ def _rate(redactor: Redactor, text: str) -> float:
     return len(text.encode()) / 1e6 / max(1e-9, time.process_time() - began)
 
 
-def report(facts: dict[str, object], recall: list[tuple[str, int, int]], false: dict[str, tuple[int, int, list[str]]], speed: dict[str, float]) -> None:
+def report(
+    facts: dict[str, object],
+    recall: list[tuple[str, int, int]],
+    false: dict[str, tuple[int, int, list[str]]],
+    speed: dict[str, float],
+) -> None:
     """The numbers, for people."""
     print(f"planted {facts['planted']}  survived {facts['survived']}  kinds {facts['kinds']}  seed {facts['seed']}")
     print(f"{'kind':32} planted survived  recall")
@@ -171,19 +198,22 @@ def report(facts: dict[str, object], recall: list[tuple[str, int, int]], false: 
 
 def main() -> int:
     """Prints the numbers; with --assert-goals, 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.secrets", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.secrets", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
+    parser.add_argument("--quick", action="store_true", help="no speed, and no library of the interpreter")
     parser.add_argument("--assert-goals", action="store_true", help="exit 1 if a secret survives or ordinary text suffers")
     given = parser.parse_args()
     planted, survived, examples = measure_recall(given.seed, given.count)
-    false = measure_false(given.seed)
-    speed = measure_speed(given.seed)
+    false = measure_false(given.seed, 0 if given.quick else 3_000_000)
+    speed = {} if given.quick else measure_speed(given.seed)
     words, wrong = sum(one[0] for one in false.values()), sum(one[1] for one in false.values())
     facts: dict[str, object] = {
-        "seed": given.seed, "planted": planted.total(), "survived": survived.total(), "kinds": len(planted), "words": words, "false": wrong,
-        "false_per_1000": 1000 * wrong / words,
+        "seed": given.seed, "planted": planted.total(), "survived": survived.total(), "kinds": len(planted), "words": words,
+        "false": wrong, "false_per_1000": 1000 * wrong / words,
     }  # fmt: skip
     recall = [(kind, planted[kind], survived[kind]) for kind in planted]
     if given.json:
@@ -195,7 +225,11 @@ def main() -> int:
         for name, (_, _, found) in false.items():
             for text in found[:8]:
                 print(f"redacted in {name}: {text!r}")
-    missed = survived.total() > 0 or 1000 * wrong / words > MAX_FALSE_PER_1000 or min(speed["code"], speed["prose"]) < GOAL_MB_PER_S
+    missed = (
+        survived.total() > 0
+        or 1000 * wrong / words > MAX_FALSE_PER_1000
+        or min((speed[name] for name in ("code", "prose") if name in speed), default=GOAL_MB_PER_S) < GOAL_MB_PER_S
+    )
     return 1 if given.assert_goals and missed else 0
 
 

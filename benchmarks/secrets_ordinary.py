@@ -11,31 +11,42 @@ from pydoc_data.topics import topics
 
 PROSE = {
     "English": (
-        "The password field must not be empty, and the token that the server returns expires after an hour. My secret to good bread is"
-        " patience; the key is to wait. Please enter your password: it should have at least twelve characters. Authentication failed because"
-        " the session cookie was missing. I forgot my passphrase again, so the bank sent me a new PIN by post. The api key rotation policy is"
+        "The password field must not be empty, and the token that the server returns expires after an hour. My secret to good"
+        " bread is"
+        " patience; the key is to wait. Please enter your password: it should have at least twelve characters. Authentication"
+        " failed because"
+        " the session cookie was missing. I forgot my passphrase again, so the bank sent me a new PIN by post. The api key"
+        " rotation policy is"
         " described in chapter 4; nobody may share credentials by mail. Keys to the flat are with Mrs. Oyelaran on the third floor."
     ),
     "German": (
-        "Das Passwort muss mindestens zwölf Zeichen lang sein. Die Donaudampfschifffahrtsgesellschaft hat ihren Fahrplan geändert, und die"
-        " Rechtsschutzversicherungsgesellschaften haben widersprochen. Der Schlüssel liegt unter der Matte. Bitte geben Sie Ihr Kennwort ein;"
+        "Das Passwort muss mindestens zwölf Zeichen lang sein. Die Donaudampfschifffahrtsgesellschaft hat ihren Fahrplan"
+        " geändert, und die"
+        " Rechtsschutzversicherungsgesellschaften haben widersprochen. Der Schlüssel liegt unter der Matte. Bitte geben Sie"
+        " Ihr Kennwort ein;"
         " es ist nicht möglich, das Token später zu ändern. Geschwindigkeitsbegrenzungen gelten auch auf der Umgehungsstraße."
     ),
     "French": (
-        "Le mot de passe est obligatoire. La clé du problème est la patience : le jeton expire au bout d'une heure. Merci de vérifier votre"
-        " session avant de recommencer. L'anticonstitutionnellement célèbre mot n'est pas le plus long. Aujourd'hui, j'ai oublié mes clés."
+        "Le mot de passe est obligatoire. La clé du problème est la patience : le jeton expire au bout d'une heure. Merci de"
+        " vérifier votre"
+        " session avant de recommencer. L'anticonstitutionnellement célèbre mot n'est pas le plus long. Aujourd'hui, j'ai"
+        " oublié mes clés."
     ),
     "Spanish": (
-        "La contraseña debe tener al menos doce caracteres. El secreto de la receta es el tiempo. El token caduca en una hora y la sesión se"
+        "La contraseña debe tener al menos doce caracteres. El secreto de la receta es el tiempo. El token caduca en una hora"
+        " y la sesión se"
         " cierra sola. Desafortunadamente, las electroencefalografistas llegaron tarde. Escriba su contraseña: no se mostrará."
     ),
     "Russian": (
-        "Пароль должен содержать не менее двенадцати символов. Ключ лежит под ковриком. Секрет успеха в терпении, а токен истекает через час."
+        "Пароль должен содержать не менее двенадцати символов. Ключ лежит под ковриком. Секрет успеха в терпении, а токен"
+        " истекает через час."
         " Достопримечательности города открыты ежедневно; вход по билетам."
     ),
     "Chinese": "密码不能为空。请在登录页面输入您的密码，令牌将在一小时后过期。成功的秘诀是耐心。钥匙在门垫下面，会话已经结束。",
-    "Japanese": "パスワードは十二文字以上でなければなりません。トークンは一時間で失効します。鍵はマットの下にあります。成功の秘訣は忍耐です。",
-    "Turkish": "Parola en az on iki karakter olmalıdır. İstanbul'daki anahtar paspasın altında. Çekoslovakyalılaştıramadıklarımızdan mısınız?",
+    "Japanese": "パスワードは十二文字以上でなければなりません。トークンは一時間で失効します。"
+    "鍵はマットの下にあります。成功の秘訣は忍耐です。",
+    "Turkish": "Parola en az on iki karakter olmalıdır. İstanbul'daki anahtar paspasın altında."
+    " Çekoslovakyalılaştıramadıklarımızdan mısınız?",
     "Vietnamese": "Mật khẩu phải có ít nhất mười hai ký tự. Chìa khóa ở dưới tấm thảm. Mã thông báo hết hạn sau một giờ.",
 }
 CODE = {
@@ -63,10 +74,14 @@ export const login = async ({ username, password }: LoginForm): Promise<Session>
 };
 """,
     "Minified": (
-        '!function(e,t){"object"==typeof exports&&"undefined"!=typeof module?module.exports=t():"function"==typeof define&&define.amd?define(t)'
-        ":(e=e||self).Vue=t()}(this,function(){\"use strict\";var e=Object.freeze({});function t(e){return null==e}function n(e){return null!=e}"
-        'function r(e){return!0===e}var o=Object.prototype.toString;function a(e){return"[object Object]"===o.call(e)}var s=p("slot,component",!0)'
-        ',c=p("key,ref,slot,slot-scope,is");webpackJsonp([2],{"+E39":function(e,t,n){"use strict";n.d(t,"a",function(){return r2d2})},"/5dW":0});'
+        '!function(e,t){"object"==typeof exports&&"undefined"!=typeof module?module.exports=t():'
+        '"function"==typeof define&&define.amd?define(t)'
+        ':(e=e||self).Vue=t()}(this,function(){"use strict";var e=Object.freeze({});function t(e){return null==e}'
+        "function n(e){return null!=e}"
+        'function r(e){return!0===e}var o=Object.prototype.toString;function a(e){return"[object Object]"===o.call(e)}'
+        'var s=p("slot,component",!0)'
+        ',c=p("key,ref,slot,slot-scope,is");webpackJsonp([2],{"+E39":function(e,t,n){"use strict";n.d(t,"a",function(){'
+        'return r2d2})},"/5dW":0});'
     ),
     "Shell": """
 set -euo pipefail
@@ -107,31 +122,59 @@ def _hashes(rng: random.Random) -> str:
     lines += [f"commit {rng.getrandbits(160):040x}\nAuthor: Jo Doe <jo@example.com>" for _ in range(10)]
     lines += [f"{rng.getrandbits(128):032x}  ./dist/file-{at}.tar.gz" for at in range(10)]
     lines += [f'"integrity": "sha512-{base64.b64encode(rng.randbytes(64)).decode()}"' for _ in range(10)]
-    return "\n".join((*lines, *(f"golang.org/x/net v0.{at}.0 h1:{base64.b64encode(rng.randbytes(32)).decode()}" for at in range(5))))
+    return "\n".join(
+        (*lines, *(f"golang.org/x/net v0.{at}.0 h1:{base64.b64encode(rng.randbytes(32)).decode()}" for at in range(5)))
+    )
 
 
 def _identifiers(rng: random.Random) -> str:
     uuids = [str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(40)]
     calls = [f"call_{''.join(rng.choices(string.ascii_letters + string.digits, k=24))}" for _ in range(10)]
     calls += [f"chatcmpl-{''.join(rng.choices(string.ascii_letters + string.digits, k=29))}" for _ in range(10)]
-    return "\n".join((*(f"request_id={one} user={rng.randrange(10**6)}" for one in uuids), *calls, "trace 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
+    return "\n".join(
+        (
+            *(f"request_id={one} user={rng.randrange(10**6)}" for one in uuids),
+            *calls,
+            "trace 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        )
+    )
 
 
 def _paths(rng: random.Random) -> str:
-    parts = ("src", "node_modules", "@babel", "plugin-transform-runtime", "site-packages", "__pycache__", "v2", "ChatCompletionMessageParam", "test_data_2024")
-    lines = ["/".join(("", *rng.choices(parts, k=rng.randrange(3, 8)), f"{rng.choice(parts)}.{rng.choice(('py', 'js', 'tsx', 'rs'))}")) for _ in range(60)]
+    parts = (
+        "src",
+        "node_modules",
+        "@babel",
+        "plugin-transform-runtime",
+        "site-packages",
+        "__pycache__",
+        "v2",
+        "ChatCompletionMessageParam",
+        "test_data_2024",
+    )
+    lines = [
+        "/".join(("", *rng.choices(parts, k=rng.randrange(3, 8)), f"{rng.choice(parts)}.{rng.choice(('py', 'js', 'tsx', 'rs'))}"))
+        for _ in range(60)
+    ]
     return "\n".join((*lines, r"C:\Users\Jo\AppData\Local\Programs\Python\Python311\Lib\site-packages\numpy\core\multiarray.py"))
 
 
 def _logs(rng: random.Random) -> str:
     forms: tuple[Callable[[], str], ...] = (
-        lambda: f"INFO  http.access 10.0.{rng.randrange(256)}.{rng.randrange(256)} GET /api/v1/users/{rng.randrange(10**6)}?page={rng.randrange(99)} 200 {rng.randrange(999)}ms",
+        lambda: (
+            f"INFO  http.access 10.0.{rng.randrange(256)}.{rng.randrange(256)} GET"
+            f" /api/v1/users/{rng.randrange(10**6)}?page={rng.randrange(99)} 200 {rng.randrange(999)}ms"
+        ),
         lambda: f"WARN  pool.exhausted size=20 waiting={rng.randrange(50)} thread=worker-{rng.randrange(16)}",
         lambda: f"DEBUG cache.hit key=user:{rng.randrange(10**6)}:profile ttl={rng.randrange(3600)}",
         lambda: f"ERROR app.login user={rng.randrange(10**5)} reason=invalid_password attempts={rng.randrange(5)}",
         lambda: f"INFO  tokens prompt_tokens={rng.randrange(9999)} completion_tokens={rng.randrange(999)} token_budget=8192",
     )
-    return "\n".join(f"2026-11-15T{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(1000):03}Z {rng.choice(forms)()}" for _ in range(200))
+    return "\n".join(
+        f"2026-11-15T{rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(1000):03}Z"
+        f" {rng.choice(forms)()}"
+        for _ in range(200)
+    )
 
 
 def _pictures(rng: random.Random) -> str:
@@ -165,7 +208,13 @@ def ordinary(seed: int, library_chars: int = 3_000_000) -> dict[str, str]:
     """Named texts without a secret in them."""
     rng = random.Random(seed)
     texts = {f"prose, {name}": text for name, text in PROSE.items()} | {f"code, {name}": text for name, text in CODE.items()}
-    texts |= {"hashes": _hashes(rng), "identifiers": _identifiers(rng), "paths": _paths(rng), "logs": _logs(rng), "pictures": _pictures(rng)}
+    texts |= {
+        "hashes": _hashes(rng),
+        "identifiers": _identifiers(rng),
+        "paths": _paths(rng),
+        "logs": _logs(rng),
+        "pictures": _pictures(rng),
+    }
     if library_chars:
         texts |= {"code, standard library": standard_library(library_chars), "prose, documentation": documentation()}
     return texts

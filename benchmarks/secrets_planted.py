@@ -183,7 +183,8 @@ _WORDS = ("falcon", "Winter", "blue", "Harbor", "pepper", "Mango", "tiger", "Sum
 def password(rng: Draw) -> str:
     """A password as people choose them: words and years with signs, or characters from a generator."""
     if rng.random() < 0.5:
-        return f"{rng.choice(_WORDS)}{rng.choice('!@_-.#')}{rng.choice(_WORDS)}{rng.randrange(10, 9999)}{rng.choice(('', '!', '$', '?x'))}"
+        end = rng.choice(("", "!", "$", "?x"))
+        return f"{rng.choice(_WORDS)}{rng.choice('!@_-.#')}{rng.choice(_WORDS)}{rng.randrange(10, 9999)}{end}"
     return (
         _some(rng, _ALNUM, 1)
         + _some(rng, _ALNUM + "!@^*_-+.", rng.randrange(10, 22))
@@ -415,7 +416,8 @@ def _yaml(_: Draw, name: str, value: str) -> str:
 
 
 def _python(rng: Draw, name: str, value: str) -> str:
-    return f"import os\n\n{name} = {rng.choice((repr(value), json.dumps(value)))}\n\ndef connect():\n    return Client({name}, timeout=30)\n"
+    literal = rng.choice((repr(value), json.dumps(value)))
+    return f"import os\n\n{name} = {literal}\n\ndef connect():\n    return Client({name}, timeout=30)\n"
 
 
 def _javascript(_: Draw, name: str, value: str) -> str:
@@ -423,11 +425,13 @@ def _javascript(_: Draw, name: str, value: str) -> str:
 
 
 def _diff(_: Draw, name: str, value: str) -> str:
-    return f'diff --git a/app/settings.py b/app/settings.py\n@@ -3,7 +3,7 @@\n DEBUG = False\n-{name} = "old"\n+{name} = "{value}"\n ALLOWED = []\n'
+    changed = f'-{name} = "old"\n+{name} = "{value}"'
+    return f"diff --git a/app/settings.py b/app/settings.py\n@@ -3,7 +3,7 @@\n DEBUG = False\n{changed}\n ALLOWED = []\n"
 
 
 def _log(_: Draw, name: str, value: str) -> str:
-    return f"2026-11-15T10:22:31.402Z INFO  app.start pid=4121 config loaded {name}={value} region=eu-west-1\n2026-11-15T10:22:31.409Z INFO  ready"
+    first = f"2026-11-15T10:22:31.402Z INFO  app.start pid=4121 config loaded {name}={value} region=eu-west-1"
+    return f"{first}\n2026-11-15T10:22:31.409Z INFO  ready"
 
 
 def _ini(_: Draw, name: str, value: str) -> str:
@@ -494,8 +498,8 @@ def _percent(_: Draw, __: str, value: str) -> str:
 
 NAMED: tuple[tuple[str, Carrier], ...] = (
     ("environment", _env), ("shell profile", _exported), ("JSON", _json_field), ("JSON in JSON", _json_in_json), ("YAML", _yaml),
-    ("Python", _python), ("JavaScript", _javascript), ("diff", _diff), ("log", _log), ("ini", _ini), ("TOML", _toml), ("flag", _flag),
-    ("chat", _chat_named),
+    ("Python", _python), ("JavaScript", _javascript), ("diff", _diff), ("log", _log), ("ini", _ini), ("TOML", _toml),
+    ("flag", _flag), ("chat", _chat_named),
 )  # fmt: skip
 PLAIN: tuple[tuple[str, Carrier], ...] = (
     ("plain chat", _plain_chat), ("plain shell", _plain_shell), ("plain log", _plain_log), ("plain Markdown", _plain_markdown),

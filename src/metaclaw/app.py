@@ -100,6 +100,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
             with _signals() as (stop, hurry):
                 _announce(listening, house, instance, ready)
                 await stop.wait()
+                house.api.stop()
                 await listener.close(config.proxy.drain_s, hurry)
                 await house.server.idle(_LAST_WORDS_S)
             instance.retract()
@@ -183,6 +184,7 @@ class House:
             config, database=self.database, ledger=self.ledger, shelf=self.shelf, providers=self.providers, words=own_words
         )
         self.supervisor: Supervisor | None = None
+        self.api = Api(self._facts())
         self.server = self._build_server()
 
     def _build_providers(self) -> list[HttpEndpoint | EmbeddedModel]:
@@ -219,7 +221,7 @@ class House:
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
             elsewhere=Elsewhere(providers),
-            api=Api(self._facts()),
+            api=self.api,
             metrics=self.metrics,
             intake=Intake(self._config.proxy.max_body_bytes, max_concurrency=self._config.proxy.max_concurrency),
         )
@@ -312,7 +314,7 @@ class House:
         for trace in traces:
             found = self.reader.turn(trace.last_turn)
             if found is not None:
-                self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements)
+                self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements, found.turn.draws)
 
     async def _sweep(self) -> None:
         """End sessions that have fallen silent."""

@@ -1,43 +1,19 @@
-"""`metaclaw sessions`, from a real store, without a running proxy."""
+"""`metaclaw sessions`, from a real store, and as asked of a running proxy."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
-import anyio
 import pytest
 
 from metaclaw.cli import main
-from metaclaw.domain.chat import Finish, Usage, Wire
-from metaclaw.domain.ids import SessionId, SkillName, new_session_id, new_turn_id
-from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.store import SqlLedger, open_database
-
-
-def turn(session: SessionId, model: str = "m-1") -> Turn:
-    return Turn(
-        id=new_turn_id(),
-        session=session,
-        kind=TurnKind.MAIN,
-        kind_reason="test",
-        scope=Scope(user="ann"),
-        stamp=Stamp(generation=2, policy_version=0, library_hash="", skills=(SkillName("backup-first"),)),
-        agent="some-agent",
-        wire=Wire.CHAT,
-        path="/chat/completions",
-        stream=False,
-        model=model,
-        provider="main",
-        provider_wire=Wire.CHAT,
-        status=200,
-        end=TurnEnd.COMPLETED,
-        error=None,
-        exchange=Exchange(request=b'{"model": "m-1"}', said=b'{"id": "x"}'),
-        finish=Finish.STOP,
-        usage=Usage(input_tokens=11, output_tokens=7),
-        tokens=None,
-        times=Times(received_at=datetime.now(UTC), first_byte_s=0.1, duration_s=0.25),
-    )
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.ids import new_session_id
+from metaclaw.instance import acquire
+from metaclaw.skills import Shelf
+from metaclaw.store import LedgerReader, SqlCandidates, SqlForgetting, SqlGenerations
+from tests.cli.program import metaclaw
+from tests.cli.recorded import candidate, keep, record, skill, store, turn
+from tests.cli.scripted import scripted
 
 
 def test_nothing_recorded_is_said_and_makes_no_database(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,24 +21,10 @@ def test_nothing_recorded_is_said_and_makes_no_database(home: Path, capsys: pyte
     assert capsys.readouterr().out == "No sessions are recorded yet.\n"
     assert main(["sessions", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"sessions": []}
-    assert main(["sessions", "show", "s_nothing"]) == 1
-    assert "there is no session s_nothing" in capsys.readouterr().err
+    for command in (["show"], ["forget", "--yes"]):
+        assert main(["sessions", *command, "s_nothing"]) == 1
+        assert "there is no session s_nothing" in capsys.readouterr().err
     assert not home.exists()
-
-
-def record(home: Path, *turns: Turn) -> None:
-    """Put turns into the store as a proxy does."""
-
-    async def run() -> None:
-        database = open_database(f"sqlite:///{home}/ledger.db")
-        ledger = SqlLedger(database)
-        await ledger.start()
-        for one in turns:
-            assert await ledger.record(one)
-        await ledger.aclose()
-        database.close()
-
-    anyio.run(run)
 
 
 def test_recorded_sessions_are_listed_and_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,3 +56,89 @@ def test_a_store_that_cannot_be_read_is_one_sentence(home: Path, capsys: pytest.
     err = capsys.readouterr().err
     assert "Traceback" not in err
     assert "bug" not in err
+
+
+def test_a_forgotten_session_is_gone_with_what_it_taught_and_nothing_else(home: Path) -> None:
+    one, other = new_session_id(), new_session_id()
+    taught, kept = turn(one), turn(other)
+    record(home, taught, turn(one), kept)
+    keep(
+        home,
+        candidate(skill("learned"), taught.id, Standing.ACCEPTED),
+        candidate(skill("of-another"), kept.id, Standing.ACCEPTED),
+        candidate(skill("on-its-way"), taught.id, Standing.WAITING),
+    )
+    done = metaclaw("sessions", "forget", one, "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"Forgot {one}: 2 turns.\nRetired what it had taught: learned.\n"
+    with store(home) as database:
+        assert LedgerReader(database).session(one) is None
+        assert LedgerReader(database).turn(taught.id) is None
+        assert LedgerReader(database).turn(kept.id) is not None
+        assert [made.id for made in SqlCandidates(database).candidates()] == ["c_of-another", "c_learned"]
+        generations = SqlGenerations(database)
+        assert [in_force.name for in_force in generations.latest().skills] == ["of-another"]
+        assert generations.history(1)[0].reason == "retired learned: a session that taught it was forgotten"
+    assert not (home / "skills" / "learned").exists()
+    assert (home / "skills" / "of-another" / "SKILL.md").exists()
+
+
+def test_forgetting_says_what_went_as_json_too(home: Path) -> None:
+    session = new_session_id()
+    record(home, turn(session))
+    done = metaclaw("sessions", "forget", session, "--yes", "--json")
+    assert done.facts == {"session": session, "forgotten": True, "turns": 1, "skills": [], "batches": []}
+    again = metaclaw("sessions", "forget", session, "--yes")
+    assert (again.code, f"there is no session {session}" in again.err) == (1, True)
+
+
+def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path) -> None:
+    session = new_session_id()
+    taught = turn(session)
+    record(home, taught)
+    keep(home, candidate(skill("learned"), taught.id, Standing.ACCEPTED))
+    with store(home) as database:  # as if the power had failed right after the turns were gone
+        SqlForgetting(database).forget_session(session)
+        assert [one.name for one in Shelf(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
+    done = metaclaw("sessions", "forget", session, "--yes", "--json")
+    assert (done.code, done.facts["turns"], done.facts["skills"]) == (0, 0, ["learned"])
+    assert not (home / "skills" / "learned").exists()
+
+
+def test_nothing_is_forgotten_before_a_person_agrees(home: Path) -> None:
+    session = new_session_id()
+    record(home, turn(session), turn(session))
+    refused = metaclaw("sessions", "forget", session, given="n\n")
+    assert (refused.code, "2 turns" in refused.out) == (1, True)
+    assert "nothing was changed" in refused.err
+    with store(home) as database:
+        assert LedgerReader(database).session(session) is not None
+    assert metaclaw("sessions", "forget", session, given="y\n").code == 0
+    with store(home) as database:
+        assert LedgerReader(database).session(session) is None
+
+
+def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
+    gone = {"session": "s_1", "forgotten": True, "turns": 3, "skills": ["x\x1b[31m"], "batches": [4, 9]}
+    with scripted(home, {"POST /api/sessions/s_1/forget": (200, gone)}) as asked:
+        said = metaclaw("sessions", "forget", "s_1", "--yes")
+        facts = metaclaw("sessions", "forget", "s_1", "--yes", "--json").facts
+        unknown = metaclaw("sessions", "forget", "s_2", "--yes")
+    assert said.out.splitlines() == [
+        "Forgot s_1: 3 turns.",
+        "Retired what it had taught: x\\x1b[31m.",
+        "Its turns had trained weights, in 2 batches: 4, 9.",
+    ]
+    assert facts == gone
+    assert (unknown.code, "metaclaw sessions list" in unknown.err) == (1, True)
+    assert [one.line for one in asked] == [*["POST /api/sessions/s_1/forget"] * 2, "POST /api/sessions/s_2/forget"]
+
+
+def test_a_proxy_that_is_starting_is_not_worked_around(home: Path) -> None:
+    session = new_session_id()
+    record(home, turn(session))
+    with acquire(home):
+        done = metaclaw("sessions", "forget", session, "--yes")
+    assert (done.code, "try again in a moment" in done.err) == (1, True)
+    with store(home) as database:
+        assert LedgerReader(database).session(session) is not None

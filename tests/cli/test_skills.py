@@ -1,9 +1,17 @@
 """`metaclaw skills`, as the real program on real files."""
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from metaclaw.config.edit import ensure_api_key
+from metaclaw.instance import acquire
 from tests.cli.program import metaclaw, program
 
 SKILL = """---
@@ -34,7 +42,7 @@ def test_a_skill_is_added_listed_shown_and_removed(home: Path, source: Path) -> 
         "Before changing a file that has no copy",
         "files",
     )
-    assert "backup-first  files     Before changing a file" in program("skills", "list").out
+    assert "backup-first  live   person  everyone  files     Before changing a file" in program("skills", "list").out
     shown = program("skills", "show", "backup-first", "--json").facts
     assert shown["body"].strip() == "Copy the file to `*.bak` first."
     assert "Copy the file to `*.bak` first." in program("skills", "show", "backup-first").out
@@ -102,3 +110,169 @@ def test_the_configured_folder_is_used(tmp_path: Path, source: Path) -> None:
     metaclaw("config", "set", "skills.dir", str(tmp_path / "elsewhere"))
     metaclaw("skills", "add", str(source))
     assert (tmp_path / "elsewhere" / "backup-first" / "SKILL.md").is_file()
+
+
+LEARNED = SKILL.replace("category: files\n", "category: files\nscope: user:alice\nstate: canary\nauthor: evolver\n")
+
+
+def put(home: Path, text: str, name: str = "backup-first") -> Path:
+    path = home / "skills" / name / "SKILL.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace("name: backup-first", f"name: {name}"))
+    return path
+
+
+def generations() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = metaclaw("skills", "history", "--json").facts["generations"]
+    return listed
+
+
+def listed_names() -> list[str]:
+    return [skill["name"] for skill in metaclaw("skills", "list", "--json").facts["skills"]]
+
+
+def test_the_list_tells_state_author_and_scope(home: Path) -> None:
+    put(home, LEARNED)
+    put(home, SKILL.replace("---\nCopy", "pinned: true\n---\nCopy"), "mine")
+    learned, mine = metaclaw("skills", "list", "--json").facts["skills"]
+    assert [learned[key] for key in ("state", "author", "scope", "pinned")] == ["canary", "evolver", "user:alice", False]
+    assert [mine[key] for key in ("state", "author", "scope", "pinned")] == ["live", "person", None, True]
+    table = metaclaw("skills", "list").out.splitlines()
+    assert table[0].split() == ["NAME", "STATE", "AUTHOR", "SCOPE", "CATEGORY", "USE", "WHEN"]
+    assert table[1].split()[:4] == ["backup-first", "canary", "evolver", "user:alice"]
+    assert "live, pinned" in table[2]
+    shown = metaclaw("skills", "show", "backup-first").out
+    assert all(word in shown for word in ("canary", "evolver", "user:alice"))
+
+
+def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: Path) -> None:
+    put(home, SKILL)
+    put(home, SKILL, "other")
+    retired = metaclaw("skills", "retire", "backup-first", "--json").facts
+    assert (retired, listed_names()) == ({"skill": "backup-first", "retired": True, "generation": 2}, ["other"])
+    newest, loaded, empty = generations()
+    assert (newest["number"], newest["added"], newest["removed"], newest["reason"]) == (2, 0, 1, "retired backup-first")
+    assert (loaded["number"], loaded["added"], empty["number"]) == (1, 2, 0)
+    assert metaclaw("skills", "revert", "1", "--json").facts == {"reverted_to": 1, "generation": 3}
+    assert listed_names() == ["backup-first", "other"]
+    assert "as generation 4" in metaclaw("skills", "revert", "2").out
+    assert listed_names() == ["other"]
+    assert "Retired other; generation 5" in metaclaw("skills", "retire", "other").out
+    table = metaclaw("skills", "history", "--limit", "2").out.splitlines()
+    assert table[0].split() == ["GENERATION", "WHEN", "ADDED", "REMOVED", "WHY"]
+    assert [line.split()[0] for line in table[1:]] == ["5", "4"]
+
+
+def test_what_cannot_be_retired_or_gone_back_to_is_said(home: Path) -> None:
+    put(home, SKILL)
+    for command, word in ((("retire", "nothing"), "no skill named nothing"), (("revert", "99"), "no generation 99")):
+        refused = metaclaw("skills", *command)
+        assert refused.code == 1
+        assert word in refused.err
+    assert metaclaw("skills", "revert", "-1").code == 2
+    assert listed_names() == ["backup-first"]
+
+
+def test_no_history_makes_no_database(home: Path) -> None:
+    assert metaclaw("skills", "history", "--json").facts == {"generations": []}
+    assert "No generation" in metaclaw("skills", "history").out
+    assert not (home / "ledger.db").exists()
+
+
+def test_a_learned_skill_that_a_person_changed_is_listed_as_theirs(home: Path) -> None:
+    path = put(home, LEARNED)
+    put(home, SKILL, "other")
+    metaclaw("skills", "retire", "other")
+    path.write_text(path.read_text().replace("Copy", "Always copy"))
+    (skill,) = metaclaw("skills", "list", "--json").facts["skills"]
+    assert (skill["author"], skill["state"]) == ("person", "live")
+    assert "author: evolver" in path.read_text()
+
+
+@pytest.mark.parametrize("target", ["pack.zip", "pack"])
+def test_skills_are_taken_from_one_home_to_another(home: Path, tmp_path: Path, target: str) -> None:
+    put(home, LEARNED)
+    put(home, SKILL, "other")
+    pack = tmp_path / target
+    exported = metaclaw("skills", "export", "--to", str(pack), "--json").facts
+    assert exported == {"exported": ["backup-first", "other"], "to": str(pack)}
+    elsewhere = ("--home", str(tmp_path / "elsewhere"))
+    imported = metaclaw(*elsewhere, "skills", "import", str(pack), "--json").facts
+    assert imported == {"imported": ["backup-first", "other"], "replaced": [], "skipped": []}
+    brought, _ = metaclaw(*elsewhere, "skills", "list", "--json").facts["skills"]
+    assert (brought["author"], brought["state"], brought["scope"]) == ("person", "live", "user:alice")
+    again = metaclaw(*elsewhere, "skills", "import", str(pack))
+    assert again.code == 1
+    assert "--yes" in again.err
+    assert "2 of them in place of others" in metaclaw(*elsewhere, "skills", "import", str(pack), "--replace").out
+    assert metaclaw(*elsewhere, "skills", "import", str(pack), given="y\n").code == 0
+
+
+def test_only_the_named_skills_are_exported_and_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
+    put(home, SKILL)
+    put(home, SKILL, "other")
+    (home / "skills" / "broken").mkdir()
+    (home / "skills" / "broken" / "SKILL.md").write_text("x")
+    assert metaclaw("skills", "export", "other", "--to", str(tmp_path / "a.zip"), "--json").facts["exported"] == ["other"]
+    refused = metaclaw("skills", "export", "--to", str(tmp_path / "a.zip"))
+    assert (refused.code, "is there already" in refused.err) == (1, True)
+    told = metaclaw("skills", "export", "--to", str(tmp_path / "a.zip"), "--yes")
+    assert (told.code, "Exported 2 skills" in told.out, "left out" in told.err) == (0, True, True)
+    assert "no skill named absent" in metaclaw("skills", "export", "absent", "--to", str(tmp_path / "b.zip")).err
+    assert not (tmp_path / "b.zip").exists()
+
+
+def test_an_import_takes_what_is_good_and_names_the_rest(home: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "pack"
+    for name, text in (("good", SKILL.replace("backup-first", "good")), ("bad", "no front matter")):
+        (pack / name).mkdir(parents=True)
+        (pack / name / "SKILL.md").write_text(text)
+    done = metaclaw("skills", "import", str(pack), "--json")
+    assert (done.code, done.facts["imported"]) == (0, ["good"])
+    assert [entry["path"] for entry in done.facts["skipped"]] == [str(pack / "bad" / "SKILL.md")]
+    (pack / "good" / "SKILL.md").unlink()
+    refused = metaclaw("skills", "import", str(pack))
+    assert (refused.code, "nothing in" in refused.err) == (1, True)
+    assert listed_names() == ["good"]
+
+
+@contextmanager
+def answering(home: Path, status: int, facts: dict[str, object]) -> Iterator[list[tuple[str, bytes]]]:
+    """A proxy of this home that gives one answer to everything; yields what it was asked."""
+    ensure_api_key(home)
+    asked: list[tuple[str, bytes]] = []
+
+    class Script(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(facts).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with acquire(home) as instance, ThreadingHTTPServer(("127.0.0.1", 0), Script) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        instance.announce(f"http://127.0.0.1:{server.server_port}")
+        try:
+            yield asked
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
+def test_a_running_proxy_is_asked_to_retire_and_to_go_back(home: Path) -> None:
+    put(home, SKILL)
+    with answering(home, 200, {"skill": "backup-first", "retired": True, "generation": 8}) as asked:
+        assert metaclaw("skills", "retire", "backup-first", "--json").facts["generation"] == 8
+        assert metaclaw("skills", "revert", "3").out == "The skills of generation 3 are in force again, as generation 8.\n"
+    assert asked == [("/api/skills/backup-first/retire", b""), ("/api/generations/revert", b'{"generation": 3}')]
+    assert listed_names() == ["backup-first"]
+
+
+def test_what_a_running_proxy_refuses_is_said_in_its_words(home: Path) -> None:
+    with answering(home, 404, {"error": {"message": "there is no skill gone in force"}}):
+        refused = metaclaw("skills", "retire", "gone")
+    assert (refused.code, refused.err) == (1, "metaclaw: there is no skill gone in force\n")

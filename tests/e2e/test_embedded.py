@@ -114,3 +114,17 @@ def test_what_it_cannot_do_is_a_clear_error(embedded: Program) -> None:
     nowhere = httpx.post(f"{embedded.url}/v1/embeddings", json={"model": "any", "input": "x"}, headers=embedded.auth)
     assert nowhere.status_code == 404
     assert "embedded" in nowhere.json()["error"]["message"]
+
+
+def test_without_any_provider_a_persons_standing_words_still_become_a_skill_at_once(embedded: Program) -> None:
+    def ask(words: str) -> httpx.Response:
+        body = {"model": "any", "messages": [{"role": "user", "content": words}], "max_tokens": 4, "temperature": 0}
+        answer = httpx.post(f"{embedded.url}/v1/chat/completions", json=body, headers=embedded.auth, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    assert ask("Which sauce goes with a birthday cake?").headers["x-metaclaw-skills"] == ""
+    ask("From now on, always bake a birthday cake with oat flour.")
+    embedded.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
+    assert ask("Bake a birthday cake for nine guests.").headers["x-metaclaw-skills"].startswith("always-")
+    assert embedded.get("/api/status")["learning"]["judge"] is None

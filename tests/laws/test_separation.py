@@ -330,7 +330,7 @@ def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_
 
 @pytest.mark.slow
 def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check(sqlite_urls, examples=200, steps=60)
+    check(sqlite_urls, examples=60, steps=50)
 
 
 @pytest.mark.slow

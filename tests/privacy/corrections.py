@@ -23,25 +23,37 @@ class Correction:
     proposal: Skill
 
 
-def _correction(task: str, said: str | None, body: str, *, trigger: str = "When working on tasks like this", used: Sequence[Used] = (_NOISE,)) -> Correction:
+def _correction(
+    task: str, said: str | None, body: str, *, trigger: str = "When working on tasks like this", used: Sequence[Used] = (_NOISE,)
+) -> Correction:
     return Correction(said or task, step(task, used=used, said_after=said), skill(body, trigger))
 
 
 CORRECTIONS: tuple[Correction, ...] = (
-    _correction("Format the file.", "No, use tabs, not spaces.", "Indent with tabs. Do not use spaces.", trigger="When formatting a file"),
+    _correction(
+        "Format the file.", "No, use tabs, not spaces.", "Indent with tabs. Do not use spaces.", trigger="When formatting a file"
+    ),
     _correction("Add the function.", "We use pnpm here, never npm.", "Use pnpm for packages. Never use npm."),
-    _correction("Commit this.", "From now on write commit messages in the imperative.", "Write commit messages in the imperative mood."),
+    _correction(
+        "Commit this.", "From now on write commit messages in the imperative.", "Write commit messages in the imperative mood."
+    ),
     _correction("Explain it.", "Please answer in German.", "Answer in German."),
     _correction("Sum the distances.", "The distances should be in kilometres.", "Give distances in kilometres, not in miles."),
     _correction("Fix the bug.", "You forgot to run the tests.", "Run the tests before saying that a bug is fixed."),
-    _correction("Write the query.", "Don't select all columns, name them.", "Name the columns in a query. Do not select all columns."),
+    _correction(
+        "Write the query.", "Don't select all columns, name them.", "Name the columns in a query. Do not select all columns."
+    ),
     _correction("Update the docs.", "Don't touch the changelog, it is generated.", "Do not edit the changelog: it is generated."),
     _correction("Reply to Kim.", "Too formal, use first names.", "Use first names in replies, and keep the tone informal."),
     _correction("Make a chart.", "Label the axes!", "Label both axes of a chart."),
     _correction("Rename the variable.", "snake_case please, not camelCase.", "Use snake_case for variable names, not camelCase."),
-    _correction("Add a test.", "Put tests next to the code, not in tests/.", "Put tests next to the code they test, not in `tests/`."),
+    _correction(
+        "Add a test.", "Put tests next to the code, not in tests/.", "Put tests next to the code they test, not in `tests/`."
+    ),
     _correction("Plan the week.", "Weeks start on Monday here.", "Start the week on Monday in plans and calendars."),
-    _correction("Write the mail.", "Never send without asking me first.", "Ask the person before sending a mail. Never send without asking."),
+    _correction(
+        "Write the mail.", "Never send without asking me first.", "Ask the person before sending a mail. Never send without asking."
+    ),
     _correction("Refactor this.", "Smaller commits, one per file.", "Make small commits: one commit per file."),
     _correction("Deploy it.", "Always deploy to staging first.", "Deploy to staging first, and only then to production."),
     _correction("What is the date?", "Use ISO dates.", "Write dates in ISO form, such as 2026-11-15."),
@@ -52,9 +64,17 @@ CORRECTIONS: tuple[Correction, ...] = (
     _correction("写一个函数。", "请用中文写注释。", "请用中文写注释。"),
     _correction("Traduce esto.", "Usa siempre el tratamiento de usted.", "Usa siempre el tratamiento de usted al traducir."),
     _correction("Напиши письмо.", "Пиши короче, без вступления.", "Пиши письмо короче, без вступления."),
-    _correction("Fix the typing errors.", "Stop adding type: ignore comments.", "Do not add `type: ignore` comments. Fix the typing error itself."),
-    _correction("Make the page faster.", "Measure before you change anything.", "Measure first. Change the page only after measuring."),
-    _correction("Write a script.", "It must run on macOS too, so no GNU flags.", "Avoid GNU-only flags, so that a script runs on macOS."),
+    _correction(
+        "Fix the typing errors.",
+        "Stop adding type: ignore comments.",
+        "Do not add `type: ignore` comments. Fix the typing error itself.",
+    ),
+    _correction(
+        "Make the page faster.", "Measure before you change anything.", "Measure first. Change the page only after measuring."
+    ),
+    _correction(
+        "Write a script.", "It must run on macOS too, so no GNU flags.", "Avoid GNU-only flags, so that a script runs on macOS."
+    ),
     _correction("Find the file.", "Use ripgrep, grep is too slow here.", "Use ripgrep (`rg`) to find text. Do not use grep."),
     _correction(
         "Run the tests.",
@@ -105,12 +125,14 @@ CORRECTIONS: tuple[Correction, ...] = (
     _correction(
         "Add the endpoint.",
         "You broke the tests again. Always run them before you say you are done.",
-        "Before saying that work is done:\n- run the tests;\n- read each failure;\n- repair what broke.\nAnti-pattern: reporting success without tests.",
+        "Before saying that work is done:\n- run the tests;\n- read each failure;\n- repair what broke.\nAnti-pattern:"
+        " reporting success without tests.",
     ),
     _correction(
         "Write the SQL for the report.",
         "Amounts are in cents, divide by 100!",
-        "- Amounts are stored in cents: divide by 100 before showing them.\n- Verify one row by hand.\n- Do not round before dividing.",
+        "- Amounts are stored in cents: divide by 100 before showing them.\n- Verify one row by hand.\n- Do not round before"
+        " dividing.",
     ),
     _correction(
         "Summarise the meeting.",
@@ -120,12 +142,16 @@ CORRECTIONS: tuple[Correction, ...] = (
     _correction(
         "Upgrade the library.",
         "Read its changelog before upgrading, last time an option was renamed.",
-        "When upgrading a library, read its changelog first and look for renamed options. Search the code base for each renamed option.",
+        "When upgrading a library, read its changelog first and look for renamed options. Search the code base for each"
+        " renamed option.",
     ),
     _correction(
         "Translate the strings.",
         "Keep the placeholders like {name} as they are.",
-        "Keep placeholders such as `{name}` exactly as they are when translating strings. Compare placeholders of source and translation.",
+        "Keep placeholders such as `{name}` exactly as they are when translating strings. Compare placeholders of source and"
+        " translation.",
     ),
-    _correction("Clean the data.", "Keep the empty rows, they mean something.", "Keep empty rows when cleaning data; they mean something."),
+    _correction(
+        "Clean the data.", "Keep the empty rows, they mean something.", "Keep empty rows when cleaning data; they mean something."
+    ),
 )

@@ -30,7 +30,7 @@ def test_an_honest_correction_passes(correction: Correction) -> None:
     assert result.may_pass
 
 
-@pytest.mark.parametrize("attack", (*DIRECT, *UNICODE, *DELAYED), ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", [*DIRECT, *UNICODE, *DELAYED], ids=lambda attack: attack.name)
 def test_the_writer_of_skills_never_sees_an_instruction_that_a_tool_gave(attack: Attack) -> None:
     shown = "\n".join(render_step(step, REDACTOR, 20_000) for step in attack.steps)
     for step in attack.steps:

@@ -181,3 +181,35 @@ def test_whoever_speaks_hears_the_same_thing_only_once_and_from_the_nearest(scop
     kept = most_specific(mine, rank)
     ranks = [0 if one.scope is None else rank[one.scope] for one in mine]
     assert [one.scope for one in kept] == [one.scope for one, worth in zip(mine, ranks, strict=True) if worth == max(ranks)]
+
+
+def test_a_rule_for_every_task_is_found_whatever_the_task_is_and_takes_no_place_from_others() -> None:
+    rule = Skill(
+        SkillName("german"),
+        "Whatever the task is: answer in German",
+        "Answer in German.",
+        scope="user:ada",
+        extra={"applies": "always"},
+    )
+    other = Skill(
+        SkillName("deploys"), "When deploying the web shop to production", "Ask before you deploy the web shop to production."
+    )
+    shelf = view(rule, other)
+    ada, bob = Scope(user="ada"), Scope(user="bob")
+    assert [skill.name for skill in shelf.retrieve("what is the capital of France", 3, ada)] == ["german"]
+    assert [skill.name for skill in shelf.retrieve("deploy the web shop to production", 1, ada)] == ["german", "deploys"]
+    assert shelf.retrieve("what is the capital of France", 3, bob) == ()
+
+
+def test_a_rule_of_one_workspace_stays_in_it() -> None:
+    rule = Skill(
+        SkillName("pnpm"),
+        "When installing packages for the shop front end",
+        "Install packages with pnpm.",
+        scope="user:ada",
+        extra={"workspace": "shop"},
+    )
+    shelf = view(rule)
+    wanted = "install the packages of the shop front end"
+    assert [skill.name for skill in shelf.retrieve(wanted, 3, Scope("ada", "shop"))] == ["pnpm"]
+    assert shelf.retrieve(wanted, 3, Scope("ada", "blog")) == ()

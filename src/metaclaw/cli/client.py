@@ -33,20 +33,24 @@ class Api:
         """Status and body of a GET."""
         return self._ask("GET", path)
 
-    def post(self, path: str) -> tuple[int, Json]:
-        """Status and body of a POST without a body."""
-        return self._ask("POST", path)
+    def post(self, path: str, said: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+        """Status and body of a POST, with what is `said` as its JSON body."""
+        return self._ask("POST", path, said, timeout_s)
 
     def facts(self, path: str) -> dict[str, Json]:
         """The body of a GET that must succeed."""
         return expect(*self.get(path))
 
-    def _ask(self, method: str, path: str) -> tuple[int, Json]:
+    def _ask(
+        self, method: str, path: str, said: Mapping[str, Json] | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> tuple[int, Json]:
+        body = b"" if said is None else json.dumps(said).encode()
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
         parts = urlsplit(self.url)
         host = parts.hostname or "127.0.0.1"
-        connection = http.client.HTTPConnection(_OPEN_HOSTS.get(host, host), parts.port, timeout=_TIMEOUT_S)
+        connection = http.client.HTTPConnection(_OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
         try:
-            connection.request(method, path, headers={"Authorization": f"Bearer {self.key}", "Content-Length": "0"})
+            connection.request(method, path, body, headers)
             reply = connection.getresponse()
             return reply.status, _parsed(reply.read())
         except (OSError, http.client.HTTPException) as error:

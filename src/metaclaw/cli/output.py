@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import click
 
+from metaclaw.errors import MetaClawError
+
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -34,6 +36,14 @@ def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         click.echo(f"  {name.ljust(width)}  {value}".rstrip())
+
+
+def ask(question: str) -> None:
+    """Ask; no is an end without a change, and so is nobody there to answer."""
+    try:
+        click.confirm(question, abort=True)
+    except click.Abort:
+        raise MetaClawError("nothing was changed; say --yes to go on without being asked") from None
 
 
 def plain(value: object) -> str:

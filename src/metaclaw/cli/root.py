@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from metaclaw import __version__
+from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
 from metaclaw.cli.doctor import doctor
+from metaclaw.cli.feedback import feedback
 from metaclaw.cli.sessions import sessions
 from metaclaw.cli.skills import skills
 from metaclaw.cli.start import start
@@ -34,7 +36,7 @@ def chosen_home(arguments: Sequence[str]) -> Path:
 @click.version_option(__version__, prog_name="metaclaw")
 @click.pass_context
 def root(context: click.Context, home: Path | None) -> None:
-    """A proxy between agents and their model that records every turn."""
+    """A proxy between agents and their model that records every turn and learns from them."""
     from metaclaw.config.home import default_home
 
     # A title or a skill may hold characters that this terminal cannot show; that must not end the command.
@@ -44,5 +46,5 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, skills, sessions):
+for command in (start, stop, status, doctor, config, skills, candidates, sessions, feedback):
     root.add_command(command)

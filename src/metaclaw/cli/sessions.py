@@ -1,4 +1,4 @@
-"""`metaclaw sessions`: what was recorded, read from the store; ending one is asked of the running proxy."""
+"""`metaclaw sessions`: what was recorded, read from the store; ending and forgetting are asked of the proxy that runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,17 +6,21 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import connect, expect, message_in
-from metaclaw.cli.output import counted, json_option, moment, plain, print_facts, print_json, print_table
+from metaclaw.cli.client import at, connect, expect, message_in, rows
+from metaclaw.cli.output import ask, counted, json_option, moment, plain, print_facts, print_json, print_table
 from metaclaw.errors import MetaClawError
+from metaclaw.instance import acquire, find
 
 if TYPE_CHECKING:
-    from metaclaw.store import TurnRow
+    from metaclaw.domain.chat import Json
+    from metaclaw.store import Forgotten, TurnRow
+
+_FORGET_S = 600.0
 
 
 @click.group()
 def sessions() -> None:
-    """List, show and end sessions."""
+    """List, show, end and forget sessions."""
 
 
 @sessions.command(name="list")
@@ -59,7 +63,7 @@ def show(home: Path, session: str, limit: int, as_json: bool) -> None:
     with reading(load(home)) as reader:
         found = reader.session(SessionId(session)) if reader is not None else None
         if reader is None or found is None:
-            raise MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
+            raise _unknown(session)
         turns = reader.turns_of(found.id, limit)
         if as_json:
             print_json({**session_view(found), "turns": [turn_view(whole.turn) for row in turns if (whole := reader.turn(row.id))]})
@@ -93,6 +97,87 @@ def end(home: Path, session: str, as_json: bool) -> None:
         print_json(facts)
     else:
         click.echo(f"Ended {plain(session)}.")
+
+
+@sessions.command()
+@click.argument("session")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def forget(home: Path, session: str, yes: bool, as_json: bool) -> None:
+    """Forget a session for ever: its turns go, and skills that were learned from it are retired."""
+    if not yes:
+        ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and whatever was learned from it?")
+    facts = _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
+    if as_json:
+        print_json(facts)
+        return
+    skills, batches = rows(at(facts, "skills")), rows(at(facts, "batches"))
+    click.echo(f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}.")
+    if skills:
+        click.echo(f"Retired what it had taught: {', '.join(plain(name) for name in skills)}.")
+    if batches:
+        click.echo(
+            f"Its turns had trained weights, in {counted(len(batches), 'batch', 'batches')}: {', '.join(map(str, batches))}."
+        )
+
+
+def _size(home: Path, session: str) -> str:
+    from metaclaw.cli.ledger import reading
+    from metaclaw.config import load
+    from metaclaw.domain.ids import SessionId
+
+    with reading(load(home)) as reader:
+        found = None if reader is None else reader.session(SessionId(session))
+    return "not in the ledger" if found is None else counted(found.turns, "turn")
+
+
+def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
+    _, api = connect(home)
+    status, body = api.post(f"/api/sessions/{quote(session, safe='')}/forget", timeout_s=_FORGET_S)
+    if status == 404:
+        raise MetaClawError(f"{message_in(body)}; metaclaw sessions list shows those there are")
+    return expect(status, body)
+
+
+def _forget_here(home: Path, session: str) -> "dict[str, Json]":
+    """With nobody else at work on this home. What an earlier try left undone is done now."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.domain.ids import SessionId
+    from metaclaw.skills import Shelf
+    from metaclaw.store import SqlForgetting, SqlGenerations
+
+    config = load(home)
+    with opened(config) as database:
+        if database is None:
+            raise _unknown(session)
+        with acquire(home):
+            shelf = Shelf(config.skills.dir, SqlGenerations(database))
+            shelf.load()
+            if shelf.trouble is not None:
+                raise MetaClawError(f"nothing was forgotten: {shelf.trouble}")
+            gone = SqlForgetting(database).forget_session(SessionId(session))
+            if _is_nothing(gone):
+                raise _unknown(session)
+            retired = [name for name in gone.skills if shelf.view.get(name) is not None]
+            for name in retired:
+                shelf.retire(name, f"retired {name}: a session that taught it was forgotten")
+    return {
+        "session": session,
+        "forgotten": True,
+        "turns": gone.turns,
+        "skills": list(retired),
+        "batches": list(gone.batches),
+    }
+
+
+def _is_nothing(gone: "Forgotten") -> bool:
+    return not (gone.turns or gone.candidates or gone.skills or gone.batches)
+
+
+def _unknown(session: str) -> MetaClawError:
+    return MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
 
 
 def _row(turn: "TurnRow") -> tuple[object, ...]:

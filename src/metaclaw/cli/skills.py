@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import json_option, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.errors import MetaClawError, SkillError
+from metaclaw.cli.generations import history, retire, revert
+from metaclaw.cli.output import ask, json_option, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.cli.packs import export, import_
+from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
     from metaclaw.domain.skill import Skill
@@ -16,7 +18,7 @@ _FILE = "SKILL.md"
 
 @click.group()
 def skills() -> None:
-    """List, show, add and remove skills."""
+    """List, show, add, remove, retire, import and export skills; go back to earlier ones."""
 
 
 @skills.command(name="list")
@@ -25,7 +27,7 @@ def skills() -> None:
 def list_(home: Path, as_json: bool) -> None:
     """List the skills, and the files that cannot be read."""
     folder = _folder(home)
-    found, skipped = read_all(folder)
+    found, skipped = read_in_force(home)
     if as_json:
         print_json(
             {
@@ -35,7 +37,7 @@ def list_(home: Path, as_json: bool) -> None:
         )
         return
     if found:
-        print_table(("NAME", "CATEGORY", "USE WHEN"), [(skill.name, skill.category, _short(skill.trigger)) for skill in found])
+        print_table(("NAME", "STATE", "AUTHOR", "SCOPE", "CATEGORY", "USE WHEN"), [_row(skill) for skill in found])
     else:
         click.echo(f"No skills in {folder}; add one with: metaclaw skills add PATH")
     for path, reason in skipped:
@@ -51,12 +53,13 @@ def show(home: Path, name: str, as_json: bool) -> None:
     from metaclaw.skills.files import read_skill
 
     folder = _folder(home)
-    skill = read_skill(_existing(folder, name))
+    (skill,) = _with_authors(home, [read_skill(_existing(folder, name))])
     if as_json:
         print_json(_facts(folder, skill, whole=True))
         return
     click.echo(skill.name)
-    pairs = [("use when", skill.trigger), ("category", skill.category), ("scope", skill.scope), ("file", folder / name / _FILE)]
+    pairs = [("use when", skill.trigger), ("category", skill.category), ("scope", skill.scope or "everyone")]
+    pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
 
@@ -67,14 +70,15 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
-    """Add the skill in PATH, a SKILL.md file or a folder that holds one."""
+    """Add the skill in PATH, a SKILL.md file or a folder that holds one. From then on it is yours."""
     from metaclaw.skills.files import write_skill
+    from metaclaw.skills.pack import vouched
 
     folder = _folder(home)
-    skill = _read_anywhere(path / _FILE if path.is_dir() else path)
+    skill = vouched(_read_anywhere(path / _FILE if path.is_dir() else path))
     is_there = (folder / skill.name).exists()
     if is_there and not replace:
-        _ask(f"There is a skill named {skill.name}. Replace it?")
+        ask(f"There is a skill named {skill.name}. Replace it?")
     write_skill(folder, skill)
     if as_json:
         print_json({**_facts(folder, skill, whole=False), "replaced": is_there})
@@ -96,12 +100,34 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     folder = _folder(home)
     _existing(folder, name)
     if not yes:
-        _ask(f"Delete the skill {name} and everything in {folder / name}?")
+        ask(f"Delete the skill {name} and everything in {folder / name}?")
     remove_skill(folder, name)
     if as_json:
         print_json({"removed": name})
     else:
         click.echo(f"Removed {name}.")
+
+
+def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
+    """Every skill of this home by name, with its rightful author, and the files that are not usable with the reason."""
+    found, skipped = read_all(_folder(home))
+    return _with_authors(home, found), skipped
+
+
+def _with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
+    """A learned skill that a person changed is theirs, which the store knows and the file need not say."""
+    from metaclaw.domain.skill import Authorship
+    from metaclaw.skills.ownership import owned
+
+    if all(skill.author is Authorship.PERSON for skill in found):
+        return found
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.store import SqlGenerations
+
+    with opened(load(home)) as database:
+        known = {} if database is None else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
+    return [owned(skill, known.get(skill.name)) for skill in found]
 
 
 def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
@@ -146,20 +172,25 @@ def _existing(folder: Path, name: str) -> Path:
     return path
 
 
-def _ask(question: str) -> None:
-    """Ask; no is an end without a change, and so is nobody there to answer."""
-    try:
-        click.confirm(question, abort=True)
-    except click.Abort:
-        raise MetaClawError("nothing was changed; say --yes to go on without being asked") from None
-
-
 def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
     facts: dict[str, object] = {"name": skill.name, "description": skill.trigger, "category": skill.category, "scope": skill.scope}
+    facts |= {"state": skill.state.value, "author": skill.author.value, "pinned": skill.pinned}
     facts |= {"hash": skill.content_hash, "path": str(folder / skill.name / _FILE)}
     return {**facts, "body": skill.body} if whole else facts
+
+
+def _row(skill: "Skill") -> tuple[object, ...]:
+    return (skill.name, _state(skill), skill.author, skill.scope or "everyone", skill.category, _short(skill.trigger))
+
+
+def _state(skill: "Skill") -> str:
+    return f"{skill.state}, pinned" if skill.pinned else str(skill.state)
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+for command in (history, revert, retire, export, import_):
+    skills.add_command(command)

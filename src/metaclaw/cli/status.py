@@ -26,8 +26,19 @@ def status(home: Path, as_json: bool) -> int:
         return 0
     state = "serves, degraded," if at(facts, "degraded") else "serves"
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
+    waiting = at(facts, "counts", "candidates", "waiting")
+    if isinstance(waiting, int) and waiting:
+        _call_for_decision(waiting)
     print_facts(_words(facts))
     return 0
+
+
+def _call_for_decision(waiting: int) -> None:
+    """Nothing else in the program waits for a person, so this stands on top."""
+    wait = "waits" if waiting == 1 else "wait"
+    click.secho(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
+    click.echo("    metaclaw candidates list --standing waiting")
+    click.echo("    metaclaw candidates approve ID, or metaclaw candidates reject ID")
 
 
 def _words(facts: Json) -> Iterator[tuple[str, object]]:
@@ -35,15 +46,12 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     since = f", for {duration(uptime)}" if isinstance(uptime, int | float) else ""
     yield "mode", f"{at(facts, 'mode')}{since}"
     yield "recorded", _recorded(at(facts, "counts"))
-    live = at(facts, "counts", "skills", "live")
-    yield (
-        "skills",
-        f"{counted(live if live is not None else at(facts, 'skills', 'count'), 'skill')}, generation {at(facts, 'generation')}",
-    )
+    yield "skills", _skills(facts)
     if at(facts, "skills", "trouble"):
         yield "", at(facts, "skills", "trouble")
     for skipped in rows(at(facts, "skills", "skipped")):
         yield "", f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
+    yield from _learning(at(facts, "learning"), at(facts, "counts"))
     yield "policy", f"version {at(facts, 'policy_version')}"
     yield "store", _store(at(facts, "store"))
     for provider in rows(at(facts, "providers")):
@@ -53,6 +61,62 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     loops = at(facts, "loops")
     for name, state in loops.items() if isinstance(loops, dict) else ():
         yield "loop", f"{name}: {state}"
+
+
+def _skills(facts: Json) -> str:
+    """How many are in force, and where they stand unless all of them are live."""
+    states = at(facts, "counts", "skills")
+    by_state = {state: count for state, count in states.items() if count} if isinstance(states, dict) else {}
+    numbers = [count for count in by_state.values() if isinstance(count, int)]
+    words = counted(sum(numbers) if numbers else at(facts, "skills", "count"), "skill")
+    if set(by_state) - {"live"}:
+        words += f" ({', '.join(f'{count} {state}' for state, count in sorted(by_state.items()))})"
+    return f"{words}, generation {at(facts, 'generation')}"
+
+
+def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
+    if learning is None:
+        return
+    if not at(learning, "on"):
+        yield "learning", "off (skills.learn)"
+        return
+    yield "learning", f"on, gate {at(learning, 'gate')}"
+    yield "verdicts", _verdicts(at(counts, "verdicts"), at(counts, "support"))
+    yield "candidates", _counts(at(counts, "candidates")) or "none"
+    share = at(learning, "judged_share")
+    asked = f", asked about {share:.0%} of turns" if isinstance(share, int | float) else ""
+    yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked if at(learning, 'judge') else ''}"
+    yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
+    yield from _trust(at(learning, "trust"))
+    spent = at(learning, "asked")
+    for purpose, cost in spent.items() if isinstance(spent, dict) else ():
+        yield "asked", _spent(purpose, cost)
+
+
+def _verdicts(verdicts: Json, support: Json) -> str:
+    if verdicts is None:
+        return "cannot be counted now"
+    taught = f"; {counted(support, 'turn')} taught skills" if support else ""
+    return f"{_counts(verdicts) or 'none yet'}{taught}"
+
+
+def _counts(counts: Json) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) if isinstance(counts, dict) else ""
+
+
+def _trust(trust: Json) -> Iterator[tuple[str, object]]:
+    """How far verdicts are to be believed, where enough turns are known to say so."""
+    ranked, calibrated = at(trust, "auroc"), at(trust, "ece")
+    if isinstance(ranked, int | float) and isinstance(calibrated, int | float):
+        known = counted(at(trust, "turns"), "turn")
+        yield "trust", f"AUROC {ranked:.2f}, ECE {calibrated:.3f} on {known} of which the truth is known"
+
+
+def _spent(purpose: str, cost: Json) -> str:
+    failures = at(cost, "failures")
+    failed = f", {failures} failed" if failures else ""
+    tokens = f"{at(cost, 'input_tokens')} → {at(cost, 'output_tokens')} tokens"
+    return f"{purpose}: {counted(at(cost, 'calls'), 'call')}{failed}, {tokens}"
 
 
 def _recorded(counts: Json) -> str:

@@ -43,6 +43,10 @@ class Api:
     ) -> None:
         await self._router(scope, receive, send)
 
+    def stop(self) -> None:
+        """The program is about to stop: whoever follows the events is let go, so that nobody waits for them."""
+        self._router.stop()
+
     def _table(self) -> list[Route]:
         return [
             Route("GET", "/", self._root, "Where to go from here"),

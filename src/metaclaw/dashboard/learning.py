@@ -1,29 +1,40 @@
 """The routes about learning: a person's word on a turn, skills and generations, candidates, forgetting, events."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
-from metaclaw.dashboard.routes import ApiError, Ask, Route, Stream
+from metaclaw.dashboard.routes import ApiError, Ask, Field, Route, Stream
 from metaclaw.dashboard.views import candidate_view, generation_view, skill_facts_view, skill_view, verdict_view
 from metaclaw.domain.candidate import Candidate, CandidateId, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome, Verdict
-from metaclaw.errors import SkillError
+from metaclaw.errors import SkillError, StoreError
 from metaclaw.learn import SkillFacts
 from metaclaw.ports import CandidateStore
 from metaclaw.store import Event, GenerationRow, LedgerReader
 from metaclaw.wires import encode_json
 
+log = logging.getLogger(__name__)
+
 _EVENTS_AT_ONCE = 100
 _EVENT_POLL_S = 0.25
 _BEAT_EVERY_S = 15.0
 _MOST_ROWS = 1000
+_MOST_COMMENT_CHARS = 10_000
+_MOST_GENERATION = 2**31 - 1
+_FEEDBACK = (
+    Field("turn", {"type": "string", "description": "Answers carry it as X-Metaclaw-Turn"}),
+    Field("outcome", {"enum": [Outcome.PASS.value, Outcome.FAIL.value]}),
+    Field("comment", {"type": "string", "maxLength": _MOST_COMMENT_CHARS}, is_required=False),
+)
+_REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOST_GENERATION}),)
 
 
 class Skills(Protocol):
@@ -60,13 +71,15 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
-    """Makes the routes from the parts they tell of."""
+    """Makes the routes from the parts they tell of. Events are looked for every `poll_s`; a line is silent for at most `beat_s`."""
 
     reader: LedgerReader
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], Skills]
     owner: Owner
+    poll_s: float = _EVENT_POLL_S
+    beat_s: float = _BEAT_EVERY_S
 
     def table(self) -> list[Route]:
         """The routes."""
@@ -76,7 +89,7 @@ class LearningRoutes:
             Route("GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"),
             Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
             Route("GET", "/api/generations", self._generations, "Skill generations, newest first", ("limit",)),
-            Route("POST", "/api/generations/revert", self._revert, "Go back to a generation's skills", (), ("generation",)),
+            Route("POST", "/api/generations/revert", self._revert, "Go back to a generation's skills", (), _REVERT),
             Route("GET", "/api/candidates", self._candidates, "Skills on their way, newest first", ("standing", "limit")),
             Route("GET", "/api/candidates/{id}", self._candidate, "One candidate with its text and evidence"),
             Route("POST", "/api/candidates/{id}/approve", self._approve, "Let a waiting candidate pass"),
@@ -92,8 +105,8 @@ class LearningRoutes:
             raise ApiError("turn must be the id of a turn; answers carry it as X-Metaclaw-Turn")
         if outcome not in (Outcome.PASS, Outcome.FAIL):
             raise ApiError("outcome must be pass or fail")
-        if not isinstance(comment, str):
-            raise ApiError("comment must be a text")
+        if not isinstance(comment, str) or len(comment) > _MOST_COMMENT_CHARS:
+            raise ApiError(f"comment must be a text of at most {_MOST_COMMENT_CHARS} characters")
         verdict = await self.owner.feedback(TurnId(turn), Outcome(outcome), comment)
         if verdict is None:
             raise ApiError(f"there is no turn {turn}", 404)
@@ -125,13 +138,14 @@ class LearningRoutes:
         return {"generation": self.skills().generation, "generations": [generation_view(row) for row in rows]}
 
     async def _revert(self, ask: Ask) -> object:
-        number = ask.json(("generation",)).get("generation")
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31:
+        number = ask.json(_REVERT).get("generation")
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_GENERATION:
             raise ApiError("generation must be the number of a generation; /api/generations lists them")
         try:
             return {"reverted_to": number, "generation": await self.owner.revert(number)}
         except SkillError as error:
-            raise ApiError(str(error), 404) from error
+            # What was once in force is there for ever; else a file stands in the way.
+            raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
 
     async def _candidates(self, ask: Ask) -> object:
         asked, limit = ask.query.get("standing"), ask.number("limit", 50, _MOST_ROWS)
@@ -164,7 +178,10 @@ class LearningRoutes:
 
     async def _forget(self, ask: Ask) -> object:
         session = SessionId(ask.path["id"])
-        forgotten = await self.owner.forget(session)
+        try:
+            forgotten = await self.owner.forget(session)
+        except SkillError as error:
+            raise ApiError(f"its turns are forgotten, but not all it taught is retired: {error}; then ask again", 409) from error
         if forgotten is None:
             raise ApiError(f"there is no session {session}", 404)
         return {"session": session, "forgotten": True, **forgotten}
@@ -174,24 +191,29 @@ class LearningRoutes:
         after = int(resumed) if resumed.isascii() and resumed.isdigit() and len(resumed) < 17 else ask.number("after", 0)
         return Stream("text/event-stream; charset=utf-8", self._tail(after))
 
-    async def _tail(self, after: int) -> AsyncIterator[bytes]:
+    async def _tail(self, after: int) -> AsyncGenerator[bytes, None]:
         """Events behind the cursor, then new ones as they come; a comment now and then shows that the line is alive."""
         yield b": events of MetaClaw\n\n"
         quiet_s = 0.0
         while True:
-            found = await anyio.to_thread.run_sync(self.reader.events, after, _EVENTS_AT_ONCE)
+            found = await self._new_events(after)
             if found:
                 after, quiet_s = found[-1].seq, 0.0
                 yield b"".join(_event(event) for event in found)
                 continue
-            await anyio.sleep(_EVENT_POLL_S)
-            quiet_s += _EVENT_POLL_S
-            if quiet_s >= _BEAT_EVERY_S:
+            await anyio.sleep(self.poll_s)
+            quiet_s += self.poll_s
+            if quiet_s >= self.beat_s:
                 quiet_s = 0.0
                 yield b": still here\n\n"
 
-
-_FEEDBACK = ("turn", "outcome", "comment")
+    async def _new_events(self, after: int) -> list[Event]:
+        """A store that cannot be read now has nothing new; whoever follows goes on from where they are when it can."""
+        try:
+            return await anyio.to_thread.run_sync(self.reader.events, after, _EVENTS_AT_ONCE)
+        except StoreError as error:
+            log.debug("events_unread reason=%s", error)
+            return []
 
 
 def _event(event: Event) -> bytes:

@@ -49,5 +49,10 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _request_body(route: Route) -> dict[str, Any]:
-    schema = {"type": "object", "properties": {name: {} for name in route.fields}, "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {field.name: field.schema for field in route.fields},
+        "required": [field.name for field in route.fields if field.is_required],
+        "additionalProperties": False,
+    }
     return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -1,10 +1,11 @@
 """A table of routes for the program's own API: patterns to functions, answers as JSON."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
@@ -27,6 +28,15 @@ class ApiError(MetaClawError):
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """What a JSON body may hold under a name, told by a JSON Schema."""
+
+    name: str
+    schema: Mapping[str, Json]
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """One request to the API: values from the path, the query, header fields in lower case, and the body."""
 
@@ -42,14 +52,15 @@ class Ask:
             raise ApiError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
         return int(text)
 
-    def json(self, known: Sequence[str]) -> dict[str, Json]:
-        """The body as a JSON object with no other fields than the known ones; an absent body is an empty object."""
+    def json(self, fields: Sequence[Field]) -> dict[str, Json]:
+        """The body as a JSON object with no other fields than these; an absent body is an empty object."""
         try:
             value = msgspec.json.decode(self.body) if self.body.strip() else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ApiError(f"the body is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise ApiError("the body must be a JSON object")
+        known = [field.name for field in fields]
         unknown = sorted(set(value) - set(known))
         if unknown:
             raise ApiError(f"{unknown[0]!r} is not a field here; write {' or '.join(known)}")
@@ -58,10 +69,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on until the client leaves."""
+    """An answer that goes on until the client leaves or the program stops."""
 
     content_type: str
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ class Route:
     serve: Callable[[Ask], Awaitable[object]]
     summary: str
     parameters: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
     """What a JSON body may hold."""
 
 
@@ -91,6 +102,11 @@ class Router:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
+        self._stopping = anyio.Event()
+
+    def stop(self) -> None:
+        """End the answers that would go on for ever."""
+        self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -99,9 +115,12 @@ class Router:
             answer = _error(error.status, str(error))
         except StoreError as error:
             answer = _error(503, f"the store cannot be used now: {error}")
-        if isinstance(answer, Stream):
-            await _send_stream(answer, receive, send)
+        if isinstance(answer, Stream) and scope["method"] != "HEAD":
+            await _send_stream(answer, receive, send, self._stopping)
             return
+        if isinstance(answer, Stream):
+            await answer.chunks.aclose()
+            answer = Answer(200, b"", answer.content_type)
         body = b"" if scope["method"] == "HEAD" else answer.body
         headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -114,10 +133,9 @@ class Router:
             raise ApiError(f"nothing is served at {path}", 404)
         for match, route in matching:
             if route.method == method or (method == "HEAD" and route.method == "GET"):
-                values = {name: unquote(value) for name, value in match.groupdict().items()}
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
                 asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-                result = await route.serve(Ask(values, asked, headers, body))
+                result = await route.serve(Ask(match.groupdict(), asked, headers, body))
                 return result if isinstance(result, Answer | Stream) else Answer(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
 
@@ -131,22 +149,32 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(pieces)
 
 
-async def _send_stream(stream: Stream, receive: Receive, send: Send) -> None:
-    """Send pieces as they come, until there are no more or the client has left."""
+async def _send_stream(stream: Stream, receive: Receive, send: Send, stopping: anyio.Event) -> None:
+    """Send pieces as they come, until there are no more, the client has left, or the program stops."""
     headers = [(b"content-type", stream.content_type.encode()), (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+    has_left = False
 
-    async def leave_with_client(scope: anyio.CancelScope) -> None:
+    async def leave_with_client() -> None:
+        nonlocal has_left
         while (await receive())["type"] != "http.disconnect":
             pass
-        scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(leave_with_client, group.cancel_scope)
-        async for chunk in stream.chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        has_left = True
         group.cancel_scope.cancel()
+
+    async def end_with_program() -> None:
+        await stopping.wait()
+        group.cancel_scope.cancel()
+
+    async with aclosing(stream.chunks) as chunks:
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave_with_client)
+            group.start_soon(end_with_program)
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            group.cancel_scope.cancel()
+    if not has_left:
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _pattern(path: str) -> str:

@@ -41,7 +41,7 @@ class Rejection(StrEnum):
 
 
 class Made(Protocol):
-    """What the predicate asks of a turn itself. A `Turn` is one; a store may show less of it, since nobody reads a body for this."""
+    """What the predicate asks of a turn itself. A `Turn` is one; a store may show less of it: no body is read for this."""
 
     @property
     def kind(self) -> TurnKind: ...

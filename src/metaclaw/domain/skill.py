@@ -61,6 +61,15 @@ class Skill:
             raise ValueError(f"skill {self.name} is pinned but {self.state}; only a live skill can be pinned")
 
     @property
+    def applies_always(self) -> bool:
+        """Whether it is for every task in its scope, such as a rule about the language of answers."""
+        return self.extra.get("applies") == "always"
+
+    def is_for_workspace(self, workspace: str | None) -> bool:
+        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone."""
+        return self.extra.get("workspace") in (None, workspace)
+
+    @property
     def content_hash(self) -> str:
         """Identity of what is placed: equal texts have equal hashes."""
         text = "\0".join((self.name, self.trigger, self.body, self.category or "", self.scope or ""))

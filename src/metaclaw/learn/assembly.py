@@ -18,6 +18,7 @@ from metaclaw.learn.models import Models, Provider
 from metaclaw.learn.owner import Owner
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.replay import CassetteReplayer, Placing
+from metaclaw.learn.retention import Retention
 from metaclaw.learn.reviewing import Reviewing
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.steps import StepBuilder
@@ -72,8 +73,9 @@ class Learning:
         )
         self.tending = Tending(reader=self.reader, shelf=shelf, admitting=self.admitting)
         self.fast = self._fast()
+        self.forgetting = SqlForgetting(database)
         self.sensing = self._sensing(SqlCursors(database))
-        self.owner = self._owner(SqlForgetting(database))
+        self.owner = self._owner()
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
@@ -81,6 +83,9 @@ class Learning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        days = self._config.privacy.retention_days
+        if days:
+            supervisor.run("retention", Retention(self.forgetting, days).run)
         if not self._config.skills.learn:
             return
         supervisor.run("sensing", self.sensing.run)
@@ -149,12 +154,12 @@ class Learning:
             failed=self.fast.bell.ring,
         )
 
-    def _owner(self, forgetting: SqlForgetting) -> Owner:
+    def _owner(self) -> Owner:
         return Owner(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
-            forgetting=forgetting,
+            forgetting=self.forgetting,
             shelf=self._shelf,
             admitting=self.admitting,
             tending=self.tending,

@@ -71,10 +71,11 @@ class Owner:
             self._failed()
         return verdict
 
-    async def retire(self, name: SkillName) -> int:
+    async def retire(self, name: SkillName, reason: str | None = None) -> int:
         """Take a skill out of force, whoever wrote it; the generation without it."""
-        view = await run_sync(self._shelf.retire, name)
-        await self._announce("generation", {"generation": view.generation, "reason": f"a person retired {name}", "gone": [name]})
+        view = await run_sync(self._shelf.retire, name, reason)
+        why = reason or f"a person retired {name}"
+        await self._announce("generation", {"generation": view.generation, "reason": why, "gone": [name]})
         return view.generation
 
     async def revert(self, generation: int) -> int:
@@ -89,13 +90,17 @@ class Owner:
         return None if found is None else await self._admitting.decide(found, approved=approved)
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
-        """Forget a session, and retire what was learned from it; None where there is no such session."""
-        if await run_sync(self._reader.session, session) is None:
-            return None
+        """Forget a session, and retire what was learned from it; None where there is no such session.
+
+        What an earlier try left undone is done now: a session without turns may still have taught something.
+        """
+        is_known = await run_sync(self._reader.session, session) is not None
         gone = await run_sync(self._forgetting.forget_session, session)
+        if not (is_known or gone.candidates or gone.skills or gone.batches):
+            return None
         for name in gone.skills:
             if self._shelf.view.get(name) is not None:
-                await run_sync(self._shelf.retire, name, f"retired {name}: a session that taught it was forgotten")
+                await self.retire(name, f"retired {name}: a session that taught it was forgotten")
         await self._announce("forgotten", {"session": session, "turns": gone.turns, "skills": list(gone.skills)})
         return {"turns": gone.turns, "skills": list(gone.skills), "batches": list(gone.batches)}
 

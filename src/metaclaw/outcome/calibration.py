@@ -7,6 +7,7 @@ agree with the score are spread over the whole range, and weigh as much as `PRIO
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 import msgspec
 
@@ -64,7 +65,10 @@ class Calibration:
     @staticmethod
     def from_json(body: bytes) -> "Calibration":
         """Back from the store. Raises ValueError for what is no calibration."""
-        return msgspec.json.decode(body, type=Calibration)
+        try:
+            return msgspec.json.decode(body, type=Calibration)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"this is no calibration: {error}") from error
 
 
 def fit(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT) -> Isotonic:
@@ -75,7 +79,7 @@ def fit(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT)
     if prior_weight > 0:
         grid = [(index + 0.5) / _PRIOR_POINTS for index in range(_PRIOR_POINTS)]
         points += [(score, score, prior_weight / _PRIOR_POINTS) for score in grid]
-    return _joined(_pooled(sorted(points))) if points else IDENTITY
+    return _joined(_pooled(points)) if points else IDENTITY
 
 
 @dataclass(slots=True)
@@ -93,9 +97,11 @@ class _Block:
 
 def _pooled(points: list[tuple[float, float, float]]) -> list[_Block]:
     blocks: list[_Block] = []
-    for score, share, weight in points:
-        blocks.append(_Block(weight, score, share))
-        while len(blocks) > 1 and (blocks[-2].share >= blocks[-1].share or blocks[-2].score >= blocks[-1].score):
+    for score, same in groupby(sorted(points), key=lambda point: point[0]):
+        weighed = [(share, weight) for _, share, weight in same]
+        total = sum(weight for _, weight in weighed)
+        blocks.append(_Block(total, score, sum(share * weight for share, weight in weighed) / total))
+        while len(blocks) > 1 and blocks[-2].share >= blocks[-1].share:
             last = blocks.pop()
             blocks[-1].join(last)
     return blocks

@@ -1,6 +1,7 @@
 """The judge (process reward model): asked several times at once whether a turn did its work. It answers, or counts as unknown."""
 
 import hashlib
+import json
 import logging
 import math
 import time
@@ -82,7 +83,7 @@ class _Answer(msgspec.Struct):
     reason: str
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_DECODER = json.JSONDecoder()
 
 
 class Judge:
@@ -155,25 +156,13 @@ def _request(rules: str, record: str, mark: str, number: int) -> ChatRequest:
 def read_vote(completion: Completion) -> Vote:
     """The vote in an answer. Read leniently (fences, words around it), checked strictly. Raises JudgeError where there is none."""
     text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
-    for found in _objects(text):
+    for at in [place for place, sign in enumerate(text) if sign == "{"][: -_MAX_TRIES - 1 : -1]:
+        # The last first: a judge may think aloud before it answers.
         try:
-            return _checked(_decode(found))
-        except msgspec.DecodeError:
+            return _checked(msgspec.convert(_DECODER.raw_decode(text, at)[0], _Answer))
+        except (ValueError, RecursionError, msgspec.ValidationError):
             continue
     raise JudgeError("the answer holds no verdict")
-
-
-def _objects(text: str) -> list[str]:
-    """The pieces of a text that may be the JSON object, the last first, because a judge may think aloud before it answers."""
-    opening = [at for at, sign in enumerate(text) if sign == "{"][-_MAX_TRIES:]
-    pieces = []
-    for at in reversed(opening):
-        end = text.find("}", at)
-        while end != -1 and text.count("{", at, end + 1) > text.count("}", at, end + 1):
-            end = text.find("}", end + 1)
-        if end != -1:
-            pieces.append(text[at : end + 1])
-    return pieces
 
 
 def _checked(answer: _Answer) -> Vote:

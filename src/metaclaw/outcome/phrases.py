@@ -36,6 +36,10 @@ class Lexicon:
         others = self._stems if text.isascii() else self._stems + self._wide
         return next((phrase.strip() for phrase in others if phrase in text), None)
 
+    def closes(self, text: str) -> bool:
+        """Whether a spoken text ends with one of them."""
+        return text.endswith(self._openings) or text.rstrip().endswith(self._openings)
+
     def opens(self, text: str) -> str | None:
         """One of them that a spoken text begins with."""
         if not text.startswith(self._openings) and not text.startswith(self._openings, 1):
@@ -81,3 +85,9 @@ QUESTIONS = lexicon("questions")
 NEARLY = lexicon("nearly")
 LEADING_QUESTIONS = lexicon("leading_questions")
 POINTING = lexicon("pointing")
+IMPERATIVES = lexicon("imperatives")
+REQUESTS = lexicon("requests")
+POLITE_ENDS = lexicon("polite_ends")
+PLANS = lexicon("plans")
+NEGATIONS = lexicon("negations")
+WHYS = lexicon("whys")

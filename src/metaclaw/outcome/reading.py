@@ -17,6 +17,7 @@ MAX_RESULTS = 12
 _HEAD_CHARS, _TAIL_CHARS = 1_500, 1_500
 _MAX_JSON_CHARS = 200_000
 _SHORT_CHARS = 300
+_TASK_CHARS = 80
 _LOOK_BACK = 60  # messages
 
 
@@ -168,8 +169,8 @@ def _exit_code(text: str, kind: ToolKind) -> int | None:
     return int(found[1]) if found else None
 
 
-def _same_id(one: str) -> str:
-    # OpenClaw takes punctuation out of the ids it sends back.
+def same_id(one: str) -> str:
+    """A call's id as every client keeps it: OpenClaw takes punctuation out of those it sends back."""
     return "".join(filter(str.isalnum, one))
 
 
@@ -208,11 +209,11 @@ class Reading:
     @cached_property
     def ran(self) -> tuple[Ran, ...]:
         """The calls that were answered, the last ones where there are many."""
-        calls = {_same_id(call.id): call for call in self.step.calls}
+        calls = {same_id(call.id): call for call in self.step.calls}
         results = self.step.results
         if len(results) > MAX_RESULTS:
             results = results[: MAX_RESULTS // 2] + results[-MAX_RESULTS // 2 :]
-        return tuple(_read_result(result, calls.get(_same_id(result.call_id))) for result in results)
+        return tuple(_read_result(result, calls.get(same_id(result.call_id))) for result in results)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -225,9 +226,9 @@ class Reading:
     def run(self) -> tuple[Message, ...]:
         """What was said and done for this task before the answer: the messages since the person's last words."""
         recent = self.step.history[-_LOOK_BACK:]
+        task = self.step.task.strip()[:_TASK_CHARS]
         for at in range(len(recent) - 1, -1, -1):
-            message = recent[at]
-            if message.role == Role.USER and not any(isinstance(part, ToolResult) for part in message.parts):
+            if recent[at].role == Role.USER and task and task in said_by(recent[at].parts):
                 return recent[at + 1 :]
         return recent
 

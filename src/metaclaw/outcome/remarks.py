@@ -2,7 +2,8 @@
 
 import re
 
-from metaclaw.outcome import phrases, words
+from metaclaw.outcome import phrases
+from metaclaw.outcome.forms import Form, form_of, is_about_it, shares_words
 from metaclaw.outcome.reading import Reading
 
 Remark = tuple[str, str]
@@ -14,13 +15,14 @@ _CONTRAST = re.compile(
     rf"{_BREAK}(?:not|nicht|pas|niet|{_SPANISH_NO})\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|that|problem|worries|need|thanks"
     r"|hay|merci|danke|schlecht|mal|more|questions|rush|doubt|wonder|harm|complaints?|sé|if|to mention)[\w'/@.]{2,}"
     r"|\bnot\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|at all)[\w'/@.-]{1,60}\s{0,4}[.!]{0,4}$"
-    r"|\bnicht\b.{1,40}\bsondern\b|不是.{1,16}[,，]?\s?是|而是",
+    r"|\bnicht\b.{1,40}\bsondern\b|,\s*no\s+(?!problem|worries|thanks|need|rush|doubt|issues?)\w{1,40}[.!]{0,4}\Z"
+    r"|不是.{1,16}[,，]?\s?是|而是|[，,]不要",
     re.IGNORECASE | re.MULTILINE,
 )
 _MOCK_THANKS = re.compile(
     r" (?:thanks|thank you|thx|danke|gracias|merci)(?: so much| a lot| very much)? (?:for|dafür|por|pour) "
     r"(?:delet|remov|break|mix|ruin|destroy|kill|los|wreck|overwrit|wip|mess|eras|nuk|corrupt|spam|forget|ignor|tell)"
-    r"| oh (?:perfect|great|brilliant|wonderful|nice|good|super|fantastic) | love (?:it )?(?:when|how) "
+    r"| oh (?:perfect|great|brilliant|wonderful|fantastic) (?:just|another|now|so|because) | love (?:it )?(?:when|how) "
 )
 _NO_CHANGE = re.compile(
     r"^ (?:but |it |this |that |it's |is |and ){0,4}still (?!works|good|great|fine|love|like|nice)\w"
@@ -83,7 +85,7 @@ def _statements(reading: Reading, said: str, glad: Remark | None) -> list[Remark
     if asks and (leading := phrases.LEADING_QUESTIONS.find(said)):
         found.append(("leading", leading))
     elif either := quote or complaint:
-        if asks or not _is_about_it(reading, said):
+        if asks or not is_about_it(reading, said):
             found.append(("asked", either))
         else:
             found += [("plain", quote)] if quote else []
@@ -91,7 +93,16 @@ def _statements(reading: Reading, said: str, glad: Remark | None) -> list[Remark
             found += [("sarcasm", either)] if glad and glad[0] != "thanks" else []
     if not asks:
         found += _reservations(said, glad)
-    return found
+    is_answer = reading.asked_back and phrases.DENIALS.opens(said) is not None
+    return found or ([] if is_answer else _contradictions(reading, said, glad))
+
+
+def _contradictions(reading: Reading, said: str, glad: Remark | None) -> list[Remark]:
+    """A statement that denies something, in words of the answer or the task."""
+    if glad or form_of(reading, said) is not Form.STATEMENT or not shares_words(reading, said):
+        return []
+    quote = phrases.NEGATIONS.find(said)
+    return [("denies", quote)] if quote else []
 
 
 def _reservations(said: str, glad: Remark | None) -> list[Remark]:
@@ -120,18 +131,6 @@ def _asks(reading: Reading, said: str) -> bool:
     if not raw.endswith(("?", "？")) or _SENTENCE_END.search(raw[:-1][:_MAX_CHARS]):
         return False
     return phrases.QUESTIONS.find(said) is not None or phrases.LEADING_QUESTIONS.find(said) is not None
-
-
-def _is_about_it(reading: Reading, said: str) -> bool:
-    """Whether they speak of the answer: they point at it, or use words of it or of the task."""
-    if phrases.POINTING.find(said):
-        return True
-    spoken = words.content_words(said)
-    about = words.content_words(reading.step.task[: words.MAX_CHARS]) | words.content_words(reading.answer[: words.MAX_CHARS])
-    return not spoken or bool(spoken & about) or len(spoken) <= _SHORT
-
-
-_SHORT = 3  # content words: who says so little speaks of what is in front of them
 
 
 def _match(pattern: re.Pattern[str], text: str) -> str | None:

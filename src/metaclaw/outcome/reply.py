@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from metaclaw.outcome import phrases, words
+from metaclaw.outcome.forms import Form, form_of, is_about_it, shares_words, turns_to_new
 from metaclaw.outcome.reading import Reading
 from metaclaw.outcome.remarks import Remark, remarks_against
 
@@ -11,13 +12,9 @@ _CONTENT = re.compile(
     r" (?:that's|that is|exactly|just|precisely|it's|this is) (?:exactly |just |precisely )?what (?:i|we) "
     r"(?:wanted|needed|meant|asked for|was looking for|were looking for|had in mind|hoped for)(?: to \w+)?(?= )"
 )
-_STATE_NOW = re.compile(
-    r"^ (?:\w+ )?now (?:the|it|it's|its|my|all|every|everything|everybody|nothing|there|they|we|i get|i have|none) "
-)
 _TOO = (" too ", " as well ", " also ", " auch ", " también ", " aussi ")
 _GLAD = ("👍", "👌", "😍", "❤", "🎉", "👏", "🙏", "🙌", "💯", "😊", "✅", "🚀")
 _QUOTE_CHARS = 120
-_CLAUSE_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class Reply:
     redo: tuple[Remark, ...] = ()
     undo: str | None = None
     accepted: Remark | None = None
-    goes_on: Remark | None = None
+    next: Remark | None = None
     excuses: str | None = None
 
     @property
@@ -45,7 +42,7 @@ def read_reply(reading: Reading) -> Reply:
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
     changed = phrases.CHANGED_MIND.find(said)
     glad = _gladness(reading.raw, said)
-    begins_new = not said.strip() or (phrases.NEXT.opens(said) is not None and not _STATE_NOW.match(said))
+    begins_new = turns_to_new(said)
     corrections: tuple[Remark, ...] = ()
     redo: tuple[Remark, ...] = ()
     undo = None
@@ -55,7 +52,7 @@ def read_reply(reading: Reading) -> Reply:
         redo = () if changed or corrections else _redo(reading, glad, begins_new=begins_new)
     if corrections or undo or redo:
         return Reply(corrections, redo, undo, excuses=excuse or changed)
-    return Reply(accepted=glad, goes_on=_going_on(reading, changed), excuses=excuse or changed)
+    return Reply(accepted=glad, next=_going_on(reading, said, changed), excuses=excuse or changed)
 
 
 def _about_the_answer(said: str) -> str:
@@ -69,7 +66,7 @@ def _gladness(raw: str, said: str) -> Remark | None:
         return "praise", found
     if found := phrases.THANKS.find(said):
         return "thanks", found
-    found = phrases.ASSENT.opens(said)
+    found = phrases.ASSENT.opens(said) or phrases.HARMLESS_DENIALS.find(said)
     return ("assent", found) if found else None
 
 
@@ -88,19 +85,39 @@ def _redo(reading: Reading, glad: Remark | None, *, begins_new: bool) -> tuple[R
     return (("echo", said[:_QUOTE_CHARS]),) if words.echoes(task, said) else ()
 
 
-def _going_on(reading: Reading, changed: str | None) -> Remark | None:
-    """What they do next, where they say nothing against the answer."""
-    said, raw = reading.said, reading.raw
+def _going_on(reading: Reading, said: str, changed: str | None) -> Remark | None:
+    """What they do next, where no phrase speaks against the answer. What kind of sentence it is must do for the rest."""
+    raw = reading.raw
     if changed:
-        return "changed", changed
-    if found := phrases.NEXT.opens(said) or phrases.NEXT.find(said):
-        return "next", found
-    if said.endswith(_TOO):
-        return "next", raw[-_QUOTE_CHARS:]
-    like = words.likeness(reading.step.task, raw)
+        return "progress.changed", changed
+    if found := _next_cue(said):
+        return "progress.next", found
+    form, like = form_of(reading, said), words.likeness(reading.step.task, raw)
+    match form:
+        case Form.SCRAP:
+            return None
+        case Form.STATEMENT:
+            return _of_statement(reading, said), raw[:_QUOTE_CHARS]
+        case Form.QUESTION if phrases.WHYS.opens(said) and is_about_it(reading, said):
+            return "reply.doubts", raw[:_QUOTE_CHARS]
+        case Form.QUESTION if shares_words(reading, said):
+            return "progress.asks", raw[:_QUOTE_CHARS]
     if like.is_about_another and like.kept >= 0.5:
-        return "another", raw[:_QUOTE_CHARS]
-    is_clause = len(said.split()) >= _CLAUSE_WORDS or (not said.isascii() and len(raw) >= 3 * _CLAUSE_WORDS)
-    if is_clause and like.is_unrelated:
-        return "elsewhere", raw[:_QUOTE_CHARS]
-    return ("asks", raw[:_QUOTE_CHARS]) if is_clause and raw.endswith(("?", "？")) else None
+        return "progress.another", raw[:_QUOTE_CHARS]
+    return ("progress.request" if shares_words(reading, said) else "progress.elsewhere"), raw[:_QUOTE_CHARS]
+
+
+def _next_cue(said: str) -> str | None:
+    """A word that leads on at the beginning, or a phrase that does so anywhere."""
+    if turns_to_new(said):
+        return phrases.NEXT.opens(said) or phrases.OTHER_TOPIC.opens(said) or "another topic"
+    found = phrases.NEXT.find(said)
+    if found and (" " in found or not found.isascii()):
+        return found
+    return said.strip()[-_QUOTE_CHARS:] if said.endswith(_TOO) else None
+
+
+def _of_statement(reading: Reading, said: str) -> str:
+    if phrases.PLANS.find(said):
+        return "progress.informs"
+    return "reply.statement" if shares_words(reading, said) or phrases.POINTING.find(said) else "reply.aside"

@@ -103,7 +103,7 @@ def _looks_failed(ran: Ran) -> bool:
         # A file may begin with the word error; a tool that could not read one says so in one short line.
         low = ran.text.lower() if len(ran.text) < 400 and ran.text.count("\n") < 4 else ""
         return _NO_SUCH_FILE.search(low) is not None or any(one in low for one in _SCHEMA)
-    if shell.is_guarded(ran.command):
+    if shell.is_guarded(ran.command) or _only_looks(shell.uses(ran.command)):
         return False
     return _ERROR_HEAD.match(ran.text[:200]) is not None or any(one in ran.text[-200:].lower() for one in _HANGS)
 
@@ -136,9 +136,14 @@ def _meaning_of_failure(ran: Ran, reading: Reading, intent: str) -> Finding:
         if unknown := _UNKNOWN_TOOL.search(low):
             return Finding(Meaning.UNKNOWN_TOOL, unknown[0])
     own = shell.is_local(ran.command) and reading.has_edited
-    if found := environment_fault(ran, is_own_server=own):
+    if not _tests_failed(ran) and (found := environment_fault(ran, is_own_server=own)):
         return Finding(Meaning.ENVIRONMENT, found)
     return _meaning_of_exit(ran, reading, intent)
+
+
+def _tests_failed(ran: Ran) -> bool:
+    """Whether tests ran and some failed: what their names and messages speak of, a rate limit or a timeout, is their subject."""
+    return Use.TEST in shell.uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
 
 
 def _meaning_of_exit(ran: Ran, reading: Reading, intent: str) -> Finding:
@@ -146,7 +151,7 @@ def _meaning_of_exit(ran: Ran, reading: Reading, intent: str) -> Finding:
     quote = _last_line(ran.text)
     if ran.exit_code is not None and shell.answers_by_exit(ran.command, ran.exit_code):
         return Finding(Meaning.ANSWER, quote)
-    if phrases.EXPECTED_FAILURE.find(intent):
+    if ran.kind is ToolKind.SHELL and phrases.EXPECTED_FAILURE.find(intent):
         return Finding(Meaning.EXPECTED, quote)
     if not reading.has_edited and (Use.CHECK in kinds or _is_a_first_look(kinds, intent, reading)):
         return Finding(Meaning.ANSWER, quote)

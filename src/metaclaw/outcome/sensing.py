@@ -12,8 +12,10 @@ from metaclaw.outcome.weights import WEIGHTS, Weights
 MARGIN = 0.6
 """How far from undecided, |1 - 2p|, a probability must be before anybody acts on it."""
 
+_HINTS = ("reply.",)
+"""Signals that shift a probability but never decide alone: what kind of sentence somebody says is not what they mean by it."""
 
-_IN_FAVOUR = ("progress.", "accepted.", "tests.passed", "environment.")
+_IN_FAVOUR = ("progress.", "accepted.", "tests.passed", "environment.", "reply.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,6 @@ class Sensed:
     verdict: Verdict | None
     signals: tuple[Signal, ...]
     p_fail: float
-
-    @property
-    def blames_environment(self) -> bool:
-        """Whether something outside failed."""
-        return any(signal.fault is Fault.ENVIRONMENT for signal in self.signals)
 
 
 def sense(step: Step, later: Step | None = None) -> Sensed:
@@ -55,8 +52,9 @@ def detect(step: Step, later: Step | None = None) -> tuple[Signal, ...]:
 
 
 def fuse(signals: tuple[Signal, ...], weights: Weights = WEIGHTS) -> float:
-    """The probability that the agent failed: the sum of the evidence, tempered."""
-    total = weights.bias + sum(weights.signals[signal.detector] for signal in signals)
+    """The probability that the agent failed: the sum of the evidence, tempered. A signal that is known no more, from an older
+    verdict, weighs what it weighed then."""
+    total = weights.bias + sum(weights.signals.get(signal.detector, signal.evidence) for signal in signals)
     return sigmoid(weights.scale * total)
 
 
@@ -74,6 +72,8 @@ def is_sure(p_fail: float) -> bool:
 
 
 def _verdict(step: Step, signals: tuple[Signal, ...], p_fail: float) -> Verdict | None:
+    if all(signal.detector.startswith(_HINTS) for signal in signals):
+        return None
     if is_sure(p_fail) and p_fail > 0.5:
         return Verdict(step.turn, Outcome.FAIL, Source.DETECTOR, p_fail, signals, fault=Fault.AGENT)
     if any(signal.fault is Fault.ENVIRONMENT for signal in signals):

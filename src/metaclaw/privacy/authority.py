@@ -18,8 +18,10 @@ from metaclaw.privacy.unicode import plain, smuggles
 _BORROWED_SHARE = 0.5
 _BACKED_SHARE = 0.34
 _FORGED = re.compile(
-    r"</?(?:system|assistant|human|instructions?|admin|developer|im_start|im_end|tool_result|function_results|system-reminder)(?:\s[^<>]{0,80})?>"
-    r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?[ \t]*$|^(?:system|human|assistant|user): "
+    r"</?(?:system|assistant|human|instructions?|admin|developer|im_start|im_end|tool_result|function_results"
+    r"|system-reminder)(?:\s[^<>]{0,80})?>"
+    r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?[ \t]*$|^(?:system|human"
+    r"|assistant|user): "
     r"|\[(?:system|admin)\b[^\]]{0,40}\]",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -27,17 +29,22 @@ _HIDDEN_MARKUP = re.compile(
     r"<!--|display:\s*none|font-size:\s*0|visibility:\s*hidden|\x1b\[|color:\s*(?:white|#fff)", re.IGNORECASE
 )
 _OVERRIDE = re.compile(
-    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|system|safety|these|any)\b.{0,40}\b(?:instruction|rule|prompt|guideline|polic|polic|restriction|check|skill)\w*"
-    r"|\b(?:do not|don't|never|without)\b.{0,40}\b(?:tell|inform|mention|reveal|notify|telling|informing|mentioning|asking|show)\b.{0,30}\b(?:the )?(?:user|owner|person|human|anyone|them)\b",
+    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|system|safety|these"
+    r"|any)\b.{0,40}\b(?:instruction|rule|prompt|guideline|polic|polic|restriction|check|skill)\w*"
+    r"|\b(?:do not|don't|never|without)\b.{0,40}\b(?:tell|inform|mention|reveal|notify|telling|informing|mentioning|asking"
+    r"|show)\b.{0,30}\b(?:the )?(?:user|owner|person|human|anyone|them)\b",
     re.IGNORECASE,
 )
 _ATTRIBUTED = re.compile(
-    r"\b(?:user|owner|customer|operator|admin\w*|developer|team|company|person|human|boss)s?(?:'s)?\b.{0,30}\b(?:want|wish|expect|prefer|require|like|ask|need|demand|instruct|request|order|said|say|told|approved|authori[sz]|agreed|confirm|consent|permission|policy)\w*",
+    r"\b(?:user|owner|customer|operator|admin\w*|developer|team|company|person|human|boss)s?(?:'s)?\b.{0,30}\b(?:want|wish"
+    r"|expect|prefer|require|like|ask|need|demand|instruct|request|order|said|say|told|approved|authori[sz]|agreed|confirm"
+    r"|consent|permission|policy)\w*",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"`[^`\n]{1,200}`|\"[^\"\n]{1,200}\"|“[^”\n]{1,200}”|'[^'\n]{2,200}'")
 _NEGATED = re.compile(
-    r"\b(?:don'?t|do not|never|stop|no more|not allowed|must not|mustn'?t|avoid|quit|nicht|nie|jamais|nunca|не|ne pas)\b|不要|禁止|しないで",
+    r"\b(?:don'?t|do not|never|stop|no more|not allowed|must not|mustn'?t|avoid|quit|nicht|nie|jamais|nunca|не|ne pas)\b"
+    r"|不要|禁止|しないで",
     re.IGNORECASE,
 )
 _ANY_NEGATION = re.compile(
@@ -49,14 +56,18 @@ _CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-
 
 
 _ADDRESSED = re.compile(
-    r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language models?|chat-?bots?|copilot|claude|chatgpt|assistenten?|asistentes?|agenten)\b"
+    r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language models?|chat-?bots?|copilot|claude|chatgpt|assistenten?"
+    r"|asistentes?|agenten)\b"
     r"|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
     re.IGNORECASE,
 )
 _ACTING = re.compile(
-    r"\b(?:send|sends?|e-?mail|mail|upload|share|publish|post|forward|transmit|transfer|pay|buy|order|grant|give|allow|install|download|disable|enable|open|expose"
-    r"|reveal|print|dump|push|deploy|delete|remove|drop|overwrite|recommend|promote|mention|advertise|link|cc|bcc|copy|hide|skip|ignore|bypass|approve|accept|trust"
-    r"|execute|exec|run|call|invoke|visit|browse|fetch|curl|register|subscribe|sign|authori[sz]e|whitelist|chmod|export|insert|append|attach|include|store|save|upload\w*|answer|reply|respond|say|tell|act|pretend|become)\b",
+    r"\b(?:send|sends?|e-?mail|mail|upload|share|publish|post|forward|transmit|transfer|pay|buy|order|grant|give|allow|install"
+    r"|download|disable|enable|open|expose"
+    r"|reveal|print|dump|push|deploy|delete|remove|drop|overwrite|recommend|promote|mention|advertise|link|cc|bcc|copy|hide"
+    r"|skip|ignore|bypass|approve|accept|trust"
+    r"|execute|exec|run|call|invoke|visit|browse|fetch|curl|register|subscribe|sign|authori[sz]e|whitelist|chmod|export|insert"
+    r"|append|attach|include|store|save|upload\w*|answer|reply|respond|say|tell|act|pretend|become)\b",
     re.IGNORECASE,
 )
 _FOREIGN_SCRIPT = re.compile(r"[\u0370-\u1fff\u3040-\ud7af]")
@@ -207,10 +218,11 @@ def _borrowed(
         covered = len(meant & sentence.terms) / len(meant)
         alike = len(everything & sentence.terms) / len(everything | sentence.terms)
         # What only a tool said may be named as a fact in quotes; as an order, or as most of one, it may not.
-        if (len(shared) >= 2 and covered >= _BORROWED_SHARE) or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE):
-            if is_imperative(sentence.text):
-                return sentence.text
-        if len(shared) >= 2 and covered >= _BORROWED_SHARE and covered > share and (telling(ordered) - supported) & sentence.terms:
+        apart = [term for term in shared if not any(term != other and term in other for other in shared)]
+        repeats = len(apart) >= 2 and covered >= _BORROWED_SHARE
+        if (repeats or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE)) and is_imperative(sentence.text):
+            return sentence.text
+        if repeats and covered > share and (telling(ordered) - supported) & sentence.terms:
             return sentence.text
     return None
 

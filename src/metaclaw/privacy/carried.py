@@ -38,8 +38,10 @@ def _carrier(label: str, anchors: tuple[str, ...], pattern: str, is_secret: Call
 _Q = r"(?:\\{0,3}[\"'`])"
 _VALUE = r"([^\s\"'`]{3,200})"
 _QUERY = re.compile(
-    r"[?&;#](?:[a-z0-9_.-]{0,20}[-_.])?(?:(?:access|id|refresh|auth|session|bot|csrf|private|api|sas|security)?[-_]?token|api[-_]?key|apikey"
-    r"|access[-_]?key(?:id)?|key|sig|signature|hmac|password|passwd|pwd|pass|secret|client[-_]?secret|code|auth|jwt|sid|session(?:id)?|hash"
+    r"[?&;#](?:[a-z0-9_.-]{0,20}[-_.])?(?:(?:access|id|refresh|auth|session|bot|csrf|private|api|sas|security)?[-_]?token"
+    r"|api[-_]?key|apikey"
+    r"|access[-_]?key(?:id)?|key|sig|signature|hmac|password|passwd|pwd|pass|secret|client[-_]?secret|code|auth|jwt|sid"
+    r"|session(?:id)?|hash"
     r"|ticket|assertion|credential|awsaccesskeyid|otp)=([^&\s\"'`<>#;\\]{6,2000})"
 )
 _LOGINS = ("redis-cli", "mongo", "docker login", "podman login", "helm registry login", "az login", "sqlcmd", "ldap", "mosquitto_")
@@ -53,7 +55,8 @@ CARRIERS: tuple[Carrier, ...] = (
     _carrier(
         "TOKEN:bearer",
         ("bearer", "authorization"),
-        rf"(?:bearer|authorization{_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?(?:bearer|token|apikey|api-key|basic|key|sso-key|negotiate|digest)?)[ \t]{{0,4}}{_Q}?([a-z0-9+/_.=~:%|-]{{12,4000}})",
+        rf"(?:bearer|authorization{_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?(?:bearer|token|apikey|api-key|basic|key|sso-key"
+        rf"|negotiate|digest)?)[ \t]{{0,4}}{_Q}?([a-z0-9+/_.=~:%|-]{{12,4000}})",
         is_token,
     ),
     _carrier(
@@ -65,7 +68,8 @@ CARRIERS: tuple[Carrier, ...] = (
     _carrier(
         "TOKEN:header",
         ("x-",),
-        rf"x-[a-z-]{{0,40}}(?:key|token|secret|signature|auth|password){_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?([^\s\"'`,;<>\\]{{6,4000}})",
+        rf"x-[a-z-]{{0,40}}(?:key|token|secret|signature|auth"
+        rf"|password){_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?([^\s\"'`,;<>\\]{{6,4000}})",
         _opaque,
     ),
     _carrier("COOKIE", ("sid=", "sess", "csrf", "xsrf", "remember"), r"[a-z_.-]{3,30}=([a-z0-9%+/_.=~:|-]{10,4000})", _opaque),
@@ -85,7 +89,9 @@ PIPES: tuple[Carrier, ...] = (
     _carrier(
         "PASSWORD:command",
         ("echo ", "printf "),
-        rf"(?:echo|printf) (?:-\w{{1,4}} )?{_Q}?(?:[\w.-]{{1,32}}:)?([^\s\"'|\\]{{3,200}})(?:\\n)?{_Q}?[ \t]{{0,4}}\|[ \t]{{0,4}}(?:sudo -\w{{0,2}}s\b|sudo -k -s|(?:sudo )?(?:chpasswd|passwd)|[\w /-]{{0,20}}--?password-stdin|cryptsetup|kinit|(?:docker|podman|helm)[^\n]{{0,40}}login)",
+        rf"(?:echo|printf) (?:-\w{{1,4}} )?{_Q}?(?:[\w.-]{{1,32}}:)?([^\s\"'|\\]{{3,200}})(?:\\n)?{_Q}?[ \t]{{0,4}}\|[ \t]{{0,"
+        rf"4}}(?:sudo -\w{{0,2}}s\b|sudo -k -s|(?:sudo )?(?:chpasswd|passwd)|[\w /-]{{0,20}}--?password-stdin|cryptsetup|kinit"
+        rf"|(?:docker|podman|helm)[^\n]{{0,40}}login)",
     ),
 )
 """Passwords that are piped into one of the programs above."""

@@ -11,7 +11,8 @@ from metaclaw.privacy.sentences import open_text
 _CODE = re.compile(r"```[^\n]*\n(.*?)```|`([^`\n]{1,300})`", re.DOTALL)
 _QUOTED = re.compile(r"\"([^\"\n]{1,200})\"|'([^'\n]{1,200})'")
 _ASSIGNED = re.compile(
-    r"(?:\b(?:set|define|let|store|remember|call|export|keep)\b[^\n=]{0,30}?)?[`\"']?\b([A-Za-z_]\w{0,30})\b[`\"']?\s*(?:=|:=|\bas\b|\bto\b|\bis\b|:)\s*[`\"']([^`\"'\n]{1,200})[`\"']"
+    r"(?:\b(?:set|define|let|store|remember|call|export|keep)\b[^\n=]{0,30}?)?[`\"']?\b([A-Za-z_]\w{0,30})\b[`\"']?\s*(?:=|:="
+    r"|\bas\b|\bto\b|\bis\b|:)\s*[`\"']([^`\"'\n]{1,200})[`\"']"
 )
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w{0,30})\}?|\{([A-Za-z_]\w{0,30})\}|<([A-Za-z_]\w{0,30})>|%([A-Za-z_]\w{0,30})%")
 _READS = re.compile(r"\b(?:read|cat|print|dump|list|collect|gather|copy|note|open|load|include|record|save|keep)\b", re.IGNORECASE)

@@ -31,7 +31,7 @@ class Detector:
         return merged(hits)
 
     def across(self, left: str, right: str) -> list[Hit]:
-        """Secrets of two texts that only both together show, as places in both put together: cut by the seam, or named before it."""
+        """Secrets that only two texts together show, as places in both put together: cut by the seam, or named before it."""
         seam, whole = len(left), left + right
         before = [hit for hit in self.find(left) if hit.end == seam]
         return [hit if _goes_on(before, hit, whole, seam) else replace(hit, end=seam) for hit in self.find(whole)]
@@ -43,7 +43,7 @@ class Detector:
 
     def _read(self, text: str, words: list[str], tokens: LongTokens) -> list[Hit]:
         low = lowered(text)
-        return [*self._known.find(text, words), *shaped(text, tokens), *named(text, low), *carried(text, low)]
+        return [*self._known.find(text, words), *shaped(text, tokens), *carried(text, low), *named(text, low)]
 
     def _in_view(self, view: Chain, seen: list[Hit]) -> list[Hit]:
         """What a view shows: new places, and the rest of a secret behind a gap, but not the next word behind a whole one."""

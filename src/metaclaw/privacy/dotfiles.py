@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,22 +12,28 @@ from metaclaw.errors import ConfigError
 from metaclaw.privacy.known import KnownSecrets
 
 _SECRET_NAME = re.compile(
-    r"pass(?:word|wd|phrase|code)?(?:_|$)|pwd$|secret|token|api_?key|access_?key|private_?key|_key$|auth|credential|session|cookie|jwt|dsn$"
+    r"pass(?:word|wd|phrase|code)?(?:_|$)|pwd$|secret|token|api_?key|access_?key|private_?key|_key$|auth|credential|session"
+    r"|cookie|jwt|dsn$"
     r"|webhook|connection_?string",
     re.IGNORECASE,
 )
 _INNOCENT_NAME = re.compile(
-    r"^(?:PWD|OLDPWD|SSH_AUTH_SOCK|XAUTHORITY|SESSION_MANAGER|DBUS_SESSION\w*|XDG_SESSION\w*|DESKTOP_SESSION|GDMSESSION|TERM_SESSION_ID|\w*_(?:FILE|PATH|DIR|SOCK|URL|ENDPOINT|ID_FILE))$"
+    r"^(?:PWD|OLDPWD|SSH_AUTH_SOCK|XAUTHORITY|SESSION_MANAGER|DBUS_SESSION\w*|XDG_SESSION\w*|DESKTOP_SESSION|GDMSESSION"
+    r"|TERM_SESSION_ID|\w*_(?:FILE|PATH|DIR|SOCK|URL|ENDPOINT|ID_FILE))$"
 )
 _URL_PASSWORD = re.compile(r"://[^\s/:@]{0,100}:([^\s@/]{1,300})@")
-_ASSIGNMENT = re.compile(r"^\s*(?:export\s+|set\s+)?([\w.:/-]{1,200})\s*[=:]\s*(?:[\"'](.*)[\"']|(\S.*?))\s*$", re.MULTILINE)
+_ASSIGNMENT = re.compile(
+    r"^[ \t]*(?:export[ \t]+|set[ \t]+)?([\w.:/-]{1,200})[ \t]*[=:][ \t]*(?:[\"'](.*)[\"']|(\S.*?))[ \t\r]*$", re.MULTILINE
+)
 _NETRC = re.compile(r"\b(?:password|account)\s+(\S+)")
 _MAX_BYTES = 1_000_000
 _ASSIGNING = (
-    ".env", ".envrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".my.cnf", ".s3cfg", ".boto", ".wakatime.cfg", ".aws/credentials",
+    ".env", ".envrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".my.cnf", ".s3cfg", ".boto", ".wakatime.cfg",
+        ".aws/credentials",
     ".config/gh/hosts.yml", ".config/hub", ".config/glab-cli/config.yml", ".config/pip/pip.conf", ".cargo/credentials.toml",
     ".cargo/credentials", ".gem/credentials", ".bundle/config", ".kaggle/kaggle.json", ".config/stripe/config.toml", ".terraformrc",
-    ".databrickscfg", ".config/doctl/config.yaml", ".config/openai/config", ".bashrc", ".zshrc", ".profile", ".bash_profile", ".zshenv",
+    ".databrickscfg", ".config/doctl/config.yaml", ".config/openai/config", ".bashrc", ".zshrc", ".profile", ".bash_profile",
+        ".zshenv",
 )  # fmt: skip
 _WHOLE = (
     ".cache/huggingface/token",
@@ -135,8 +140,3 @@ def _from_config(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
             except ConfigError:
                 continue  # A secret that is not there cannot leak.
             yield from _URL_PASSWORD.findall(text) if "://" in text else (text,)
-
-
-def home_of(environ: Mapping[str, str]) -> Path:
-    """The user's home folder, as the environment tells it."""
-    return Path(environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~"))

@@ -11,12 +11,14 @@ from metaclaw.privacy.tokens import LongTokens
 _TOKEN = re.compile(rf"[A-Za-z0-9+/_~-]{{{MIN_CHARS},}}={{0,2}}")
 _MAX_CHARS = 200
 _PUBLIC_BEFORE = re.compile(
-    r"(?:sha(?:1|224|256|384|512)|md5|h1|integrity|ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\w{1,20}|sk-\w{1,40}@openssh\.com|base64|etag|nonce"
+    r"(?:sha(?:1|224|256|384|512)|md5|h1|integrity|ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\w{1,20}|sk-\w{1,40}@openssh\.com|base64"
+    r"|etag|nonce"
     r"|rev|commit|checksum|digest|fingerprint|ref|index)[\"']?(?:[-:= ,]|\\?[\"']){1,4}(?:[Ww]/\"?)?\Z",
     re.IGNORECASE,
 )
 _PUBLIC_PREFIX = re.compile(
-    r"(?:call|toolu|tooluse|chatcmpl|cmpl|msg|resp|req|fc|rs|ws|run|thread|asst|file|batch|evt|step|srvtoolu|gen|item|trace|span|sess_id)[_-]"
+    r"(?:call|toolu|tooluse|chatcmpl|cmpl|msg|resp|req|fc|rs|ws|run|thread|asst|file|batch|evt|step|srvtoolu|gen|item|trace"
+    r"|span|sess_id)[_-]"
     r"|AAAA[A-Z]3NzaC1|AAAAE2VjZHNh|MII[A-K]|pk_(?:live|test)_|ey[IJ]|iVBORw0KGgo|R0lGOD|/9j/|UklGR|JVBERi0|UEsDB|H4sIA|AAABAA"
 )
 _PUBLIC_BLOCK = re.compile(

@@ -44,7 +44,7 @@ Happening = CallRecord | Outcome | str
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One step, fit to be shown. `earlier` is what the agent did before in the same task, `answer` what it did now, `then` what came of it."""
+    """One step, fit to be shown: what the agent did before in the same task, what it did now, and what came of it."""
 
     task: str
     earlier: tuple[Happening, ...]
@@ -72,7 +72,7 @@ def evidence_of(step: Step, redactor: Redactor) -> Evidence:
 
 
 def render_step(step: Step, redactor: Redactor, limit_chars: int = 24_000) -> str:
-    """The whole evidence of a step as text of at most `limit_chars`; long pieces are cut in their middle, each by its fair share."""
+    """The evidence of a step as text of at most `limit_chars`; long pieces are cut in their middle, each by its fair share."""
     return render(evidence_of(step, redactor), limit_chars)
 
 

@@ -29,6 +29,7 @@ def _shape(label: str, anchors: str, pattern: str, *, varied: bool = False) -> S
 _HEX = "[0-9a-f]"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _W = "[A-Za-z0-9_-]"
+_KEY_LINES = r"[A-Za-z0-9+/=]{10,4000}(?:\s{1,4}[A-Za-z0-9+/=]{16,4000}){0,200}(?:\s{1,4}[A-Za-z0-9+/]{1,80}={1,2})?"
 
 _MODELS = (
     _shape("API_KEY:anthropic", "sk-ant-", rf"sk-ant-{_W}{{20,300}}"),
@@ -162,11 +163,9 @@ _GENERAL = (
     _shape("PRIVATE_KEY", "xprv zprv yprv", r"[xyz]prv[A-Za-z0-9]{100,112}"),
 )
 SPREAD = (
-    _shape(
-        "PRIVATE_KEY", "IBADANBgkqhkiG9w0BAQEFAASC", r"MII[A-Za-z0-9+/]{2,6}IBADANBgkqhkiG9w0BAQEFAASC[A-Za-z0-9+/=\s]{100,5000}"
-    ),
-    _shape("PRIVATE_KEY", "IBAAKC", r"MII[A-Za-z0-9+/]{2,6}IBAAKC[A-Za-z0-9+/=\s]{100,5000}"),
-    _shape("PRIVATE_KEY", "b3BlbnNzaC1rZXktdjE", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=\s]{100,8000}"),
+    _shape("PRIVATE_KEY", "IBADANBgkqhkiG9w0BAQEFAASC", rf"MII[A-Za-z0-9+/]{{2,6}}IBADANBgkqhkiG9w0BAQEFAASC{_KEY_LINES}"),
+    _shape("PRIVATE_KEY", "IBAAKC", rf"MII[A-Za-z0-9+/]{{2,6}}IBAAKC{_KEY_LINES}"),
+    _shape("PRIVATE_KEY", "b3BlbnNzaC1rZXktdjE", rf"b3BlbnNzaC1rZXktdjE{_KEY_LINES}"),
 )
 """Shapes that may go on over several lines."""
 
@@ -176,6 +175,7 @@ _EDGE = re.compile(
     r"-{4,5} ?(BEGIN|END) (?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: \d+|Private-MAC: [0-9a-f]{40,64}"
 )
 _MAX_KEY_CHARS = 20_000
+_MIN_PIECE = 16
 _BREAK = re.compile(r"\\r\\n|\\n|\r?\n")
 _KEY_LINE = re.compile(r"[ \t>+|#*-]{0,12}(?:[A-Za-z0-9+/=]{1,100}|[A-Za-z-]{3,20}: [^\n]{0,100}|)[ \t\"',]{0,3}")
 _KEY_TAIL_LINE = re.compile(r"[ \t>+|#*-]{0,12}[A-Za-z0-9+/=]{16,100}[ \t]{0,3}")
@@ -232,7 +232,8 @@ def _end_of_lines(text: str, start: int) -> int:
         stop = line_end.start() if line_end else len(text)
         line = _KEY_LINE.match(text, at, stop)
         if line is None or (line.end() < stop and at > start):
-            return max(end, line.end() if line else end)
+            # The key ends in the middle of a line where its last piece is long; a short one is the next word.
+            return line.end() if line is not None and line.end() - at >= _MIN_PIECE else end
         end = stop
         if line_end is None:
             return end

@@ -100,6 +100,8 @@ def is_worth_knowing(secret: str) -> bool:
     """Whether a value can be looked for everywhere: `postgres` as a password would blacken every mention of the database."""
     if len(secret) < _MIN_CHARS or not _RUN.search(secret) or ("\n" in secret and len(secret) > 20_000):
         return False
+    if secret.startswith(("/", "~", "./", "http")) and wordiness(secret) > 0.4:
+        return False
     if is_mixed(secret) and (len(secret) >= _LONG_CHARS or (len(secret) >= _FAIR_CHARS and any(map(str.isdigit, secret)))):
         return True
-    return wordiness(secret) < 0.7 and not secret.startswith(("/", "~", "http"))
+    return wordiness(secret) < 0.7

@@ -1,7 +1,7 @@
 """Secrets that are known by a name that stands before them: settings, command-line flags, logins, and plain speech.
 
-Everything runs over the text in lower case, which keeps every character in its place. One quick pattern finds words that could name a
-secret; the bounded ones behind it look only at what follows such a word, so that hostile text takes time linear in its length.
+Everything runs over the text in lower case, which keeps every character in its place. One quick pattern finds words that could name
+a secret; the bounded ones behind it look only at what follows such a word, so that hostile text takes time linear in its length.
 """
 
 import re
@@ -16,19 +16,23 @@ _HINTS = (
     r"key|token|se(?:cret|ssion(?:[-_ ]?id)?)|p(?:ass(?:word|wd|phrase|code|wort)?|wd?|sk)|auth(?:orization)?|signature|jwt|dsn"
     r"|c(?:redentials?|ookie|onn(?:ection)?[-_ ]?str(?:ing)?)|webhook(?:[-_ ]?url)?"
 )
-_FOREIGN = ("kennwort", "contraseña", "contrasena", "senha", "mot de passe", "wachtwoord", "lösenord", "hasło", "пароль", "密码", "密碼", "口令")
-_FOREIGN += ("パスワード", "비밀번호")
+_FOREIGN = (
+    "kennwort", "contraseña", "contrasena", "senha", "mot de passe", "wachtwoord", "lösenord", "hasło", "пароль", "密码", "密碼", "口令",
+    "パスワード", "비밀번호",
+)  # fmt: skip
 _HINT = re.compile(_HINTS)
 _ANY_HINT = re.compile("|".join((_HINTS, *_FOREIGN)))
 _WEAK = ("token", "auth", "session", "cookie", "jwt", "signature", "dsn", "conn", "webhook")
 _SHORT = frozenset(("pass", "pw", "pwd", "psk"))
 _STRONG_KEY = re.compile(r"(?:secret|private|encryption|signing|master|crypto)[-_ ]?\Z")
 _KEY = re.compile(
-    r"(?:api|access|account|storage|app|application|auth|service|license|shared|client|admin|session|consumer|subscription|write|ingest"
+    r"(?:api|access|account|storage|app|application|auth|service|license|shared|client|admin|session|consumer|subscription"
+    r"|write|ingest"
     r"|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
 )
 _INNOCENT = re.compile(
-    r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page|special|object|row|map|hot"
+    r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page"
+    r"|special|object|row|map|hot"
     r"|short|arrow|press|continuation|idempotency|publishable)[-_ ]?(?:key|token)?[-_ ]?\Z"
 )
 
@@ -40,11 +44,13 @@ _ASSIGNED = re.compile(
 _FLAG = re.compile(rf"[ \t]{{1,4}}(?P<quote>{_QUOTE})?(?![\s-])")
 _FLAG_BEFORE = re.compile(r"(?<![\w-])--?(?:[a-z0-9]{1,20}[-_]){0,3}(?:api|access|secret|auth|private)?[-_]?\Z")
 _SPOKEN = re.compile(
-    r"(?:[ \t][^\n.:;=\"'`]{0,40}?)?[ \t]?(?:\b(?:is|was|are|ist|lautet|es|est|è|é|to|jest|это)\b|是|は|为|為)[ \t:：]{0,3}(?P<quote>[\"'`“«「])?"
+    r"(?:[ \t][^\n.:;=\"'`]{0,40}?)?[ \t]?(?:\b(?:is|was|are|ist|lautet|es|est|è|é|to|jest|это)\b|是|は|为"
+    r"|為)[ \t:：]{0,3}(?P<quote>[\"'`“«「])?"
 )
 _LOGIN_BEFORE = re.compile(r"\b(?:login|user(?:name)?|account)[ \t]+\S{1,100}\s{1,20}\Z")
 _LINE_START = re.compile(
-    r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const |\d{1,4}[:|] ?)?[\"']?[\w.\-\[\]]{0,80}\Z",
+    r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const "
+    r"|\d{1,4}[:|] ?)?[\"']?[\w.\-\[\]]{0,80}\Z",
     re.IGNORECASE,
 )
 _MAX_VALUE = 2000
@@ -178,12 +184,9 @@ def _quoted_or_plain(text: str, match: re.Match[str], is_secret: Callable[[str],
 
 def _is_spoken_password(value: str) -> bool:
     """Whether a word after "the password is" is one: mixed, and not `up-to-date` or `what's`."""
-    return (
-        len(value) >= 4
-        and is_mixed(value)
-        and not is_word_about(value)
-        and not re.fullmatch(r"[^\W\d]+(?:[-'’/.][^\W\d]+)+", value)
-    )
+    if len(value) < 4 or sum(map(str.isascii, value)) < len(value) / 2 or not is_mixed(value):
+        return False
+    return not is_word_about(value) and not re.fullmatch(r"[^\W\d]+(?:[-'’/.][^\W\d]+)+", value)
 
 
 def _is_typed_password(value: str) -> bool:

@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from metaclaw.domain.chat import Text, ToolCall, ToolResult
 
 _EXIT = re.compile(
-    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|returncode|return code|status)[\"'>]?[ \t]*[:=>]?[ \t]*(-?\d{1,5})\b|\"exit_?code\":[ ]?(-?\d{1,5})",
+    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|returncode|return code|status)[\"'>]?[ \t]*[:=>]?[ \t]*(-?\d{1,5})\b"
+    r"|\"exit_?code\":[ ]?(-?\d{1,5})",
     re.IGNORECASE,
 )
 _ERROR_CLASS = re.compile(
-    r"\b([A-Z]\w{1,40}(?:Error|Exception|Failure|Warning|Timeout|NotFound))\b|\b(E[A-Z]{4,14})\b|\b(TS\d{4}|E\d{3,4}|error\[E\d{4}\]|SQLSTATE\[?\w{5}\]?|HTTP (?:4|5)\d\d|(?:4|5)\d\d (?:[A-Z][a-z]+ ?){1,3})"
+    r"\b([A-Z]\w{1,40}(?:Error|Exception|Failure|Warning|Timeout|NotFound))\b|\b(E[A-Z]{4,14})\b|\b(TS\d{4}|E\d{3,4}"
+    r"|error\[E\d{4}\]|SQLSTATE\[?\w{5}\]?|HTTP (?:4|5)\d\d|(?:4|5)\d\d (?:[A-Z][a-z]+ ?){1,3})"
 )
 _ERROR_LINE = re.compile(
-    r"^.{0,300}?(?:\berror\b|exception\b|\bfailed\b|\bfailure\b|\bfatal\b|traceback|not found|no such|denied|cannot|can't|could not|unable|invalid|unknown|unexpected"
-    r"|missing|required|undefined|not permitted|refused|timed? out|conflict|expected|mismatch|unrecognized|unsupported|not (?:a|allowed|supported|valid|defined|installed)).{0,300}$",
+    r"^.{0,300}?(?:\berror\b|exception\b|\bfailed\b|\bfailure\b|\bfatal\b|traceback|not found|no such|denied|cannot|can't"
+    r"|could not|unable|invalid|unknown|unexpected"
+    r"|missing|required|undefined|not permitted|refused|timed? out|conflict|expected|mismatch|unrecognized|unsupported"
+    r"|not (?:a|allowed|supported|valid|defined|installed)).{0,300}$",
     re.IGNORECASE | re.MULTILINE,
 )
 _NAMED = re.compile(
-    r"[`'\"‘“]([^`'\"‘’“”\n]{1,60})[`'\"’”]|(?:module|command|option|flag|file|script|package|argument|property|column|field|key|target|branch|test)s?:? ([\w./@-]{2,60})"
+    r"[`'\"‘“]([^`'\"‘’“”\n]{1,60})[`'\"’”]|(?:module|command|option|flag|file|script|package|argument|property|column|field"
+    r"|key|target|branch|test)s?:? ([\w./@-]{2,60})"
 )
 _MAX_LOOK = 200_000
 _MAX_NAMED = 12

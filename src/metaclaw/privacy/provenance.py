@@ -1,4 +1,4 @@
-"""Whose words are whose: a step cut into spans by who said them, so that only people's own words and observed outcomes can command."""
+"""Whose words are whose: a step cut into spans by who said them, so that only people's words and outcomes can command."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,17 @@ _WEB_TOOL = re.compile(
 )
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _CLIENT_TAGS = (
-    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions|relevant-memories"
-    "|conversation_context|system_context|command-name|command-message|local-command-caveat|task-notification|project_layout|git_status"
+    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
+    "|relevant-memories"
+    "|conversation_context|system_context|command-name|command-message|local-command-caveat|task-notification|project_layout"
+    "|git_status"
     "|turn_aborted|subagent_notification"
 )
 _PASTED_TAGS = (
-    "local-command-stdout|local-command-stderr|bash-input|bash-stdout|bash-stderr|ide_opened_file|ide_selection|attached_files|file_content|file"
-    "|files|document|documents|context|output|returncode|observation|tool_result|function_results|search_results|web_page|webpage|page|email"
+    "local-command-stdout|local-command-stderr|bash-input|bash-stdout|bash-stderr|ide_opened_file|ide_selection|attached_files"
+    "|file_content|file"
+    "|files|document|documents|context|output|returncode|observation|tool_result|function_results|search_results|web_page"
+    "|webpage|page|email"
     "|html|system|instructions|untrusted[\\w-]*"
 )
 _CLIENT_BLOCK = re.compile(
@@ -35,7 +39,8 @@ _MAIL = re.compile(
     r"^From:[ \t][^\n]{1,300}\n(?=(?:[^\n]{0,300}\n){0,4}(?:To|Subject|Date|Sent|Reply-To):).*", re.MULTILINE | re.DOTALL
 )
 _PASTED = re.compile(
-    r"(?:^|\n)[^\n]{0,200}\b(?:here(?:'s| is| are)|this is|below is|pasted?|following|it says|they say|page says|the (?:page|email|mail|log|output|file|readme|issue|ticket|article|website|doc\w*)"
+    r"(?:^|\n)[^\n]{0,200}\b(?:here(?:'s| is| are)|this is|below is|pasted?|following|it says|they say|page says|the (?:page"
+    r"|email|mail|log|output|file|readme|issue|ticket|article|website|doc\w*)"
     r" (?:says|is|reads|contains|looks like))[^\n]{0,100}:[ \t]*\n(.+)\Z",
     re.IGNORECASE | re.DOTALL,
 )

@@ -3,16 +3,15 @@
 import math
 import re
 from collections import Counter
+from itertools import pairwise
+
+from metaclaw.privacy.words import COMMON_PAIRS
 
 _HEX = re.compile(r"(?:0x)?[0-9a-f-]+|(?:0x)?[0-9A-F-]+")
 _UUID = re.compile(r"\{?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?")
 _WORD = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
 _DIGIT, _SIGNS = re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]+")
 _KINDS = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "U" * 26 + "l" * 26 + "d" * 10)
-# The commonest pairs of letters in words and identifiers; a pair drawn by lot is one of them in about one case of three.
-_COMMON = frozenset(
-    ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "ti", "es", "or", "te", "of", "ed", "is", "it", "al", "ar", "st", "to", "nt", "ng", "se", "ha", "as", "ou", "io", "le", "ve", "co", "me", "de", "hi", "ri", "ro", "ic", "ne", "ea", "ra", "ce", "li", "ch", "ll", "be", "ma", "si", "om", "ur", "ca", "el", "ta", "la", "ns", "di", "fo", "ho", "pe", "ec", "pr", "no", "ct", "us", "ac", "ot", "il", "tr", "ly", "nc", "et", "ut", "ss", "so", "rs", "un", "lo", "wa", "ge", "ie", "wh", "ee", "wi", "em", "ad", "ol", "rt", "po", "we", "na", "ul", "ni", "ts", "mo", "ow", "pa", "im", "mi", "ai", "sh", "ir", "su", "id", "os", "iv", "ia", "am", "fi", "ci", "vi", "pl", "ig", "tu", "ev", "ld", "ry", "mp", "fe", "bl", "ab", "gh", "ty", "op", "wo", "sa", "ay", "ex", "ke", "fr", "oo", "av", "ag", "if", "ap", "gr", "od", "bo", "sp", "rd", "do", "uc", "bu", "ei", "ov", "by", "rm", "ep", "tt", "oc", "fa", "ef", "cu", "rn", "sc", "gi", "da", "yo", "cr", "cl", "du", "ga", "qu", "ue", "ff", "ba", "ey", "ls", "va", "um", "pp", "ua", "up", "lu", "go", "ht", "ru", "ug", "ds", "lt", "pi", "rc", "rr", "eg", "au", "ck", "ew", "mu", "br", "bi", "pt", "ak", "pu", "ui", "rg", "ib", "tl", "ny", "ki", "rk", "ys", "ob", "mm", "fu", "ph", "og", "ms", "ye", "ud", "mb", "ip", "ub", "oi", "rl", "gu", "dr", "hr", "cc", "tw", "ft", "wn", "nu", "af", "hu", "nn", "eo", "vo", "rv", "nf", "xp", "gn", "sm", "fl", "iz", "ok", "nl", "my", "gl", "aw", "ju", "oa", "eq", "sy", "sl", "ps", "jo", "lf", "nv", "je", "nk", "kn", "gs", "dy", "hy", "ze", "ks", "xt", "bs", "ik", "dd", "pt", "rp", "sk", "xi", "oe", "oy", "ws", "lv", "dl", "rf", "eu", "dg", "wr", "xa", "yi", "nm", "eb", "tc", "tm", "kr", "xc", "js", "md", "db", "http"]
-)
 MIN_CHARS = 20
 
 
@@ -25,7 +24,7 @@ def entropy(token: str) -> float:
 def changes(token: str) -> float:
     """The share of neighbouring characters of different kinds: upper-case, lower-case, digit. About 0.6 by lot, 0.15 in names."""
     kinds = token.translate(_KINDS)
-    pairs = [(one, other) for one, other in zip(kinds, kinds[1:], strict=False) if one in "Uld" and other in "Uld"]
+    pairs = [(one, other) for one, other in pairwise(kinds) if one in "Uld" and other in "Uld"]
     return sum(one != other for one, other in pairs) / len(pairs) if pairs else 0.0
 
 
@@ -34,7 +33,7 @@ def wordiness(token: str) -> float:
     good = 0
     for word in _WORD.findall(token):
         low = word.lower()
-        pairs = [low[at : at + 2] in _COMMON for at in range(len(low) - 1)]
+        pairs = [low[at : at + 2] in COMMON_PAIRS for at in range(len(low) - 1)]
         if len(low) >= 3 and sum(pairs) >= 0.7 * len(pairs):
             good += len(low)
     return good / len(token)

@@ -44,7 +44,7 @@ class Review:
 def review(
     skill: Skill, spans: Sequence[Span], existing: Iterable[Skill], redactor: Redactor, companions: Sequence[Skill] = ()
 ) -> Review:
-    """Examine a proposed skill against what was said (`spans` of all supporting steps), what is in force, and what would stand beside it."""
+    """Examine a proposed skill against what was said (`spans` of its supporting steps), what is in force, and its neighbours."""
     text = skill_text(skill)
     reach = added(skill, existing, workspace_of(spans))
     if companions:

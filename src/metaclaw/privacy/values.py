@@ -4,10 +4,13 @@ import re
 
 from metaclaw.privacy.hits import PLACEHOLDER
 from metaclaw.privacy.randomness import is_mixed, wordiness
+from metaclaw.privacy.words import PLAIN_VALUES
 
 _REFERENCE = re.compile(
-    r"[$%]\{?[A-Za-z_(]|\$\{|\{\{|\{[a-z_]{0,30}\}|<[^<>]{0,60}>?\Z|%[sd(]|@\w+@|env[:.\[(]|os\.|process\.|getenv|config[.\[]|self\.|settings\."
-    r"|vault:|ref\+|secretkeyref|file:|/(?:run|etc|var|home|usr|tmp|opt|app)/|[a-z_][\w.]*[(\[]|\(|await |function|lambda|!vault|!ref|arn:",
+    r"[$%]\{?[A-Za-z_(]|\$\{|\{\{|\{[a-z_]{0,30}\}|<[^<>]{0,60}>?\Z|%[sd(]|@\w+@|env[:.\[(]|os\.|process\.|getenv|config[.\[]"
+    r"|self\.|settings\."
+    r"|vault:|ref\+|secretkeyref|file:|/(?:run|etc|var|home|usr|tmp|opt|app)/|[a-z_][\w.]*[(\[]|\(|await |function|lambda"
+    r"|!vault|!ref|arn:",
     re.IGNORECASE,
 )
 _MASK = re.compile(
@@ -15,9 +18,6 @@ _MASK = re.compile(
     re.IGNORECASE,
 )
 _EXAMPLE = re.compile(r"(?:your|my|the|some|enter|insert|put|replace|change|add)[-_ ]", re.IGNORECASE)
-_PLAIN_WORDS = frozenset(
-    ["none", "null", "nil", "undefined", "true", "false", "yes", "no", "on", "off", "str", "string", "text", "bytes", "byte", "int", "integer", "number", "bool", "boolean", "object", "any", "array", "list", "dict", "map", "char", "varchar", "required", "optional", "empty", "missing", "invalid", "expired", "wrong", "incorrect", "correct", "valid", "set", "unset", "default", "hidden", "secret", "password", "passwd", "token", "key", "auth", "bearer", "basic", "digest", "value", "field", "input", "type", "name", "prompt", "stdin", "env", "file", "here", "it", "and", "or", "the", "to", "for", "is", "was", "of", "with", "from", "this", "that", "not", "must", "should", "can", "will", "has", "have", "are", "be", "in", "disabled", "enabled", "ok", "error", "failed", "example", "changeme", "placeholder", "test", "todo", "tbd", "n/a", "refresh", "access", "session", "optional[str]", "secretstr", "self", "cls", "ctx", "args", "reset", "rotate", "rotated", "unknown"]
-)
 _CODE = frozenset(",)]};")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_]*(?:[._\[\]-][A-Za-z_]+)*\??")
 _TYPE = re.compile(r"(?:[A-Z][a-z]+){1,4}(?:\[.{0,40}\]|<.{0,40}>)?[?!,;]?")
@@ -26,9 +26,14 @@ _TYPE = re.compile(r"(?:[A-Z][a-z]+){1,4}(?:\[.{0,40}\]|<.{0,40}>)?[?!,;]?")
 def is_word_about(value: str) -> bool:
     """Whether a value is not a secret but stands for one: a variable, a call, a mask, an example, a type."""
     bare = value.strip().strip("\"'`.,;:!?)")
-    if not bare or value.lstrip()[:1] in _CODE or PLACEHOLDER.match(value) or bare.lower() in _PLAIN_WORDS:
+    if not bare or value.lstrip()[:1] in _CODE or PLACEHOLDER.match(value) or bare.lower() in PLAIN_VALUES:
         return True
-    return bool(_REFERENCE.match(bare) or (value.endswith("}") and _NAME.fullmatch(bare.rstrip("}"))) or _MASK.fullmatch(bare) or _EXAMPLE.match(bare))
+    return bool(
+        _REFERENCE.match(bare)
+        or (value.endswith("}") and _NAME.fullmatch(bare.rstrip("}")))
+        or _MASK.fullmatch(bare)
+        or _EXAMPLE.match(bare)
+    )
 
 
 def is_password(value: str, *, quoted: bool, config: bool) -> bool:

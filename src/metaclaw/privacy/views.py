@@ -1,4 +1,4 @@
-"""Other readings of a text in which a secret may stand whole: unescaped, percent-decoded, glued together, without hidden characters.
+"""Other readings of a text in which a secret may stand whole: unescaped, percent-decoded, glued together, nothing hidden.
 
 A view knows for each of its stretches where it came from, so that what is found in it can be taken out of the original.
 """
@@ -17,7 +17,8 @@ _PERCENT = re.compile(r"%[0-9a-fA-F]{2}(?:%[0-9a-fA-F]{2})*")
 _E = r"[A-Za-z0-9+/_=.:@!*%~$-]"
 _SPACE = re.compile(r"\s")
 _CONCAT = re.compile(
-    rf"[\"'`](?<={_E}.)[ \t]{{0,8}}(?:\+|\.\.?|&|\\)?[ \t]{{0,8}}(?:\r?\n[ \t]{{0,40}})?(?:\+|\.\.?|&|\|\|)?[ \t]{{0,8}}[rbfu]{{0,2}}[\"'`](?={_E})"
+    rf"[\"'`](?<={_E}.)[ \t]{{0,8}}(?:\+|\.\.?|&|\\)?[ \t]{{0,8}}(?:\r?\n[ \t]{{0,40}})?(?:\+|\.\.?|&"
+    rf"|\|\|)?[ \t]{{0,8}}[rbfu]{{0,2}}[\"'`](?={_E})"
 )
 
 _INDENT = r"[ \t]{0,2}(?:[>+|#*-][ \t]{0,2})?"

@@ -93,13 +93,13 @@ class Walker:
         return replace(tool, description=description, parameters=self.mapping(tool.parameters), extra=self.mapping(tool.extra))
 
     def arguments(self, arguments: str) -> str:
-        """A call's arguments: each string in them, then the whole, since a name and its value are two strings."""
+        """A call's arguments: as written where nothing was found, else written anew; what is no JSON is text."""
         try:
             value = json.loads(arguments)
         except (ValueError, RecursionError):
             return self.text(arguments)
         done = self.value(value)
-        return self.text(arguments if done == value else json.dumps(done, ensure_ascii=False))
+        return arguments if done == value else json.dumps(done, ensure_ascii=False)
 
     def mapping(self, mapping: Mapping[str, Json]) -> Mapping[str, Json]:
         """Fields that a wire has and we have not."""
@@ -114,24 +114,38 @@ class Walker:
             case str():
                 return self.text(value)
             case list():
-                return [self.value(inner, depth + 1) for inner in value]
+                return [self._item(value, at, depth) for at in range(len(value))]
             case dict():
                 return {self.text(key): self._field(key, inner, depth) for key, inner in value.items()}
             case _:
                 return value
 
     def _field(self, key: str, value: Json, depth: int) -> Json:
-        if not isinstance(value, str) or not value:
+        """A value behind its name. A number behind the name of a password is one as well."""
+        if isinstance(value, bool) or not isinstance(value, str | int):
             return self.value(value, depth + 1)
-        alone = self.text(value)
-        head = f"{json.dumps(key)}: "
-        together = self.text(head + json.dumps(value, ensure_ascii=False))
+        return self._behind(f"{json.dumps(key)}: ", value, depth, json.dumps(str(value), ensure_ascii=False))
+
+    def _item(self, values: list[Json], at: int, depth: int) -> Json:
+        """An entry behind the one before it: `["--password", "hunter2"]` is a command line."""
+        value, before = values[at], values[at - 1] if at else None
+        if not isinstance(value, str) or not isinstance(before, str) or not before.startswith("-"):
+            return self.value(value, depth + 1)
+        return self._behind(f"{before} ", value, depth, json.dumps(value, ensure_ascii=False))
+
+    def _behind(self, head: str, value: Json, depth: int, written: str) -> Json:
+        """The value as it is on its own, or, where that shows nothing, as it is behind `head`."""
+        alone = self.value(value, depth + 1)
+        if alone != value:
+            return alone
+        together = self.text(head + written)
+        if together == head + written or not together.startswith(head):
+            return value
         try:
-            inner = json.loads(together[len(head) :]) if together.startswith(head) else alone
+            inner = json.loads(together[len(head) :])
         except ValueError:
-            inner = alone
-        # Whichever reading took more out: the value behind its name, or the value on its own.
-        return inner if isinstance(inner, str) and inner != value and alone == value else alone
+            return value
+        return inner if isinstance(inner, str) else value
 
 
 def _words(part: Part) -> str:

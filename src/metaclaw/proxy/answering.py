@@ -31,12 +31,11 @@ class Limits:
 
 async def relay(draft: Draft, reply: Reply, headers: Headers, client: Client, limits: Limits) -> bytes:
     """Provider and client speak the same wire: its bytes are the answer."""
-    named = {name.lower(): value for name, value in reply.headers}
     raw = [
         (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers if name.lower() != "content-length"
     ]
     raw += draft.headers()
-    draft.streamed = reply.status < 400 and _is_stream(content_type(named), asked=draft.incoming.stream)
+    draft.streamed = reply.status < 400 and _is_stream(content_type(reply.headers), asked=draft.incoming.stream)
     if draft.streamed:
         return await _relay_stream(draft, reply, raw, client, limits)
     return await _relay_whole(draft, reply, raw, client, limits)
@@ -115,7 +114,7 @@ async def translate(draft: Draft, reply: Reply, request: ChatRequest, client: Cl
         draft.show(body)
         client.defer(reply.status, _JSON_HEADERS + _kept(reply.headers) + draft.headers())
         return body
-    kind = content_type({name.lower(): value for name, value in reply.headers})
+    kind = content_type(reply.headers)
     if _is_stream(kind, asked=request.stream):
         chunks = reply.chunks()
         tail = await _render(draft, _deltas(draft, chunks, limits), request, client)

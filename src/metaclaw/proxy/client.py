@@ -214,7 +214,6 @@ class Client:
 
     def start(self, status: int, headers: RawHeaders) -> None:
         """Send the status line and headers, once. A body whose length they do not tell goes in chunks."""
-        self.started = True
         has_body = self.method != "HEAD" and status not in _BODILESS
         declared = next((value for name, value in headers if name == b"content-length"), None)
         if has_body and declared is None:
@@ -225,7 +224,9 @@ class Client:
                 self.keeps = False
         elif has_body and declared is not None and declared.isdigit():
             self._left = int(declared)
-        self._line.send(self._head(status, headers))
+        head = self._head(status, headers)
+        self.started = True
+        self._line.send(head)
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body now; waits where the client reads too slowly."""
@@ -240,12 +241,11 @@ class Client:
 
     def finish(self, data: bytes = b"") -> None:
         """Send the last piece of the body, after the deferred beginning if there is one, and end the response."""
-        self.ended = True
         deferred = self._deferred
         if deferred is not None:
-            self.started = True
             status, headers = deferred
             head = self._head(status, [*headers, (b"content-length", b"%d" % len(data))])
+            self.started = True
             self._line.send(head if self.method == "HEAD" or status in _BODILESS else head + data)
         elif self._chunked:
             self._line.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n")
@@ -254,6 +254,7 @@ class Client:
                 self._send_piece(data)
             if self._left:
                 self.keeps = False  # only a closed connection can tell that something is missing
+        self.ended = True
         self._line.answered(self)
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> None:

@@ -1,12 +1,12 @@
 """A turn in the making: stamped at birth, filled while the answer passes by, turned into a Turn at its end."""
 
 import time
-from collections.abc import Mapping
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
+from metaclaw.ports import Headers
 from metaclaw.proxy.client import Incoming, RawHeaders
 
 
@@ -138,6 +138,9 @@ def _header(value: str) -> bytes:
     return value.encode("ascii", "backslashreplace").replace(b"\r", b"").replace(b"\n", b"")
 
 
-def content_type(headers: Mapping[str, str]) -> str:
+def content_type(headers: Headers) -> str:
     """The bare media type, in lower case."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
+    for name, value in headers:
+        if name.lower() == "content-type":
+            return value.partition(";")[0].strip().lower()
+    return ""

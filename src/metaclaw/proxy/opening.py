@@ -1,11 +1,12 @@
 """Finding who answers: candidates in order, each asked in a wire it speaks, until one gives something to relay."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TypeAlias
 
+import msgspec
 from typing_extensions import TypeIs
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, TextDelta, Usage, Wire
@@ -28,8 +29,7 @@ FAREWELL = "session-end"
 _PREFERRED = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 
 
-@dataclass(frozen=True, slots=True)
-class Relayed:
+class Relayed(msgspec.Struct, frozen=True, gc=False):
     """The provider answers in the client's own wire; `headers` are those the client may see."""
 
     reply: Reply
@@ -125,11 +125,7 @@ class Opener:
         chosen = self._providers.candidates(draft.incoming.wire, draft.incoming.model)
         if chosen:
             draft.provider = chosen[0].name
-
-        async def ask(candidate: Candidate) -> Opened:
-            return await self._ask(draft, candidate)
-
-        candidate, opened = await open_first(chosen, ask, self._cooldown)
+        candidate, opened = await open_first(chosen, partial(self._ask, draft), self._cooldown)
         draft.provider, draft.model = candidate.name, candidate.model
         match opened:
             case Relayed():
@@ -140,13 +136,13 @@ class Opener:
                 pass
         return opened
 
-    async def _ask(self, draft: Draft, candidate: Candidate) -> Opened:
+    def _ask(self, draft: Draft, candidate: Candidate) -> Awaitable[Opened]:
         provider = self._providers.named(candidate.name)
         if not is_http(provider):
-            return await self._generate(draft, provider)
+            return self._generate(draft, provider)
         if draft.incoming.wire in provider.wires:
-            return await self._relay(draft, provider, candidate.model)
-        return await self._translate(draft, provider, candidate.model)
+            return self._relay(draft, provider, candidate.model)
+        return self._translate(draft, provider, candidate.model)
 
     async def _relay(self, draft: Draft, provider: HttpProvider, model: str) -> Relayed:
         incoming = draft.incoming

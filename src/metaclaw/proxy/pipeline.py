@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.turn import TurnEnd, TurnKind
@@ -83,13 +82,16 @@ class Pipeline:
 
     async def _answer(self, draft: Draft, client: Client) -> bytes:
         opened = await self._opener.open(draft)
-        match opened:
-            case Relayed():
-                return await _closing(opened.reply.aclose, relay(draft, opened.reply, opened.headers, client, self._limits))
-            case Translated():
-                return await _closing(opened.reply.aclose, translate(draft, opened.reply, opened.request, client, self._limits))
-            case Generated():
-                return await _closing(opened.aclose, generate(draft, opened.deltas, opened.request, client))
+        try:
+            match opened:
+                case Relayed():
+                    return await relay(draft, opened.reply, opened.headers, client, self._limits)
+                case Translated():
+                    return await translate(draft, opened.reply, opened.request, client, self._limits)
+                case Generated():
+                    return await generate(draft, opened.deltas, opened.request, client)
+        finally:
+            await opened.aclose()
 
     async def _end(self, session: SessionId) -> None:
         if self._origins.end(session):
@@ -111,13 +113,6 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
         client.defer(error.status, [(b"content-type", b"application/json"), *draft.headers()])
     draft.show_failure(tail)
     return tail
-
-
-async def _closing(close: Callable[[], Awaitable[None]], work: Awaitable[bytes]) -> bytes:
-    try:
-        return await work
-    finally:
-        await close()
 
 
 def _forgive_cancellation() -> None:

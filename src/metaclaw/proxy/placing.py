@@ -128,7 +128,7 @@ class Placer:
         if any(self._chance.propensity(skill) < 1.0 for skill in new):
             found, draws = self._leave_to_chance(origin, found, new)
             new = tuple(skill for skill in new if skill in found)
-        if new and len(skills) + len(new) > self._limit:
+        if new and sum(not skill.applies_always for skill in (*skills, *new)) > self._limit:
             kept, skills, new = (), (), _not_yet(found, (), incoming.body)
         if new:
             block = self._render(new)

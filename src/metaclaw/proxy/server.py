@@ -97,7 +97,12 @@ class Server:
         json = read(spoken, body)
         forward = list(caller.items())
         incoming = Incoming(spoken, inner, query, caller, forward, body, json, client.peer, datetime.now(UTC), began)
-        await self._within_limit(incoming, client)
+        self._admit()
+        self._serving += 1
+        try:
+            await self._pipeline.answer(incoming, client)
+        finally:
+            self._serving -= 1
 
     async def idle(self, within_s: float) -> None:
         """Wait until no answer is being made any more, or this much time has passed."""
@@ -105,18 +110,13 @@ class Server:
         while self._serving and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
 
-    async def _within_limit(self, incoming: Incoming, client: Client) -> None:
+    def _admit(self) -> None:
         if self._serving >= self._intake.max_concurrency:
             raise WireError(
                 f"{self._serving} answers are being made already (proxy.max_concurrency); try again shortly",
                 status=429,
                 code="rate_limit_exceeded",
             )
-        self._serving += 1
-        try:
-            await self._pipeline.answer(incoming, client)
-        finally:
-            self._serving -= 1
 
     def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
         self._metrics.refused(status)

@@ -172,8 +172,7 @@ class _Sketch:
             self._append_to_string(span, value, text)
 
     def _append_to_string(self, span: Span, value: str, text: str) -> None:
-        written = _literal(text)[1:-1]
-        self._insert(span[1] - 1, _WRITTEN_BLANK_LINE + written if value else written)
+        self._insert(span[1] - 1, _continuation(text) if value else _literal(text)[1:-1])
 
     def _append_to_list(self, span: Span, item: bytes, *, is_empty: bool) -> None:
         end = skip_blanks_back(self._body, span[1] - 1)
@@ -222,6 +221,12 @@ class _Sketch:
 @lru_cache(maxsize=512)
 def _literal(text: str) -> bytes:
     return msgspec.json.encode(text)
+
+
+@lru_cache(maxsize=512)
+def _continuation(text: str) -> bytes:
+    """The text as more of a string; the same object each time, so that whoever keeps it by its hash need not hash it again."""
+    return _WRITTEN_BLANK_LINE + _literal(text)[1:-1]
 
 
 def _developer_item(text: str) -> bytes:

@@ -15,7 +15,7 @@ and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstentio
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ Postings = tuple["array[int]", ...]
 _MOST_QUERY_CHARS = 12_000
 _MOST_TERMS = 24
 _MOST_WORDS = 8_192
+_MOST_READ = 256
+_MOST_READ_WORDS = 128
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _LONG_LIST = 2_000
@@ -62,15 +64,17 @@ class _PostingList(NamedTuple):
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_numbers", "_postings", "_scoped", "_words")
+    __slots__ = ("_documents", "_free", "_numbers", "_postings", "_read", "_scoped", "_standing", "_words")
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
         self._free: tuple[int, ...] = ()
         self._scoped: dict[int, str] = {}
+        self._standing: frozenset[int] = frozenset()
         self._numbers: PersistentMap[int] = PersistentMap()
         self._postings: PersistentMap[Postings] = PersistentMap()
         self._words: dict[str, dict[str, float]] = {}
+        self._read: dict[tuple[str, ...], Wanted] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -88,6 +92,11 @@ class SkillIndex:
     def scopes(self) -> frozenset[str]:
         """Every scope that some skill has."""
         return frozenset(self._scoped.values())
+
+    def standing(self) -> list[Skill]:
+        """The skills that apply whatever the task is, by name."""
+        found = (self._documents[number] for number in self._standing)
+        return sorted((skill for skill in found if skill is not None), key=lambda skill: skill.name)
 
     def changed(self, put: Iterable[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
         """The next state: `removed` names taken out, `put` added or, where the name is known, replaced."""
@@ -108,8 +117,17 @@ class SkillIndex:
 
     def read(self, query: str) -> Wanted:
         """What a request asks of this library: everything the search depends on."""
-        request, mass = self._weigh(list_words(query[:_MOST_QUERY_CHARS]))
-        return Wanted(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
+        # A ticket's number, a date and the like say nothing, and make no other request of it.
+        words = tuple([word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)])
+        wanted = self._read.get(words)
+        if wanted is None:
+            request, mass = self._weigh(words)
+            wanted = Wanted(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
+            if len(words) <= _MOST_READ_WORDS:
+                if len(self._read) >= _MOST_READ:
+                    self._read.clear()
+                self._read[words] = wanted
+        return wanted
 
     def find(self, wanted: Wanted, limit: int, scopes: frozenset[str]) -> list[Found]:
         """The skills for a request that has been read."""
@@ -118,7 +136,7 @@ class SkillIndex:
         found = self._rank(evidence, rest, floor, limit, scopes)
         return [one for one in found if one.evidence >= found[0].evidence * _NEAR_BEST]
 
-    def _weigh(self, words: list[str]) -> tuple[dict[str, float], float]:
+    def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
         """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
         words that no skill has are what the request is about that no skill explains."""
         get = self._words.get
@@ -262,6 +280,7 @@ class _Draft:
         self._documents = index._documents.copy()
         self._free = list(index._free)
         self._scoped = index._scoped.copy()
+        self._standing = set(index._standing)
         self._numbers: dict[str, int | None] = {}
         self._touched: tuple[dict[str, array[int]], ...] = tuple({} for _ in GRADES)
 
@@ -276,6 +295,8 @@ class _Draft:
         self._numbers[skill.name] = number
         if skill.scope is not None:
             self._scoped[number] = skill.scope
+        if skill.applies_always:
+            self._standing.add(number)
         for term, grade in grade_terms(skill).items():
             documents = self._touched[grade].get(term)
             if documents is None:
@@ -296,6 +317,7 @@ class _Draft:
             del documents[bisect_left(documents, number)]
         self._documents[number] = None
         self._scoped.pop(number, None)
+        self._standing.discard(number)
         self._free.append(number)
         self._numbers[name] = None
 
@@ -313,7 +335,8 @@ class _Draft:
         index._documents = self._documents
         index._free = tuple(self._free)
         index._scoped = self._scoped
-        index._words = {}
+        index._standing = frozenset(self._standing)
+        index._words, index._read = {}, {}
         index._numbers = self._index._numbers.changed(self._numbers)
         index._postings = self._index._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})
         return index

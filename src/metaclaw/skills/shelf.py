@@ -246,6 +246,7 @@ class Shelf:
             self._upkeep.settle(self._generations)
         except StoreError as error:
             log.warning("skill files are written but not noted: %s; noted with the next look", error)
+        self._report(self._upkeep.trouble)
         self._show()
         return self._view
 

@@ -11,6 +11,8 @@ from metaclaw.skills.scopes import Teams, applying, most_specific
 _CACHED_QUERIES = 256
 # Where one of the best few stands in for others, the next ones move up: so many times the limit is looked at.
 _SPARE = 3
+MOST_STANDING = 5
+"""Most skills placed for whatever the task is."""
 
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
@@ -19,7 +21,7 @@ _FOR_EVERYONE: Ranks = frozenset()
 class ShelfView:
     """One generation of skills, ready to be searched. Never changes."""
 
-    __slots__ = ("_index", "_scopes", "_search", "generation", "hash", "skipped")
+    __slots__ = ("_index", "_scopes", "_search", "_standing", "generation", "hash", "skipped")
 
     def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
         self.generation = generation
@@ -27,6 +29,7 @@ class ShelfView:
         self.skipped = skipped
         self._index = index
         self._scopes = index.scopes
+        self._standing = index.standing()
         self._search = lru_cache(_CACHED_QUERIES)(partial(_search, index))
 
     @property
@@ -55,7 +58,13 @@ class ShelfView:
             return ()
         # Requests that differ only in words no skill knows (a ticket's number, today's date), or in who speaks where no skill is
         # theirs, are the same request here.
-        return self._search(self._index.read(query), limit, self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE)
+        ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
+        found = self._search(self._index.read(query), limit, ranks)
+        workspace = None if scope is None else scope.workspace
+        standing = [one for one in self._standing if one.scope is None or any(one.scope == named for named, _ in ranks)]
+        # What a person wants in every task comes first, and takes no place from what this task needs.
+        chosen = (*standing[:MOST_STANDING], *(one for one in found if not one.applies_always)) if standing else found
+        return tuple(one for one in chosen if one.is_for_workspace(workspace))
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)

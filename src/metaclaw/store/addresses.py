@@ -17,15 +17,15 @@ SpliceRow: TypeAlias = tuple[bytes, bytes | None, int, bytes]
 
 _MAX_TUPLES = 256
 _MAX_KNOWN = 8192
+_MAX_NAMES = 64
 
 
 def address(*pieces: bytes) -> bytes:
     """Sixteen bytes that name this sequence of pieces."""
-    digest = blake2b(digest_size=16)
+    framed: list[bytes] = []
     for piece in pieces:
-        digest.update(struct.pack("<q", len(piece)))
-        digest.update(piece)
-    return digest.digest()
+        framed += (len(piece).to_bytes(8, "little"), piece)
+    return blake2b(b"".join(framed), digest_size=16).digest()
 
 
 class Addresses:
@@ -36,6 +36,7 @@ class Addresses:
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
+        self._names: dict[bytes | str, bytes] = {}  # of snippets; the same few are placed again and again
         self._tuples: OrderedDict[tuple[Placement, ...] | tuple[Splice, ...], bytes] = OrderedDict()
         self.snippets: list[SnippetRow] = []
         self.placements: list[PlacementRow] = []
@@ -84,15 +85,21 @@ class Addresses:
         self._known.add(name)
         return True
 
-    def _snippet(self, body: bytes) -> bytes:
-        name = address(b"snippet", body)
-        if self._is_new(name):
-            self.snippets.append((name, body))
+    def _snippet(self, body: bytes | str) -> bytes:
+        name = self._names.get(body)
+        if name is None or name not in self._known:
+            written = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+            name = address(b"snippet", written)
+            if self._is_new(name):
+                self.snippets.append((name, written))
+            if len(self._names) >= _MAX_NAMES:
+                self._names.clear()
+            self._names[body] = name
         return name
 
     def _placement(self, previous: bytes | None, item: Placement) -> bytes:
         skills = pack_names(item.skills)
-        snippet = self._snippet(item.text.encode("utf-8", "surrogatepass"))
+        snippet = self._snippet(item.text)
         name = address(b"placement", previous or b"", item.anchor, skills.encode(), snippet)
         if self._is_new(name):
             self.placements.append((name, previous, item.anchor, skills, snippet))

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
@@ -14,21 +14,20 @@ from metaclaw.store.scribe import Item, SessionEnd
 _ROW_BYTES = 1024  # about what a turn weighs in memory beside its payload
 
 
-@dataclass(slots=True, eq=False)
 class Entry:
     """One thing to write, who waits for it, and how often the store would not have it while it took others."""
 
-    item: Item
-    weight_bytes: int
-    waiting: "asyncio.Future[bool] | None" = None
-    attempts: int = 0
-    refusals: int = 0
-    commits_seen: int = 0
-    is_turn: bool = field(init=False)
-    """Whether losing it would lose a turn."""
+    __slots__ = ("attempts", "commits_seen", "is_turn", "item", "refusals", "waiting", "weight_bytes")
 
-    def __post_init__(self) -> None:
-        self.is_turn = isinstance(self.item, Turn)
+    def __init__(self, item: Item, weight_bytes: int) -> None:
+        self.item = item
+        self.weight_bytes = weight_bytes
+        self.waiting: asyncio.Future[bool] | None = None
+        self.attempts = 0
+        self.refusals = 0
+        self.commits_seen = 0
+        self.is_turn = isinstance(item, Turn)
+        """Whether losing it would lose a turn."""
 
 
 def weigh(item: Item) -> int:
@@ -37,7 +36,8 @@ def weigh(item: Item) -> int:
         return _ROW_BYTES
     exchange, tokens = item.exchange, item.tokens
     weight = _ROW_BYTES + len(exchange.request) + len(exchange.said) + len(exchange.translated or b"") + len(exchange.seen or b"")
-    weight += sum(len(splice.inserted) for splice in exchange.splices)
+    for splice in exchange.splices:
+        weight += len(splice.inserted)
     if tokens is not None:
         weight += 32 * (len(tokens.prompt_ids) + 2 * len(tokens.sampled_ids))
     return weight
@@ -49,7 +49,11 @@ class Intake:
     def __init__(self, max_entries: int, max_bytes: int, batch_entries: int, batch_bytes: int) -> None:
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._batch_entries, self._batch_bytes = batch_entries, batch_bytes
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        # A condition variable would do the same in several times the time.
+        self._work: SimpleQueue[None] = SimpleQueue()
+        self._is_waited_for = False
+        self._closing = threading.Event()
         self._entries: deque[Entry] = deque()
         self._held_entries = self._held_bytes = 0
         self._held_turns = self._held_turn_bytes = 0
@@ -75,17 +79,17 @@ class Intake:
 
     def offer(self, entry: Entry) -> bool:
         """Take the entry if there is room; one that is larger than all the room is taken when nothing else is there."""
-        with self._changed:
+        with self._lock:
             if self._held_entries and not self._fits(entry.weight_bytes):
                 return False
             self._entries.append(entry)
             self._hold(entry)
-            self._changed.notify()
+            self._wake()
             return True
 
     def squeeze(self, entry: Entry) -> list[Entry]:
         """Take the entry even when full: what waited longest makes room, a turn only for a turn. Returns what was dropped."""
-        with self._changed:
+        with self._lock:
             if entry.weight_bytes > self._max_bytes:
                 return [entry]
             if isinstance(entry.item, SessionEnd) and self._is_said_already(entry.item):
@@ -93,29 +97,24 @@ class Intake:
             self._entries.append(entry)
             self._hold(entry)
             dropped = self._trim()
-            self._changed.notify()
+            self._wake()
             return dropped
 
     def take(self) -> list[Entry]:
         """Wait for work; everything that waits, up to one batch. Empty when closed and nothing is left."""
-        with self._changed:
-            while not self._entries and not self._is_closed:
-                self._changed.wait()
-            batch: list[Entry] = []
-            batch_bytes = 0
-            while self._entries and len(batch) < self._batch_entries:
-                batch_bytes += self._entries[0].weight_bytes
-                if batch and batch_bytes > self._batch_bytes:
-                    break
-                batch.append(self._entries.popleft())
-            return batch
+        while True:
+            with self._lock:
+                if self._entries or self._is_closed:
+                    return self._take_batch()
+                self._is_waited_for = True
+            self._work.get()
 
     def put_back(self, entries: list[Entry]) -> list[Entry]:
         """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others.
 
         Returns what was dropped.
         """
-        with self._changed:
+        with self._lock:
             if len(entries) == 1 and entries[0].attempts > 1:
                 self._entries.extend(entries)
             else:
@@ -124,26 +123,42 @@ class Intake:
 
     def free(self, entries: Iterable[Entry]) -> None:
         """These are done with."""
-        with self._changed:
+        with self._lock:
             self.progress_s = time.monotonic()
             for entry in entries:
                 self._let_go(entry)
 
     def pause(self, seconds: float) -> None:
         """Wait, unless the intake is or gets closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed, seconds)
+        self._closing.wait(seconds)
 
     def close(self) -> None:
         """Nothing more will be offered; wake the writer."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify_all()
+            self._wake()
+        self._closing.set()
 
     @property
     def is_closed(self) -> bool:
         """Whether the writer should finish."""
         return self._is_closed
+
+    def _take_batch(self) -> list[Entry]:
+        entries = self._entries
+        batch: list[Entry] = []
+        batch_bytes = 0
+        while entries and len(batch) < self._batch_entries:
+            batch_bytes += entries[0].weight_bytes
+            if batch and batch_bytes > self._batch_bytes:
+                break
+            batch.append(entries.popleft())
+        return batch
+
+    def _wake(self) -> None:
+        if self._is_waited_for:
+            self._is_waited_for = False
+            self._work.put(None)
 
     def _fits(self, more_bytes: int) -> bool:
         return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes

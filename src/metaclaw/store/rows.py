@@ -1,7 +1,6 @@
 """Turns as rows, in the column order of `schema`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from metaclaw.domain.chat import SampledTokens, Usage
 from metaclaw.domain.turn import Draw, Exchange, Turn, TurnKind
@@ -76,13 +75,16 @@ def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Row]:
     return [pack_texts((seq, place, draw.skill, draw.placed, draw.propensity)) for place, draw in enumerate(draws)]
 
 
-@dataclass(slots=True)
 class _Tally:
-    first: Turn
-    began_us: int
-    last_us: int
-    turns: int = 0
-    main_turns: int = 0
+    """What some turns add to their session."""
+
+    __slots__ = ("began_us", "first", "last_us", "main_turns", "turns")
+
+    def __init__(self, first: Turn, received_us: int) -> None:
+        self.first = first
+        self.began_us = self.last_us = received_us
+        self.turns = 1
+        self.main_turns = 1 if first.kind is TurnKind.MAIN else 0
 
     def count(self, turn: Turn, received_us: int) -> None:
         self.began_us = min(self.began_us, received_us)
@@ -92,7 +94,7 @@ class _Tally:
 
     def row(self) -> Row:
         turn, scope = self.first, self.first.scope
-        who: Row = (turn.session, turn.key, turn.agent, scope.user, scope.workspace, turn.parent)
+        who = (turn.session, turn.key, turn.agent, scope.user, scope.workspace, turn.parent)
         return pack_texts((*who, self.began_us, self.last_us, None, None, self.turns, self.main_turns))
 
 
@@ -103,6 +105,7 @@ def session_rows(turns: Iterable[Turn]) -> list[Row]:
         received_us = pack_instant(turn.times.received_at)
         tally = tallies.get(turn.session)
         if tally is None:
-            tally = tallies[turn.session] = _Tally(turn, received_us, received_us)
-        tally.count(turn, received_us)
+            tallies[turn.session] = _Tally(turn, received_us)
+        else:
+            tally.count(turn, received_us)
     return [tallies[session].row() for session in sorted(tallies)]

@@ -61,7 +61,7 @@ class Answer:
             if self._ended:
                 self._raise_failure()
                 raise StopAsyncIteration
-            await self._change()
+            await self.change()
         chunk = self._chunks.popleft()
         self.buffered_bytes -= len(chunk)
         if self.buffered_bytes <= LOW_WATER_BYTES:
@@ -73,13 +73,6 @@ class Answer:
         self._chunks.clear()
         self.buffered_bytes = 0
         self._connection.drop(self)
-
-    async def wait_for_head(self) -> None:
-        """Return once status and headers are here."""
-        while not self.status:
-            if self._ended:
-                self._raise_failure()
-            await self._change()
 
     def begin(self, status: int, headers: Headers) -> None:
         """Status and headers have come."""
@@ -107,8 +100,11 @@ class Answer:
         if cause is not None:
             raise failure(self._peer, cause, head_seen=bool(self.status)) from cause
 
-    async def _change(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+    async def change(self) -> None:
+        """Return once more of the answer is here; raise what keeps it from coming."""
+        if self._ended:
+            self._raise_failure()
+        self._waiter = self._connection.loop.create_future()
         try:
             await self._waiter
         except asyncio.CancelledError:
@@ -130,7 +126,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.idle_since = 0.0
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._peer = peer
         self._timeouts = timeouts
         self._on_free = on_free
@@ -155,6 +151,11 @@ class Connection(asyncio.Protocol):
         self._until_close = True
 
     @property
+    def idle_s(self) -> float:
+        """For how long it has carried nothing."""
+        return self.loop.time() - self.idle_since
+
+    @property
     def is_usable(self) -> bool:
         """Whether a call may be sent on it now."""
         return self._transport is not None and self._answer is None and not self._transport.is_closing()
@@ -168,9 +169,10 @@ class Connection(asyncio.Protocol):
         self._reset(method)
         self._calls += 1
         answer = self._answer = Answer(self, self._peer)
-        self._deadline = self._loop.time() + self._timeouts.first_byte_s
+        self._deadline = self.loop.time() + self._timeouts.first_byte_s
         transport.writelines((head, body) if body else (head,))
-        await answer.wait_for_head()
+        while not answer.status:
+            await answer.change()
         return answer
 
     def drop(self, answer: Answer | None = None) -> None:
@@ -187,7 +189,7 @@ class Connection(asyncio.Protocol):
         """The reader has caught up: read from the socket again if that had been stopped for its sake."""
         if self._read_paused and answer is self._answer and self._transport is not None:
             self._read_paused = False
-            self._deadline = self._loop.time() + self._timeouts.idle_s
+            self._deadline = self.loop.time() + self._timeouts.idle_s
             self._transport.resume_reading()
 
     def check_deadline(self, now: float) -> None:
@@ -213,7 +215,7 @@ class Connection(asyncio.Protocol):
             # Nobody asked: the next caller must not be handed these bytes.
             self.drop()
             return
-        self._deadline = self._loop.time() + self._timeouts.idle_s
+        self._deadline = self.loop.time() + self._timeouts.idle_s
         trouble = self._parse(data)
         if self._pieces:
             answer.add(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
@@ -298,7 +300,7 @@ class Connection(asyncio.Protocol):
             self._read_paused = False
             transport.resume_reading()
         if reusable and not transport.is_closing() and not transport.get_write_buffer_size():
-            self.idle_since = self._loop.time()
+            self.idle_since = self.loop.time()
             self._on_free(self)
         else:
             transport.abort()

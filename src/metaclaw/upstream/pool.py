@@ -60,7 +60,7 @@ class Pool:
 
         A kept connection that turns out to be dead costs one more try, on a fresh one.
         """
-        connection = await self._acquire()
+        connection = self._take_idle() or await self._acquire()
         if connection is not None:
             try:
                 return await connection.send(method, head, body)
@@ -84,16 +84,19 @@ class Pool:
         if losing:
             await asyncio.wait(losing, timeout=_CLOSE_S)
 
-    async def _acquire(self) -> Connection | None:
-        """A connection to use, or None with the right to open one."""
-        if self._closed:
-            raise self._closing()
-        now = asyncio.get_running_loop().time()
-        while self._idle:
+    def _take_idle(self) -> Connection | None:
+        """A kept connection that may still be used."""
+        while self._idle and not self._closed:
             connection = self._idle.pop()
-            if connection.is_usable and now - connection.idle_since < self._limits.keep_s:
+            if connection.is_usable and connection.idle_s < self._limits.keep_s:
                 return connection
             connection.drop()
+        return None
+
+    async def _acquire(self) -> Connection | None:
+        """A connection to use once one is free, or None with the right to open one."""
+        if self._closed:
+            raise self._closing()
         if self._taken < self._limits.connections:
             self._taken += 1
             return None

@@ -142,9 +142,10 @@ async def test_an_instruction_is_tested_all_the_same_and_demoted_only_for_harm()
 
 
 async def test_an_instruction_for_others_goes_through_the_gate_like_any_other() -> None:
-    for scope in (None, "team:backend", "workspace:w"):
+    for scope in (None, "team:backend"):
         assert not is_at_once(said("Always answer in German.", scope=scope))
-    assert is_at_once(said("Always answer in German.", scope="owner"))
+    for scope in ("owner", "user:anna", "workspace:w"):
+        assert is_at_once(said("Always answer in German.", scope=scope))
     admission, replays = await admitted(GateMode.FULL, said("Always answer in German.", scope="team:backend"), answer=breaks)
     assert replays.asked
     assert admission.standing is Standing.REJECTED
@@ -162,6 +163,13 @@ async def test_two_users_with_contrary_instructions_each_keep_their_own() -> Non
     admission, _ = await admitted(GateMode.FULL, said("Always answer in German."), bens)
     assert admission.is_in_force
     assert admission.supersedes == ()
+
+
+async def test_what_a_persons_own_instruction_overrides_in_a_wider_scope_is_named() -> None:
+    everyones = said("Always answer in English.", "everyones", None).skill
+    admission, _ = await admitted(GateMode.LINT, said("Always answer in German."), everyones)
+    assert admission.is_in_force
+    assert (admission.supersedes, admission.overrides) == ((), ("everyones",))
 
 
 async def test_against_a_file_that_a_person_wrote_a_person_decides() -> None:

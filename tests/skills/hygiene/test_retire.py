@@ -57,6 +57,12 @@ def test_an_instruction_stands_until_it_harms() -> None:
     assert reasons(instruction, uplift=HARMFUL) == [Why.HARMFUL]
 
 
+def test_a_canary_is_not_judged_for_harm_here_but_may_go_stale() -> None:
+    canary = replace(LEARNED, state=SkillState.CANARY)
+    assert reasons(canary, uplift=HARMFUL) == []
+    assert reasons(canary, days=100, opportunities=600) == [Why.STALE]
+
+
 def test_what_is_retired_already_is_not_retired_again_and_keeps_its_text() -> None:
     gone = retired(LEARNED)
     assert gone.state is SkillState.RETIRED

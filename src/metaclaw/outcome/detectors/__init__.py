@@ -17,6 +17,7 @@ from metaclaw.outcome.detectors import (
     progress,
     redo,
     repeats,
+    replies,
     schema,
     tool_errors,
     undone,
@@ -43,6 +44,7 @@ DETECTORS: tuple[Detector, ...] = tuple(
         apologies,
         endings,
         acceptance,
+        replies,
         progress,
     )
 )

@@ -1,4 +1,4 @@
-"""The person is content: praise, thanks, a yes; or simply goes on to the next thing."""
+"""The person is content: praise, thanks, a yes; or takes the blame themselves."""
 
 from metaclaw.domain.verdict import Signal
 from metaclaw.outcome.seen import Seen
@@ -11,10 +11,6 @@ def detect(seen: Seen) -> tuple[Signal, ...]:
     found = []
     if reply.accepted:
         found.append(signal(f"accepted.{reply.accepted[0]}", reply.accepted[1]))
-    if reply.goes_on:
-        found.append(signal(f"progress.{reply.goes_on[0]}", reply.goes_on[1]))
     if reply.excuses and not reply.is_negative:
         found.append(signal("accepted.excused", reply.excuses))
-    if seen.has_said and seen.asked_back and not reply.is_negative:
-        found.append(signal("progress.answered", seen.said.strip()))
     return tuple(found)

@@ -4,7 +4,7 @@ import msgspec
 
 from metaclaw.domain.chat import Text, ToolCall, ToolResult
 from metaclaw.domain.verdict import Signal
-from metaclaw.outcome.reading import is_edit
+from metaclaw.outcome.reading import is_edit, same_id
 from metaclaw.outcome.seen import Seen
 from metaclaw.outcome.weights import signal
 
@@ -16,10 +16,10 @@ def detect(seen: Seen) -> tuple[Signal, ...]:
     earlier = _earlier_answers(seen)
     if not earlier:
         return ()
-    answers = {result.call_id: _text(result) for result in seen.step.results}
+    answers = {same_id(result.call_id): _text(result) for result in seen.step.results}
     for call in seen.step.calls:
         before = earlier.get(_key(call), [])
-        now = answers.get(call.id)
+        now = answers.get(same_id(call.id))
         same = [text for text in before if now is None or text == now]
         if len(same) >= 2:
             return (signal("repeat.loop", f"{call.name} {call.arguments}"),)
@@ -35,8 +35,8 @@ def _earlier_answers(seen: Seen) -> dict[str, list[str]]:
     for message in seen.run:
         for part in message.parts:
             if isinstance(part, ToolCall):
-                calls[part.id] = part
-            elif isinstance(part, ToolResult) and (call := calls.get(part.call_id)):
+                calls[same_id(part.id)] = part
+            elif isinstance(part, ToolResult) and (call := calls.get(same_id(part.call_id))):
                 if is_edit(call) and not part.is_error and not _was_refused(part):
                     found.clear()
                 found.setdefault(_key(call), []).append(_text(part))

@@ -9,13 +9,12 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Scope
 from metaclaw.proxy.origin.conversation import Conversation
 from metaclaw.proxy.origin.keys import Key
-from metaclaw.proxy.origin.sessions import MAX_THREADS, Heads, Session, Thread
+from metaclaw.proxy.origin.sessions import MAX_THREADS, NOWHERE, Heads, Session, Thread
 
 _PAST_PER_SESSION: Final = 3
 _RESPONSES_PER_SESSION: Final = 4
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-_NOWHERE: Final = Heads()
 
 
 class Memory:
@@ -47,7 +46,7 @@ class Memory:
 
     def space(self, scope: Scope, shared: str | None) -> Heads:
         """Where the conversations without a key of their own stand: one space for each scope and shared identifier."""
-        return self._spaces.get((scope.user, scope.workspace, shared)) or _NOWHERE
+        return self._spaces.get((scope.user, scope.workspace, shared)) or NOWHERE
 
     def add(self, session: Session, key: Key | None) -> None:
         """Remember a new session; forget the longest silent one if there are too many."""
@@ -55,9 +54,14 @@ class Memory:
         if key is not None:
             session.key, session.named, session.shared = key.value, key.named, key.shared
         if key is not None and not key.shared:
+            session.heads = Heads()
             self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), []).append(session)
         else:
-            session.heads = self._spaces.setdefault((scope.user, scope.workspace, session.key), session.heads)
+            space = (scope.user, scope.workspace, session.key)
+            heads = self._spaces.get(space)
+            if heads is None:
+                heads = self._spaces[space] = Heads()
+            session.heads = heads
         self._active[session.id] = session
         if len(self._active) + len(self._ended) > self._max_sessions:
             self._forget()

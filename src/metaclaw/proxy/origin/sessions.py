@@ -116,7 +116,8 @@ class Session:
         self.key: str | None = None
         self.named = False
         self.shared = False
-        self.heads = Heads()
+        self.heads = NOWHERE
+        """Where its threads stand: a place of its own or one it shares, as `Memory` decides."""
         self.threads: list[Thread] = []
         self.segment = -1
         self.task = ""
@@ -188,6 +189,10 @@ class Heads:
         """The newest threads at this digest that this caller may continue."""
         threads = (self._failed if failed_only else self._standing).get(digest, {})
         return (thread for thread in islice(reversed(threads), _MAX_COMPARED) if thread.session.admits(credential))
+
+
+NOWHERE: Final = Heads()
+"""No thread ever stands here."""
 
 
 def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thread) -> None:

@@ -11,6 +11,7 @@ This reads words, not meaning: it is meant for texts already known to be about t
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from metaclaw.skills.terms import list_terms
@@ -26,7 +27,6 @@ _INSTEAD = re.compile(r"\b(?:instead of|rather than|not)\b(?P<dropped>[^,.;!?\n]
 _POLAR = frozenset(
     ("always", "never", "avoid", "not", "must", "should", "prefer", "use", "only", "every", "don", "stop", "refrain")
 )
-_LEAST_TERMS = 2
 _SHARED = 0.75
 
 _EXCLUSIVE = tuple(
@@ -73,14 +73,25 @@ class _Clause(NamedTuple):
     terms: frozenset[str]
 
 
-def contrary(one: str, other: str) -> str | None:
-    """In words, how two texts about the same situation contradict each other, or None where they do not."""
-    return _opposed(one, other) or _different_choice(one, other) or _different_limit(one, other)
+def contrary(one: str, other: str, least_terms: int = 2) -> str | None:
+    """In words, how two texts about the same situation contradict each other, or None where they do not.
+
+    Clauses of fewer terms are not compared: in a long text one word is too little to go by, in a single instruction it may be all.
+    """
+    return _opposed(one, other, least_terms) or _different_choice(one, other) or _different_limit(one, other)
 
 
-def _opposed(one: str, other: str) -> str | None:
-    theirs = list(_clauses(other))
-    for mine in _clauses(one):
+def without_choices(one: str, other: str) -> tuple[str, str]:
+    """What two texts are about, apart from the values they both choose: "YAML" in only one of them is its subject."""
+    for group in (*(_pattern(group) for group in _EXCLUSIVE), _LIMIT):
+        if group.search(one) and group.search(other):
+            one, other = group.sub(" ", one), group.sub(" ", other)
+    return one, other
+
+
+def _opposed(one: str, other: str, least_terms: int) -> str | None:
+    theirs = [clause for clause in _clauses(other) if len(clause.terms) >= least_terms]
+    for mine in (clause for clause in _clauses(one) if len(clause.terms) >= least_terms):
         for clause in theirs:
             if mine.does != clause.does and _about_the_same(mine.terms, clause.terms):
                 does, does_not = (" ".join(sorted(part.terms)) for part in ((mine, clause) if mine.does else (clause, mine)))
@@ -101,14 +112,20 @@ def _clauses(text: str) -> Iterator[_Clause]:
 
 def _clause(does: bool, text: str) -> Iterator[_Clause]:
     terms = frozenset(list_terms(text)) - _POLAR
-    if len(terms) >= _LEAST_TERMS:
+    if terms:
         yield _Clause(does, terms)
 
 
 def _about_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
-    return len(one & other) >= _SHARED * max(_LEAST_TERMS, min(len(one), len(other))) and len(one & other) * 2 >= max(
-        len(one), len(other)
-    )
+    """Nearly all terms of the smaller one, and half of the larger one's, are shared."""
+    shared = len(one & other)
+    return shared >= _SHARED * min(len(one), len(other)) and 2 * shared >= max(len(one), len(other))
+
+
+@cache
+def _pattern(group: tuple[tuple[str, re.Pattern[str]], ...]) -> re.Pattern[str]:
+    """Any value of a group."""
+    return re.compile("|".join(pattern.pattern for _, pattern in group), re.IGNORECASE)
 
 
 def _different_choice(one: str, other: str) -> str | None:

@@ -3,7 +3,8 @@
 Compared with skills of the same scope and of wider ones; what belongs to somebody more specific is theirs. A more specific skill
 may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
 
-The overlap of two texts is the share of their terms that both have (Jaccard).
+The overlap of two texts is the share of their terms that both have (Jaccard). Of a standing instruction only the person's own words
+count, which its template quotes (`> `): the rest is the same in all of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,16 +14,17 @@ from typing import Protocol
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills.gate.contrary import contrary
+from metaclaw.skills.gate.contrary import contrary, without_choices
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.terms import list_terms
 
 DUPLICATE_OVERLAP = 0.6
-_SAME_INSTRUCTION = 0.9  # instructions are short and written by one template: half their words are alike anyway
+_SAME_INSTRUCTION = 0.9  # in a few words every one counts
+_SAME_SUBJECT = 0.5
 SAME_SITUATION = 0.34
 _LOOKED_AT = 24
-_WIDTH = {"team": 2, "workspace": 1, "user": 0}
-_EVERYONE = 3
+PERSON, WORKSPACE, _TEAM, _EVERYONE = range(4)
+_WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
 
 class Library(Protocol):
@@ -52,6 +54,8 @@ class IndexLibrary:
         scopes = self._scopes | ({skill.scope} if skill.scope else frozenset())
         texts = (f"{skill.name} {skill.trigger}", f"{skill.trigger}\n{skill.body}")
         found = [one.skill for text in texts for one in self._index.search(text, _LOOKED_AT, scopes)]
+        if skill.author is Authorship.INSTRUCTION:  # few, and what contradicts one need not share a telling word with it
+            found += [one for one in self._index.skills() if one.scope == skill.scope and one.author is skill.author]
         return list({one.name: one for one in found}.values())
 
 
@@ -87,13 +91,21 @@ def is_same_or_wider(scope: str | None, than: str | None) -> bool:
 
 def width(scope: str | None) -> int:
     """How wide a scope is: a user (or the owner) 0, a workspace 1, a team 2, everyone 3."""
-    return _EVERYONE if scope is None else _WIDTH.get(scope.partition(":")[0], 0)
+    return _EVERYONE if scope is None else _WIDTH.get(scope.partition(":")[0], PERSON)
 
 
 def overlap(one: Iterable[object], other: Iterable[object]) -> float:
     """The share of all terms that both have; 0 where there are none."""
     mine, theirs = set(one), set(other)
     return len(mine & theirs) / len(mine | theirs) if mine or theirs else 0.0
+
+
+def advice(skill: Skill) -> str:
+    """What a skill says to do: its body, or of an instruction the words the person said."""
+    if skill.author is not Authorship.INSTRUCTION:
+        return skill.body
+    quoted = [line.lstrip("> ") for line in skill.body.splitlines() if line.startswith(">")]
+    return "\n".join(quoted) or skill.body
 
 
 def text_terms(skill: Skill) -> frozenset[str]:
@@ -107,19 +119,36 @@ def situation_terms(skill: Skill) -> frozenset[str]:
 
 
 def is_same_situation(one: Skill, other: Skill) -> bool:
-    """Whether two skills apply to the same kind of request."""
+    """Whether two skills apply to the same kind of request. Instructions do where they are about the same thing, or about all."""
+    if one.author is other.author is Authorship.INSTRUCTION:
+        mine, theirs = map(list_terms, without_choices(advice(one), advice(other)))
+        return (_is_general(one) and _is_general(other)) or mine == theirs or overlap(mine, theirs) >= _SAME_SUBJECT
     return overlap(list_terms(one.trigger), list_terms(other.trigger)) >= SAME_SITUATION or (
         overlap(situation_terms(one), situation_terms(other)) >= SAME_SITUATION
     )
 
 
+def _is_general(skill: Skill) -> bool:
+    return skill.extra.get("applies") == "always"
+
+
 def _clash(skill: Skill, other: Skill) -> Clash | None:
-    against = contrary(skill.body, other.body) if is_same_situation(skill, other) else None
+    against = _contradiction(skill, other)
     if against is not None:
         if skill.scope == other.scope:
             return Clash(ClashKind.CONFLICT, other, f"contradicts {other.name}: {against}")
         return Clash(ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}")
-    shared = overlap(text_terms(skill), text_terms(other))
-    if shared >= (_SAME_INSTRUCTION if skill.author is Authorship.INSTRUCTION else DUPLICATE_OVERLAP):
+    is_said = skill.author is other.author is Authorship.INSTRUCTION
+    shared = (
+        overlap(list_terms(advice(skill)), list_terms(advice(other))) if is_said else overlap(text_terms(skill), text_terms(other))
+    )
+    if shared >= (_SAME_INSTRUCTION if is_said else DUPLICATE_OVERLAP):
         return Clash(ClashKind.DUPLICATE, other, f"says what {other.name} says ({shared:.0%} of their words are the same)")
     return None
+
+
+def _contradiction(skill: Skill, other: Skill) -> str | None:
+    if not is_same_situation(skill, other):
+        return None
+    least_terms = 1 if Authorship.INSTRUCTION in (skill.author, other.author) else 2
+    return contrary(advice(skill), advice(other), least_terms)

@@ -9,7 +9,7 @@
 
 An instruction in force is placed on every matching turn. When its shadow test proves harm it is demoted, with a notice; a test that
 proves nothing changes nothing, since the person said so. A newer instruction takes the place of what it contradicts in its scope,
-except of a file a person wrote: then a person decides. An instruction for more than one user is a proposal like any other.
+except of a file a person wrote: then a person decides. An instruction for a team or everyone is a proposal like any other.
 
 The checks that are passed in (secrets, provenance, capabilities) are about safety, not quality: they run in every mode, `off` too.
 Each may object, or ask to wait for a person.
@@ -17,7 +17,7 @@ Each may object, or ask to wait for a person.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Stan
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, SkillState
 from metaclaw.ports import Replayer
-from metaclaw.skills.gate.duplicates import Clash, ClashKind, Library, find_clashes, width
+from metaclaw.skills.gate.duplicates import WORKSPACE, Clash, ClashKind, Library, find_clashes, width
 from metaclaw.skills.gate.lint import lint
 from metaclaw.skills.gate.shadow import Budget, Decision, Rules, ShadowReport, shadow
 
@@ -58,7 +58,8 @@ class Admission:
     """What the gate says of a proposal.
 
     `state` is the state its skill has now; `supersedes` are skills of the same scope that it takes the place of, beside those it
-    replaces; `notice` is what the person should be told, or empty.
+    replaces; `overrides` are skills of a wider scope that it contradicts, which must not be placed beside it; `notice` is what the
+    person should be told, or empty.
     """
 
     standing: Standing
@@ -67,6 +68,7 @@ class Admission:
     certificate: Certificate | None = None
     supersedes: tuple[SkillName, ...] = ()
     notice: str = ""
+    overrides: tuple[SkillName, ...] = ()
 
     @property
     def is_in_force(self) -> bool:
@@ -98,15 +100,21 @@ class Gate:
         self, proposal: Proposal, library: Library, probes: Sequence[Probe] = (), *, model: str = "", attempt: int = 1
     ) -> Admission:
         """Take a proposal as far as the mode asks. `attempt` counts the proposals for its kind of failure, from 1."""
-        refused, supersedes = self._draft(proposal, library)
-        if refused is not None:
-            return refused
+        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
+        refused = self._refusal(proposal, library, clashes)
+        admission = refused or await self._tested(proposal, probes, model, attempt)
+        if not admission.is_in_force:
+            return admission
+        overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
+        return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
+
+    async def _tested(self, proposal: Proposal, probes: Sequence[Probe], model: str, attempt: int) -> Admission:
         if self.mode in (GateMode.OFF, GateMode.LINT):
             reason = "the gate is off" if self.mode is GateMode.OFF else "no objection to the draft"
-            return Admission(Standing.ACCEPTED, SkillState.LIVE, reason, _untested(model, reason), supersedes)
+            return Admission(Standing.ACCEPTED, SkillState.LIVE, reason, _untested(model, reason))
         if is_at_once(proposal):
             reason = "the person's own standing instruction, in force at once for them; its test is still to come"
-            return Admission(Standing.ACCEPTED, SkillState.CANARY, reason, _untested(model, reason), supersedes)
+            return Admission(Standing.ACCEPTED, SkillState.CANARY, reason, _untested(model, reason))
         return await self.prove(proposal, probes, model=model, attempt=attempt)
 
     async def prove(self, proposal: Proposal, probes: Sequence[Probe], *, model: str = "", attempt: int = 1) -> Admission:
@@ -123,26 +131,25 @@ class Gate:
 
     def draft_objections(self, proposal: Proposal, library: Library) -> tuple[str, ...]:
         """What the draft checks say, for whoever writes the next attempt."""
-        refused, _ = self._draft(proposal, library)
-        return () if refused is None else tuple(refused.reason.split("; "))
+        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
+        return tuple(objection.reason for objection in self._objections(proposal, library, clashes))
 
-    def _draft(self, proposal: Proposal, library: Library) -> tuple[Admission | None, tuple[SkillName, ...]]:
+    def _objections(self, proposal: Proposal, library: Library, clashes: Sequence[Clash]) -> list[Objection]:
         objections = [objection for check in self._checks for objection in check(proposal)]
-        supersedes: tuple[SkillName, ...] = ()
         if self.mode is not GateMode.OFF:
             before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT else None
             objections += [Objection(reason) for reason in lint(proposal.skill, before)]
-            clashes = find_clashes(proposal.skill, library, proposal.replaces)
-            supersedes = _superseded(proposal, clashes)
-            objections += _clash_objections(proposal, clashes, supersedes)
-        if not objections:
-            return None, supersedes
-        refused = [objection.reason for objection in objections if not objection.waits]
-        waiting = [objection.reason for objection in objections if objection.waits]
-        if refused:
-            return Admission(Standing.REJECTED, SkillState.DRAFT, "; ".join(refused + waiting)), ()
-        reason = "; ".join(waiting)
-        return Admission(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}"), ()
+            objections += _clash_objections(proposal, clashes)
+        return objections
+
+    def _refusal(self, proposal: Proposal, library: Library, clashes: Sequence[Clash]) -> Admission | None:
+        objections = self._objections(proposal, library, clashes)
+        reason = "; ".join(objection.reason for objection in sorted(objections, key=lambda one: one.waits))
+        if any(not objection.waits for objection in objections):
+            return Admission(Standing.REJECTED, SkillState.DRAFT, reason)
+        if objections:
+            return Admission(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}")
+        return None
 
     def _after_shadow(self, report: ShadowReport) -> Admission:
         match report.decision:
@@ -164,8 +171,9 @@ class Gate:
 
 
 def is_at_once(proposal: Proposal) -> bool:
-    """Whether a proposal takes effect before it is tested: a person's own instruction, for nobody but that person."""
-    return proposal.is_instruction and width(proposal.skill.scope) == 0
+    """Whether a proposal takes effect before it is tested: a person's own instruction, for the narrowest scope known of that person
+    (their user id, the owner, or, where they have no id, their workspace)."""
+    return proposal.is_instruction and width(proposal.skill.scope) <= WORKSPACE
 
 
 def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
@@ -185,7 +193,8 @@ def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName
     )
 
 
-def _clash_objections(proposal: Proposal, clashes: Sequence[Clash], supersedes: Sequence[SkillName]) -> list[Objection]:
+def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Objection]:
+    supersedes = _superseded(proposal, clashes)
     return [
         Objection(clash.reason, waits=is_at_once(proposal) and clash.kind is ClashKind.CONFLICT)
         for clash in clashes

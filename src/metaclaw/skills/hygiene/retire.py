@@ -1,7 +1,7 @@
 """Which skills have had their day: those nothing asks for any more, and those that do harm. Retired skills are kept, never deleted.
 
 What a person wrote or pinned is theirs and is never touched. A standing instruction does not go stale: it stands until it is taken
-back; harm alone retires it.
+back; harm alone retires it. Whether a canary harms is for its own test to say (`gate.canary`).
 """
 
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ def retirement(life: Life, now: datetime, rules: RetireRules) -> Retirement | No
     skill = life.skill
     if skill.author is Authorship.PERSON or skill.pinned or skill.state not in (SkillState.CANARY, SkillState.LIVE):
         return None
-    if life.uplift is not None and is_harmful(life.uplift, rules):
+    if skill.state is SkillState.LIVE and life.uplift is not None and is_harmful(life.uplift, rules):
         return Retirement(skill.name, Why.HARMFUL, _harm_in_words(life.uplift))
     is_stale = now - life.last_matched >= rules.stale_after and life.opportunities >= rules.stale_opportunities
     if is_stale and skill.author is not Authorship.INSTRUCTION:

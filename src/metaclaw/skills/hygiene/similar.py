@@ -19,7 +19,7 @@ from metaclaw.skills.gate.duplicates import overlap, text_terms
 
 _BINS = 36
 _ROWS = 3
-_NEAREST = 8
+_NEAREST = 4
 _SLACK = 0.15  # how far the share of agreeing bins may fall short of the overlap: two standard errors
 _NO_TERMS: list[int | None] = [None] * _BINS
 _MEMO = 200_000

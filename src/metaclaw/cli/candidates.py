@@ -1,0 +1,148 @@
+"""`metaclaw candidates`: learned skills on their way, read from the store; deciding about one is asked of the running proxy."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from metaclaw.cli.client import at, connect, expect, message_in
+from metaclaw.cli.output import counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.errors import MetaClawError
+
+if TYPE_CHECKING:
+    from metaclaw.domain.candidate import Candidate, Certificate
+
+_STANDINGS = ("draft", "shadow", "waiting", "accepted", "rejected")
+_DECIDE_S = 60.0
+_MOST_REASON = 80
+
+
+@click.group()
+def candidates() -> None:
+    """List learned skills on their way, and decide about those that wait for you."""
+
+
+@candidates.command(name="list")
+@click.option("--standing", type=click.Choice(_STANDINGS), help="Only those that stand there.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Most candidates to list, newest first."
+)
+@json_option
+@click.pass_obj
+def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
+    """List candidates, newest first."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.dashboard.views import candidate_view
+    from metaclaw.domain.candidate import Standing
+    from metaclaw.store import SqlCandidates
+
+    with opened(load(home)) as database:
+        asked = None if standing is None else Standing(standing)
+        found = [] if database is None else SqlCandidates(database).candidates(asked, limit)
+    if as_json:
+        print_json({"candidates": [candidate_view(one) for one in found]})
+    elif not found:
+        click.echo("No candidates." if standing is None else f"No candidates are {standing}.")
+    else:
+        print_table(("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY"), [_row(one) for one in found])
+
+
+@candidates.command()
+@click.argument("candidate")
+@json_option
+@click.pass_obj
+def show(home: Path, candidate: str, as_json: bool) -> None:
+    """Show one candidate: its text, why it stands where it stands, and what taught it."""
+    from metaclaw.dashboard.views import candidate_view
+
+    found = _read(home, candidate)
+    proposal = found.proposal
+    if as_json:
+        print_json({**candidate_view(found), "body": proposal.skill.body, "support": list(proposal.support)})
+        return
+    click.echo(plain(found.id))
+    print_facts(_words(found))
+    click.echo(f"\n{plain_block(proposal.skill.body)}")
+    if found.standing == "waiting":
+        click.echo(f"\nIt waits for you: metaclaw candidates approve {plain(found.id)}, or reject {plain(found.id)}")
+
+
+@candidates.command()
+@click.argument("candidate")
+@json_option
+@click.pass_obj
+def approve(home: Path, candidate: str, as_json: bool) -> int:
+    """Let a waiting candidate pass: it is in force at once."""
+    return _decide(home, candidate, "approve", "accepted", as_json=as_json)
+
+
+@candidates.command()
+@click.argument("candidate")
+@json_option
+@click.pass_obj
+def reject(home: Path, candidate: str, as_json: bool) -> int:
+    """Turn a waiting candidate away; whoever writes the next one is told."""
+    return _decide(home, candidate, "reject", "rejected", as_json=as_json)
+
+
+def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool) -> int:
+    _, api = connect(home)
+    status, body = api.post(f"/api/candidates/{quote(candidate, safe='')}/{how}", timeout_s=_DECIDE_S)
+    if status == 404:
+        raise MetaClawError(f"{message_in(body)}; metaclaw candidates list shows those there are")
+    if status == 409:
+        raise MetaClawError(message_in(body))
+    facts = expect(status, body)
+    skill, reason = plain(at(facts, "skill")), plain(at(facts, "reason"))
+    if as_json:
+        print_json(facts)
+    elif at(facts, "standing") != wanted:
+        raise MetaClawError(f"{skill} could not be put in force: {reason}")
+    else:
+        done = f"{skill} is in force now" if wanted == "accepted" else f"{skill} was turned away"
+        click.echo(f"{done} ({plain(candidate)}).")
+    return 0 if at(facts, "standing") == wanted else 1
+
+
+def _read(home: Path, candidate: str) -> "Candidate":
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.domain.candidate import CandidateId
+    from metaclaw.store import SqlCandidates
+
+    with opened(load(home)) as database:
+        found = None if database is None else SqlCandidates(database).candidate(CandidateId(candidate))
+    if found is None:
+        raise MetaClawError(f"there is no candidate {plain(candidate)}; metaclaw candidates list shows those there are")
+    return found
+
+
+def _row(one: "Candidate") -> tuple[object, ...]:
+    reason = one.reason if len(one.reason) <= _MOST_REASON else f"{one.reason[: _MOST_REASON - 1]}…"
+    return one.id, one.proposal.skill.name, one.proposal.skill.scope or "everyone", one.standing, moment(one.made_at), reason
+
+
+def _words(one: "Candidate") -> list[tuple[str, object]]:
+    proposal, certificate = one.proposal, one.certificate
+    change = proposal.change.value + (f" of {', '.join(proposal.replaces)}" if proposal.replaces else "")
+    pairs: list[tuple[str, object]] = [
+        ("skill", proposal.skill.name),
+        ("use when", proposal.skill.trigger),
+        ("scope", proposal.skill.scope or "everyone"),
+        ("change", change),
+        ("standing", one.standing.value),
+        ("why", one.reason),
+        ("written by", proposal.written_by),
+        ("taught by", counted(len(proposal.support), "turn")),
+        ("made", moment(one.made_at)),
+    ]
+    return pairs if certificate is None else [*pairs, ("certificate", _proof(certificate))]
+
+
+def _proof(one: "Certificate") -> str:
+    if not one.probes:
+        return f"{one.stage.value}: tried on nothing"
+    outcomes = f"{counted(one.wins, 'win')}, {counted(one.losses, 'loss', 'losses')}, {counted(one.ties, 'tie')}"
+    return f"{one.stage.value}: {counted(one.probes, 'probe')}, {outcomes}, {one.undecided} undecided, e = {one.e_value:.3g}"

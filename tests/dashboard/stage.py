@@ -1,0 +1,120 @@
+"""The program's own API on real parts: store, shelf and owner, asked in this process without a socket."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from metaclaw.dashboard import Api, Facts, LearningRoutes
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId
+from metaclaw.learn.admitting import Admitting
+from metaclaw.learn.owner import Owner
+from metaclaw.learn.tending import Tending
+from metaclaw.skills import Shelf
+from metaclaw.skills.gate import Gate, GateMode
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    Limits,
+    SqlCandidates,
+    SqlForgetting,
+    SqlGenerations,
+    SqlLedger,
+    SqlVerdicts,
+    open_database,
+)
+
+
+@dataclass
+class Stage:
+    """Everything the routes stand on, and the API itself. `running` are the sessions that may be ended."""
+
+    database: Database
+    ledger: SqlLedger
+    shelf: Shelf
+    registry: CollectorRegistry | None = field(default_factory=CollectorRegistry)
+    unready: str | None = None
+    running: set[SessionId] = field(default_factory=set)
+    rung: int = 0
+
+    def __post_init__(self) -> None:
+        self.reader = LedgerReader(self.database)
+        self.candidates = SqlCandidates(self.database)
+        self.verdicts = SqlVerdicts(self.database)
+        self.generations = SqlGenerations(self.database)
+        admitting = Admitting(
+            gate=Gate(GateMode.LINT),
+            shelf=self.shelf,
+            candidates=self.candidates,
+            announce=self.announce,
+            scrub=lambda proposal: proposal,
+        )
+        self.owner = Owner(
+            reader=self.reader,
+            verdicts=self.verdicts,
+            candidates=self.candidates,
+            forgetting=SqlForgetting(self.database),
+            shelf=self.shelf,
+            admitting=admitting,
+            tending=Tending(reader=self.reader, shelf=self.shelf, admitting=admitting),
+            announce=self.announce,
+            failed=self._ring,
+        )
+        self.learning = LearningRoutes(self.reader, self.candidates, self.generations.history, lambda: self.shelf.view, self.owner)
+        self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.learning, self._end, registry=self.registry))
+        transport = httpx.ASGITransport(app=self.api)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
+
+    async def announce(self, kind: str, data: dict[str, Json]) -> None:
+        """Make something known to whoever follows the events."""
+        assert await self.ledger.announce(kind, data)
+
+    async def get(self, path: str) -> Any:
+        """The JSON of a GET that must succeed."""
+        answer = await self.http.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def refused(self, status: int, method: str, path: str, **asked: Any) -> str:
+        """The sentence of a request that must be refused with this status."""
+        answer = await self.http.request(method, path, **asked)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        assert list(answer.json()) == ["error"]
+        sentence = answer.json()["error"]["message"]
+        assert isinstance(sentence, str)
+        assert sentence
+        return sentence
+
+    def _ring(self) -> None:
+        self.rung += 1
+
+    async def _status(self) -> dict[str, object]:
+        return {"generation": self.shelf.view.generation}
+
+    async def _end(self, session: SessionId) -> bool:
+        if session not in self.running:
+            return False
+        self.running.remove(session)
+        return True
+
+
+@asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    """A stage in a folder of its own."""
+    database = open_database(f"sqlite:///{folder}/ledger.db")
+    ledger = SqlLedger(database, Limits(patience_s=10))
+    await ledger.start()
+    stage = Stage(database, ledger, Shelf(folder / "skills", SqlGenerations(database)))
+    stage.shelf.load()
+    try:
+        yield stage
+    finally:
+        await stage.http.aclose()
+        await ledger.aclose()
+        database.close()

@@ -1,0 +1,160 @@
+"""The event stream: what happened behind the cursor, then what happens, and a sign of life in between."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from metaclaw.dashboard.routes import Ask, Stream
+from metaclaw.errors import StoreError
+from metaclaw.store import Event, LedgerReader
+from tests.dashboard.stage import Stage
+
+pytestmark = pytest.mark.anyio
+
+
+class Follower:
+    """A client that reads events as they are sent, until it leaves."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.status = 0
+        self._asked = False
+        self._left = anyio.Event()
+        self._more = anyio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.status = message.get("status", self.status)
+        self.text += message.get("body", b"").decode()
+        self._more.set()
+
+    def leave(self) -> None:
+        self._left.set()
+
+    async def until(self, words: str) -> None:
+        with anyio.fail_after(5):
+            while words not in self.text:
+                self._more = anyio.Event()
+                await self._more.wait()
+
+    @property
+    def events(self) -> list[dict[str, str]]:
+        """The blocks that are no comments, as name and value."""
+        blocks = [block for block in self.text.split("\n\n") if block and not block.startswith(":")]
+        return [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
+
+
+@asynccontextmanager
+async def following(stage: Stage, query: str = "", last: str | None = None) -> AsyncIterator[Follower]:
+    """A client of the event stream, which has left at the end of the block."""
+    follower = Follower()
+    headers = [] if last is None else [(b"Last-Event-ID", last.encode("latin-1"))]
+    scope = {"type": "http", "method": "GET", "path": "/api/events", "query_string": query.encode(), "headers": headers}
+    with anyio.fail_after(10):
+        group: TaskGroup
+        async with anyio.create_task_group() as group:
+            group.start_soon(stage.api, scope, follower.receive, follower.send)
+            yield follower
+            follower.leave()
+
+
+async def announced(stage: Stage, count: int) -> None:
+    for number in range(1, count + 1):
+        await stage.announce("happened", {"number": number, "words": "two\nlines"})
+
+
+async def test_what_happened_is_told_first_and_then_what_happens(stage: Stage) -> None:
+    await announced(stage, 2)
+    async with following(stage) as follower:
+        await follower.until('"number":2')
+        await stage.announce("later", {})
+        await follower.until("event: later")
+    assert follower.status == 200
+    assert follower.text.startswith(": events of MetaClaw\n\n")
+    assert [(event["id"], event["event"]) for event in follower.events] == [("1", "happened"), ("2", "happened"), ("3", "later")]
+    data = json.loads(follower.events[0]["data"])
+    assert (data["number"], data["words"]) == (1, "two\nlines")
+    assert "at" in data
+
+
+@pytest.mark.parametrize(
+    ("query", "last"), [("after=3", None), ("", "3"), ("after=1", "3"), ("after=3", "no number"), ("after=3", "-1")]
+)
+async def test_a_client_goes_on_from_where_it_was(stage: Stage, query: str, last: str | None) -> None:
+    await announced(stage, 5)
+    async with following(stage, query, last) as follower:
+        await follower.until('"number":5')
+    assert [event["id"] for event in follower.events] == ["4", "5"]
+
+
+async def test_more_events_than_are_read_at_once_all_come_once_and_in_order(stage: Stage) -> None:
+    await announced(stage, 250)
+    async with following(stage) as follower:
+        await follower.until('"number":250')
+    assert [event["id"] for event in follower.events] == [str(number) for number in range(1, 251)]
+
+
+async def test_a_cursor_that_is_no_number_is_refused(stage: Stage) -> None:
+    assert "after must be a whole number" in await stage.refused(400, "GET", "/api/events?after=x")
+
+
+async def test_a_silent_line_shows_that_it_is_alive(stage: Stage) -> None:
+    learning = replace(stage.learning, poll_s=0.001, beat_s=0.003)
+    stream = await learning._events(Ask({}, {}, {}, b""))
+    assert isinstance(stream, Stream)
+    seen = []
+    with anyio.fail_after(5):
+        async for chunk in stream.chunks:
+            seen.append(chunk)
+            if len(seen) == 3:
+                break
+    await stream.chunks.aclose()
+    assert seen == [b": events of MetaClaw\n\n", b": still here\n\n", b": still here\n\n"]
+
+
+async def test_a_client_that_leaves_is_followed_by_nobody(stage: Stage) -> None:
+    async with following(stage) as follower:
+        await follower.until(": events of MetaClaw")
+    await stage.announce("too late", {})
+    assert follower.events == []
+
+
+async def test_a_program_that_stops_lets_its_followers_go(stage: Stage) -> None:
+    async with following(stage) as follower:
+        await follower.until(": events of MetaClaw")
+        stage.api.stop()
+
+
+class Flaky(LedgerReader):
+    """A store that cannot be read the first time."""
+
+    tries = 0
+
+    def events(self, after: int = 0, limit: int = 100) -> list[Event]:
+        self.tries += 1
+        if self.tries == 1:
+            raise StoreError("the disk is away")
+        return super().events(after, limit)
+
+
+async def test_a_store_that_cannot_be_read_now_is_read_later(stage: Stage) -> None:
+    await announced(stage, 1)
+    learning = replace(stage.learning, reader=Flaky(stage.database), poll_s=0.001)
+    stream = await learning._events(Ask({}, {}, {}, b""))
+    assert isinstance(stream, Stream)
+    with anyio.fail_after(5):
+        seen = [await anext(stream.chunks), await anext(stream.chunks)]
+    await stream.chunks.aclose()
+    assert b"event: happened" in seen[1]

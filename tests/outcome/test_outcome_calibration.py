@@ -1,0 +1,113 @@
+"""Calibration and the measures of it."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaclaw.outcome import Calibration, Isotonic, auroc, ece, fit_isotonic, interval
+
+SCORES = st.floats(0.0, 1.0, allow_nan=False)
+PAIRS = st.lists(st.tuples(SCORES, st.booleans()), max_size=60)
+
+
+@given(PAIRS, SCORES, SCORES)
+def test_a_fitted_map_rises_and_stays_between_0_and_1(pairs: list[tuple[float, bool]], one: float, other: float) -> None:
+    fitted = fit_isotonic(pairs)
+    low, high = sorted((one, other))
+    assert 0.0 < fitted.apply(low) <= fitted.apply(high) + 1e-12 < 1.0
+
+
+@given(SCORES)
+def test_with_no_evidence_the_map_is_near_the_identity(score: float) -> None:
+    assert fit_isotonic([]).apply(score) == pytest.approx(score, abs=0.05)
+
+
+@given(SCORES, st.booleans(), SCORES)
+def test_one_piece_of_evidence_moves_nothing_far(score: float, failed: bool, asked: float) -> None:
+    assert fit_isotonic([(score, failed)]).apply(asked) == pytest.approx(asked, abs=0.5)
+
+
+def test_much_evidence_outweighs_the_prior() -> None:
+    rng = random.Random(3)
+    pairs = [(score, rng.random() < score**3) for score in (rng.random() for _ in range(4_000))]
+    fitted = fit_isotonic(pairs)
+    for score in (0.2, 0.5, 0.8):
+        assert fitted.apply(score) == pytest.approx(score**3, abs=0.07)
+
+
+def test_without_a_prior_the_map_is_the_pooled_means() -> None:
+    fitted = fit_isotonic([(0.1, False), (0.2, True), (0.3, False), (0.9, True)], prior_weight=0)
+    assert fitted.apply(0.25) == pytest.approx(0.5)
+    assert fitted.apply(0.1) == pytest.approx(0.005)
+    assert fitted.apply(0.95) == pytest.approx(0.995)
+
+
+@given(PAIRS, PAIRS)
+def test_a_calibration_comes_back_from_the_store_as_it_went(one: list[tuple[float, bool]], other: list[tuple[float, bool]]) -> None:
+    whole = Calibration(fit_isotonic(one), fit_isotonic(other))
+    assert Calibration.from_json(whole.to_json()) == whole
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"sensed": {"scores": [1, 0], "shares": [0, 1]}, "judged": {}}', b'{"sensed": 3}'])
+def test_what_is_no_calibration_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="no calibration"):
+        Calibration.from_json(body)
+
+
+@pytest.mark.parametrize(
+    ("scores", "shares"),
+    [((), ()), ((0.1,), (0.1, 0.2)), ((0.5, 0.5), (0.1, 0.2)), ((0.1, 0.2), (0.9, 0.2)), ((0.1, 2.0), (0.1, 0.2))],
+)
+def test_a_map_that_does_not_rise_cannot_be_made(scores: tuple[float, ...], shares: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"scores|shares|range"):
+        Isotonic(scores, shares)
+
+
+def test_a_score_that_is_no_probability_is_refused() -> None:
+    with pytest.raises(ValueError, match="raw score"):
+        fit_isotonic([(1.5, True)])
+
+
+@given(PAIRS)
+def test_auroc_is_the_share_of_pairs_in_the_right_order(pairs: list[tuple[float, bool]]) -> None:
+    failures = [score for score, failed in pairs if failed]
+    others = [score for score, failed in pairs if not failed]
+    if not failures or not others:
+        assert auroc(pairs) is None
+        return
+    right = sum((a > b) + 0.5 * (a == b) for a in failures for b in others)
+    assert auroc(pairs) == pytest.approx(right / (len(failures) * len(others)))
+
+
+def test_ece_is_zero_for_honest_and_large_for_boastful_probabilities() -> None:
+    assert ece([]) is None
+    assert ece([(0.75, True)] * 3 + [(0.75, False)]) == pytest.approx(0.0)
+    assert ece([(0.95, False)] * 4) == pytest.approx(0.95)
+
+
+@given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=60))
+def test_ece_is_a_distance(pairs: list[tuple[float, bool]]) -> None:
+    value = ece(pairs)
+    assert value is not None
+    assert 0.0 <= value <= 1.0
+
+
+def test_an_interval_holds_its_value_and_is_the_same_every_time() -> None:
+    rng = random.Random(1)
+    clusters = [[(rng.random(), rng.random() < 0.5) for _ in range(5)] for _ in range(20)]
+    first, second = interval(auroc, clusters, rounds=200), interval(auroc, clusters, rounds=200)
+    assert first == second
+    assert first is not None
+    assert first.low <= first.value <= first.high
+    assert interval(auroc, [[(0.5, True)]], rounds=10) is None
+
+
+def test_turns_that_err_together_widen_the_interval() -> None:
+    together = [[(0.9, index % 2 == 0)] * 10 for index in range(20)]
+    apart = [[pair] for cluster in together for pair in cluster]
+    wide, narrow = interval(ece, together, rounds=300), interval(ece, apart, rounds=300)
+    assert wide is not None
+    assert narrow is not None
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)

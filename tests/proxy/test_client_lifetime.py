@@ -1,0 +1,209 @@
+"""Clients that leave, do not read or fall silent, and a listener that closes: nobody works for nobody, and no answer lies."""
+
+import asyncio
+
+import pytest
+from anyio import fail_after
+
+from metaclaw.proxy.client import Client, ClientGone
+from metaclaw.proxy.connection import KEEP_ALIVE_S, LINGER_S
+from metaclaw.proxy.listener import Listener
+from tests.proxy.talking import PLAIN, connected, echo, read_response, serving
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_cancels_whoever_works_for_it() -> None:
+    ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def endless(client: Client) -> None:
+        client.watch()
+        client.start(200, PLAIN)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.set_result(client.gone)
+            raise
+
+    with fail_after(5):
+        async with serving(endless) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            assert await ended
+
+
+@pytest.mark.anyio
+async def test_work_that_is_no_longer_watched_goes_on_without_its_client() -> None:
+    left, finished = asyncio.Event(), asyncio.Event()
+
+    async def record(client: Client) -> None:
+        client.watch()
+        client.unwatch()
+        client.start(200, PLAIN)
+        await client.wait_gone()
+        left.set()
+        await asyncio.sleep(0)
+        client.finish(b"too late")
+        finished.set()
+
+    with fail_after(5):
+        async with serving(record) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            await left.wait()
+            await finished.wait()
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_while_sending_is_noticed() -> None:
+    noticed = asyncio.Event()
+
+    async def wait(client: Client) -> None:
+        with pytest.raises(ClientGone):
+            await client.read(1000, 5)
+        noticed.set()
+
+    with fail_after(5):
+        async with serving(wait) as (_, port):
+            _, writer = await connected(port)
+            writer.write(b"POST /x HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc")
+            await writer.drain()
+            writer.close()
+            await noticed.wait()
+
+
+@pytest.mark.anyio
+async def test_whoever_writes_waits_for_a_client_that_does_not_read() -> None:
+    written, pieces = 0, 400
+
+    async def flood(client: Client) -> None:
+        nonlocal written
+        client.start(200, PLAIN)
+        for _ in range(pieces):
+            await client.write(b"x" * 65536)
+            written += 1
+        client.finish()
+
+    with fail_after(10):
+        async with serving(flood) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            before = -1
+            while before != written or not written:
+                before = written
+                await asyncio.sleep(0.05)
+            assert written < pieces
+            assert len((await read_response(reader))[2]) == pieces * 65536
+
+
+@pytest.mark.anyio
+async def test_a_response_that_breaks_off_does_not_look_whole() -> None:
+    async def fail(client: Client) -> None:
+        client.start(200, PLAIN)
+        await client.write(b"some")
+        await asyncio.sleep(0.01)
+
+    with fail_after(5):
+        async with serving(fail) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            answer = await reader.read()
+            assert answer.endswith(b"4\r\nsome\r\n")
+
+
+@pytest.mark.anyio
+async def test_silent_connections_are_closed_and_busy_ones_are_not() -> None:
+    let_go = asyncio.Event()
+
+    async def slow(client: Client) -> None:
+        await let_go.wait()
+        await echo(client)
+
+    with fail_after(5):
+        async with serving(slow) as (listener, port):
+            idle_reader, _ = await connected(port)
+            busy_reader, busy_writer = await connected(port)
+            busy_writer.write(b"GET /busy HTTP/1.1\r\n\r\n")
+            while len(listener.tasks) < 1 or len(listener.connections) < 2:
+                await asyncio.sleep(0.005)
+            later = asyncio.get_running_loop().time() + KEEP_ALIVE_S + 1
+            check_all(listener, later - 2)
+            assert len(listener.connections) == 2
+            check_all(listener, later)
+            assert await idle_reader.read() == b""
+            let_go.set()
+            assert (await read_response(busy_reader))[2] == b"GET /busy "
+
+
+@pytest.mark.anyio
+async def test_the_rest_of_a_request_that_was_refused_is_not_waited_for_for_ever() -> None:
+    async def refuse(client: Client) -> None:
+        client.respond(401, PLAIN, b"no")
+
+    with fail_after(5):
+        async with serving(refuse) as (listener, port):
+            reader, writer = await connected(port)
+            writer.write(b"POST / HTTP/1.1\r\ncontent-length: 100\r\n\r\nabc")
+            assert (await read_response(reader))[0] == 401
+            assert listener.connections
+            check_all(listener, asyncio.get_running_loop().time() + LINGER_S + 1)
+            assert await reader.read() == b""
+
+
+def check_all(listener: Listener, now: float) -> None:
+    for connection in list(listener.connections):
+        connection.check(now)
+
+
+@pytest.mark.anyio
+async def test_a_listener_that_closes_lets_running_answers_finish_and_takes_nothing_more() -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    async def slow(client: Client) -> None:
+        begun.set()
+        await let_go.wait()
+        await echo(client)
+
+    with fail_after(5):
+        async with serving(slow) as (listener, port):
+            reader, writer = await connected(port)
+            idle_reader, _ = await connected(port)
+            writer.write(b"GET /a HTTP/1.1\r\n\r\n")
+            await begun.wait()
+            closing = asyncio.create_task(listener.close(5, asyncio.Event()))
+            assert await idle_reader.read() == b""
+            with pytest.raises(ConnectionRefusedError):
+                await connected(port)
+            let_go.set()
+            status, fields, body = await read_response(reader)
+            assert (status, fields["connection"], body) == (200, "close", b"GET /a ")
+            await closing
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("hurries", [True, False])
+async def test_answers_that_take_too_long_are_stopped_when_the_listener_closes(hurries: bool) -> None:
+    begun, stopped, hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def endless(client: Client) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.set()
+            assert not client.gone
+            client.respond(503, PLAIN, b"stopping")
+
+    with fail_after(5):
+        async with serving(endless) as (listener, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await begun.wait()
+            if hurries:
+                hurry.set()
+            await listener.close(60 if hurries else 0.02, hurry)
+            assert stopped.is_set()
+            assert (await read_response(reader))[0] == 503
