@@ -244,10 +244,8 @@ def print_facts(facts: Facts, split: str, judge: SimulatedJudge) -> None:
 
 def print_fresh(facts: Facts) -> None:
     """The part of the held-out turns that is least touched by hindsight."""
-    print(
-        f"\nof these, {facts.turns} turns of {facts.families} families written after rules and weights were frozen: AUROC {facts.auroc},"
-    )
-    print(f"ECE {facts.ece}, sent to the judge {facts.judged}, detectors' verdicts wrong {facts.wrong}")
+    print(f"\nof these, {facts.turns} turns of {facts.families} families were written after rules and weights had been frozen:")
+    print(f"AUROC {facts.auroc}, ECE {facts.ece}, sent to the judge {facts.judged}, detectors' verdicts wrong {facts.wrong}")
 
 
 def print_errors(found: Sequence[Judged]) -> None:

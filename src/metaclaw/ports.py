@@ -148,8 +148,9 @@ class VerdictStore(Protocol):
 class CandidateStore(Protocol):
     """Attempts to learn, and what became of them. Blocking: call from a thread. Each raises StoreError."""
 
-    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> None:
+    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         """These turns are about to be shown to an evolver: in one transaction they become support of this generation, for ever.
+        The attempt's number.
 
         Raises RefusedError, and changes nothing, if one of them has a role already: nothing learns twice from one failure.
         """

@@ -11,7 +11,10 @@ from benchmarks.failure_sense_cases.cases import Case, load
 from metaclaw.outcome import Calibration
 
 ROOT = Path(__file__).parents[2]
-DETECTORS = "tool_error exit exception schema tests environment repeat correction redo interrupt undone apology ending accepted progress".split()
+DETECTORS = {
+    *("tool_error", "exit", "exception", "schema", "tests", "environment", "repeat", "correction", "redo"),
+    *("interrupt", "undone", "apology", "ending", "accepted", "progress"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,7 @@ def test_every_label_is_defended_and_every_detector_covered_on_both_sides(train:
     for cases in (train, held_out):
         assert all(len(case.row.why) > 10 for case in cases)
         expected = {name for case in cases for name in case.row.expect}
-        assert expected >= set(DETECTORS) - {"repeat"}
+        assert expected >= DETECTORS
         labels = [case.row.label for case in cases]
         assert min(labels.count("pass"), labels.count("fail")) >= 100
         assert len({case.row.client for case in cases}) >= 7

@@ -1,4 +1,4 @@
-"""What a judge or evolver sees: the person's and the agent's words, outcomes as records, nothing hostile, nothing secret, fairly cut."""
+"""What a judge or evolver sees: people's and agent's words, outcomes as records, nothing hostile or secret, fairly cut."""
 
 import json
 

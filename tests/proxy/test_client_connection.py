@@ -14,6 +14,12 @@ from metaclaw.proxy.connection import MAX_HEAD_BYTES
 from tests.proxy.talking import PLAIN, ask, connected, echo, post, read_response, serving
 
 
+@pytest.fixture(params=[pytest.param(True, id="uvloop"), pytest.param(False, id="asyncio")])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """The event loop the program uses, and the standard library's."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 @pytest.mark.anyio
 async def test_one_connection_carries_one_request_after_the_other() -> None:
     with fail_after(5):

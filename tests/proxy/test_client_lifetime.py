@@ -11,6 +11,12 @@ from metaclaw.proxy.listener import Listener
 from tests.proxy.talking import PLAIN, connected, echo, read_response, serving
 
 
+@pytest.fixture(params=[pytest.param(True, id="uvloop"), pytest.param(False, id="asyncio")])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """The event loop the program uses, and the standard library's."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 @pytest.mark.anyio
 async def test_a_client_that_leaves_cancels_whoever_works_for_it() -> None:
     ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -31,6 +37,31 @@ async def test_a_client_that_leaves_cancels_whoever_works_for_it() -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
             assert await ended
+
+
+@pytest.mark.anyio
+async def test_leaving_is_noticed_also_behind_requests_that_were_sent_ahead() -> None:
+    ended = asyncio.Event()
+
+    async def second_is_endless(client: Client) -> None:
+        if client.target == b"/first":
+            await echo(client)
+            return
+        client.watch()
+        try:
+            client.start(200, PLAIN)
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with fail_after(5):
+        async with serving(second_is_endless) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET /first HTTP/1.1\r\n\r\nGET /second HTTP/1.1\r\n\r\n")
+            await read_response(reader)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            await ended.wait()
 
 
 @pytest.mark.anyio

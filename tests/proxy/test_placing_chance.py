@@ -295,6 +295,16 @@ def test_a_skill_that_is_no_longer_for_this_speaker_leaves_at_the_next_task() ->
         assert talk.ask("thanks, go on").stamp.skills == ()
 
 
+def test_a_skill_that_is_for_another_workspace_from_now_on_leaves_too() -> None:
+    everyones = skill("violin", SkillState.LIVE, Authorship.PERSON)
+    house = House(view(1, [everyones])).opened()
+    talk = Talk(house, "talk", "bob")
+    assert talk.ask(f"please {TOPICS['violin']}").stamp.skills == ("violin",)
+    house.view = view(2, [replace(everyones, extra={"workspace": "shop"})])
+    talk.hear()
+    assert talk.ask("thanks, go on").stamp.skills == ()
+
+
 STATES = st.sampled_from(
     [(SkillState.CANARY, Authorship.EVOLVER), (SkillState.LIVE, Authorship.EVOLVER), (SkillState.LIVE, Authorship.PERSON)]
 )

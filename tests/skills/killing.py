@@ -100,7 +100,7 @@ def check(home: Path, moment: int) -> None:
         found, latest, owed = {skill.name: skill for skill in view.skills}, generations.latest(), generations.unwritten()
     finally:
         database.close()
-    files = {path.parent.name: read_skill(path) for path in (home / "skills").glob("*/SKILL.md")}
+    files = {path.parent.name: read_skill(path) for path in (home / "skills").glob("[!.]*/SKILL.md")}
     assert (view.generation, found) in ((1, BEFORE), (2, AFTER)), f"moment {moment}: generation {view.generation} is {found}"
     assert {skill.name: skill for skill in latest.skills} == found, f"moment {moment}: the store has another set"
     assert files == found, f"moment {moment}: files say {files}"

@@ -10,6 +10,7 @@ from metaclaw.domain.turn import Scope
 from metaclaw.skills import ShelfView, applies, applying, scope_of_lesson
 from metaclaw.skills.library import Library
 from metaclaw.skills.scopes import fault_of, most_specific, overrides_of, say_the_same
+from metaclaw.skills.view import MOST_STANDING
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
 QUERY = "descale the boiler of the lever machine"
@@ -213,3 +214,27 @@ def test_a_rule_of_one_workspace_stays_in_it() -> None:
     wanted = "install the packages of the shop front end"
     assert [skill.name for skill in shelf.retrieve(wanted, 3, Scope("ada", "shop"))] == ["pnpm"]
     assert shelf.retrieve(wanted, 3, Scope("ada", "blog")) == ()
+
+
+def test_a_rule_of_another_workspace_does_not_speak_in_place_of_anything() -> None:
+    shelf = view(skill("everyones", None), skill("alices", "user:alice", workspace="shop"))
+    assert found(shelf, Scope("alice", "shop")) == ["alices"]
+    assert found(shelf, Scope("alice", "blog")) == ["everyones"]
+    assert found(shelf, Scope("alice")) == ["everyones"]
+
+
+def test_of_the_rules_for_every_task_the_nearest_are_placed_and_no_more_than_a_few() -> None:
+    words = ["English", "French", "German", "Dutch", "Danish", "Greek", "Latin"]
+    everyones = [skill(f"e-{word.lower()}", None, f"Whatever the task: cite {word} books", applies="always") for word in words]
+    mine = skill("z-mine", "user:alice", "Whatever the task: be brief", applies="always")
+    shelf = view(*everyones, mine)
+    assert found(shelf, Scope(user="alice")) == ["z-mine", *(one.name for one in sorted(everyones, key=lambda one: one.name)[:4])]
+    assert len(found(shelf, Scope(user="bob"))) == MOST_STANDING
+    assert found(shelf, Scope(user="bob"), 0) == []
+
+
+def test_a_rule_for_every_task_gives_way_to_a_nearer_one_that_says_the_same() -> None:
+    everyones = skill("polite", None, "Whatever the task: how answers begin", applies="always")
+    mine = skill("curt", "user:alice", "Whatever the task: how answers begin", applies="always")
+    assert found(view(everyones, mine), Scope(user="alice")) == ["curt"]
+    assert found(view(everyones, mine), Scope(user="bob")) == ["polite"]

@@ -44,7 +44,7 @@ def shelf(folder: Path, generations: Generations) -> Shelf:
 
 
 def files(folder: Path) -> dict[str, Skill]:
-    return {path.parent.name: read_skill(path) for path in sorted(folder.glob("*/SKILL.md"))}
+    return {path.parent.name: read_skill(path) for path in sorted(folder.glob("[!.]*/SKILL.md"))}
 
 
 def by_name(view: ShelfView) -> dict[str, Skill]:
@@ -150,6 +150,34 @@ def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
     assert (skill.author, skill.state, skill.pinned) == (author, state, pinned)
     assert generations.latest().skills == (skill,)
     assert Shelf(folder, generations, ahead).load().generation == shelf.view.generation
+
+
+@pytest.mark.parametrize(
+    "line", ["workspace: shop", "applies: always", "overrides: purge", "check: 'pattern: acid'", "scope: owner"]
+)
+def test_a_learned_skill_is_theirs_also_where_a_person_changes_for_whom_and_where_it_applies(
+    shelf: Shelf, folder: Path, generations: Generations, line: str
+) -> None:
+    before = shelf.publish([LEARNED], (), "learned")
+    edit(folder, "descale", "author: evolver", f"author: evolver\n{line}")
+    after = shelf.sync()
+    theirs = after.get("descale")
+    assert theirs is not None
+    assert (theirs.author, theirs.state, after.generation) == (Authorship.PERSON, SkillState.LIVE, before.generation + 1)
+    assert Shelf(folder, generations, ahead).load().generation == after.generation
+
+
+def test_an_edit_of_a_text_that_is_undone_before_it_could_be_stored_makes_no_generation(
+    shelf: Shelf, folder: Path, generations: Generations
+) -> None:
+    write_skill(folder, MINE)
+    before = shelf.sync()
+    generations.broken = True
+    for old, new in (("Tamp.", "Pull."), ("Pull.", "Tamp.")):
+        edit(folder, "espresso", old, new)
+        shelf.sync()
+    generations.broken = False
+    assert (shelf.sync().generation, len(generations.kept)) == (before.generation, 2)
 
 
 @pytest.mark.parametrize("untouchable", [MINE, replace(LEARNED, state=SkillState.LIVE, pinned=True)])

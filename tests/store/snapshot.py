@@ -28,6 +28,7 @@ from metaclaw.store import (
     SqlCursors,
     SqlGenerations,
     SqlLedger,
+    SqlUses,
     SqlVerdicts,
     open_database,
 )
@@ -115,6 +116,7 @@ def learn(database: Database) -> None:
     SqlBatches(database, lambda: BEGAN).open_batch(0, [TurnId("t_0003")])
     SqlGenerations(database, lambda: BEGAN).publish([skill], "learned", [skill.name])
     SqlCursors(database).move_cursor("sensing", 16)
+    SqlUses(database).begin([skill.name], BEGAN)
 
 
 def main() -> None:

@@ -183,11 +183,11 @@ async def test_what_a_skill_is_worth_is_read_from_the_turns_that_left_it_to_chan
     store.record_verdict(Verdict(with_it.id, Outcome.PASS, Source.JUDGE, 0.0))
     store.record_verdict(Verdict(without.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT))
     assert reader.drawn_turns(SkillName("a")) == [
-        DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None),
-        DrawnTurn(without.id, SessionId("s_2"), 1, False, 0.75, Outcome.FAIL),
-        DrawnTurn(with_it.id, SessionId("s_1"), 4, True, 0.75, Outcome.PASS),
+        DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None, 3, "gpt-x"),
+        DrawnTurn(without.id, SessionId("s_2"), 1, False, 0.75, Outcome.FAIL, 3, "gpt-x"),
+        DrawnTurn(with_it.id, SessionId("s_1"), 4, True, 0.75, Outcome.PASS, 3, "gpt-x"),
     ]
-    assert reader.drawn_turns(SkillName("a"), limit=1) == [DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None)]
+    assert reader.drawn_turns(SkillName("a"), limit=1) == [DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None, 3, "gpt-x")]
     assert reader.drawn_turns(SkillName("c")) == []
 
 

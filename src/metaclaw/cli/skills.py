@@ -136,7 +136,7 @@ def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 
     found: list[Skill] = []
     skipped: list[tuple[Path, str]] = []
-    for path in sorted(folder.glob(f"*/{_FILE}")):
+    for path in sorted(folder.glob(f"[!.]*/{_FILE}")):
         try:
             found.append(read_skill(path))
         except SkillError as error:

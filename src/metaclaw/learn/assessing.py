@@ -11,10 +11,11 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.errors import JudgeError
+from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.replay import PlayedCall
 from metaclaw.outcome import Calibration, Judge, sense, verdict
 from metaclaw.skills.checks import check_of, run_check
+from metaclaw.skills.evolve import find_correction, find_instructions
 
 log = logging.getLogger(__name__)
 
@@ -35,41 +36,47 @@ class Assessing:
         self._skill = skill
         self._calibration = calibration
 
-    def at_once(self, step: Step) -> Verdict | None:
-        """What checks or detectors can tell; None where they cannot. Blocks."""
-        checked = self._checked(step)
-        if checked is not None:
-            return checked
-        sensed = sense(step)
+    def at_once(self, step: Step, later: Step | None = None) -> Verdict | None:
+        """What checks or detectors can tell; None where they cannot. Blocks.
+
+        A skill's check knows one rule, not the whole task: if it fails, the turn failed; if it passes, the detectors may object.
+        """
+        outcomes = [outcome for name in step.stamp.skills if (outcome := self._check(name, step.answer)) is not None]
+        if Outcome.FAIL in outcomes:
+            return Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
+        sensed = sense(step, later)
+        if sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL:
+            return verdict(step, sensed, None, self._calibration())
+        if outcomes and all(outcome is Outcome.PASS for outcome in outcomes):
+            return Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0)
         return None if sensed.verdict is None else verdict(step, sensed, None, self._calibration())
 
-    async def asked(self, step: Step) -> Verdict | None:
+    def has_judge(self, step: Step) -> bool:
+        """Whether anybody judges turns of this one's model."""
+        return self._judge_for(step.model) is not None
+
+    async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
         """The judge's verdict; None where there is no judge."""
         judge = self._judge_for(step.model)
         if judge is None:
             return None
         votes = await judge.judge(step)
-        sensed = await run_sync(sense, step)
+        sensed = await run_sync(sense, step, later)
         return verdict(step, sensed, votes, self._calibration())
-
-    def _checked(self, step: Step) -> Verdict | None:
-        """A turn that was made with skills that carry a check: it fails if one of them says so, and passes if all of them do."""
-        outcomes = [outcome for name in step.stamp.skills if (outcome := self._check(name, step.answer)) is not None]
-        if Outcome.FAIL in outcomes:
-            return Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
-        if outcomes and all(outcome is Outcome.PASS for outcome in outcomes):
-            return Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0)
-        return None
 
     def _check(self, name: SkillName, answer: Sequence[Part]) -> Outcome | None:
         skill = self._skill(name)
-        check = None if skill is None else check_of(skill)
+        try:
+            check = None if skill is None else check_of(skill)
+        except SkillError as error:
+            log.warning("check_unreadable skill=%s reason=%s", name, error)
+            return None
         return None if check is None else run_check(check, answer)
 
 
 class ReplayScorer:
-    """Scores the end of a replay: by the skill's own check where it has one, else by whether the person's later words would still
-    have been needed, else as any answer is judged."""
+    """Scores the end of a replay: by the skill's own check where it has one, else by whether the person's correction would still
+    have been needed, else by whether it does the task."""
 
     def __init__(self, judge_for: Callable[[str], Judge | None], redact: Callable[[str], str]) -> None:
         self._judge_for = judge_for
@@ -77,18 +84,28 @@ class ReplayScorer:
 
     async def score(self, skill: Skill, step: Step, answer: tuple[Part, ...], calls: Sequence[PlayedCall]) -> Outcome:
         """Raises JudgeError where nobody can say."""
-        check = check_of(skill)
+        try:
+            check = check_of(skill)
+        except SkillError as error:
+            raise JudgeError(str(error)) from error
         if check is not None:
             return await run_sync(run_check, check, answer)
         judge = self._judge_for(step.model)
         if judge is None:
             raise JudgeError("no check and nobody to judge")
-        requirement = step.said_after or step.task
-        votes = await judge.judge_against(self._redact(requirement), self._redact(_in_words(answer, calls)))
+        requirement, shown = await run_sync(lambda: (self._redact(_requirement(step)), self._redact(_in_words(answer, calls))))
+        votes = await judge.judge_against(requirement, shown)
         share = votes.share_failed
         if share is None or share == 0.5:
             return Outcome.UNKNOWN
         return Outcome.FAIL if share > 0.5 else Outcome.PASS
+
+
+def _requirement(step: Step) -> str:
+    """What the person had to say about the answer; where they went on to something else, the task itself."""
+    said = step.said_after
+    is_about_answer = said is not None and (find_correction(said) is not None or bool(find_instructions(said)))
+    return said if said is not None and is_about_answer else step.task
 
 
 def _in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:

@@ -2,16 +2,18 @@
 
 A turn is looked at when the next request of its session shows what came of it, and the last one when its session ends. What free
 detectors or a skill's own check can tell is told at once; only what stays undecided goes to the judge, aside, so that one slow
-question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times.
+question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times, also after a restart.
+
+Stopped at any moment, it goes on where everything before is done (`Progress`); what it reads again has its verdict, and is left alone.
 """
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,9 +25,11 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.bell import Bell
+from metaclaw.learn.progress import Progress
+from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.retrying import Retrying, has_no_vote
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.ports import VerdictStore
-from metaclaw.store import LedgerReader, SessionRow, SqlCursors, TurnRow
+from metaclaw.store import LedgerReader, RecordedTurn, RefusedError, SessionRow, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
 
@@ -36,27 +40,40 @@ _LOOK_BACK: Final = 8
 _SERVING_TO_SENSING: Final = 19.0
 _LOOK_EVERY_S: Final = 0.25
 _JUDGED_AT_ONCE: Final = 4
-_TRY_AGAIN: Final = timedelta(seconds=60)
-_MOST_TRIES: Final = 4
-_MOST_WAITING: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Assessor(Protocol):
     """Says what a step came to."""
 
-    def at_once(self, step: Step) -> Verdict | None:
-        """The verdict of checks and detectors; None where they cannot tell. Blocks."""
+    def at_once(self, step: Step, later: Step | None) -> Verdict | None:
+        """The verdict of checks and detectors; None where they cannot tell. `later` is the step after it, if known. Blocks."""
 
-    async def asked(self, step: Step) -> Verdict | None:
+    def has_judge(self, step: Step) -> bool:
+        """Whether anybody can be asked about it."""
+
+    async def asked(self, step: Step, later: Step | None) -> Verdict | None:
         """The judge's verdict; None where there is no judge. An unknown one where it could not tell."""
 
 
+Heard = Callable[[Step, Callable[[], None]], None]
+"""Told of a person's new words, with what to call once something has been made of them."""
+
+
+class _Hold(NamedTuple):
+    """What a question that is under way holds back."""
+
+    progress: Progress
+    point: int
+
+
 @dataclass(frozen=True, slots=True)
-class _Undecided:
-    turn: TurnId
-    due: datetime
-    tries: int
+class _Seen:
+    """What a new turn shows: the steps it follows, its own, and whether a task begins with it."""
+
+    followed: tuple[Step, ...] = ()
+    this: Step | None = None
+    is_new_task: bool = False
 
 
 class Sensing:
@@ -67,11 +84,11 @@ class Sensing:
         *,
         reader: LedgerReader,
         cursors: SqlCursors,
-        verdicts: VerdictStore,
+        verdicts: SqlVerdicts,
         steps: StepBuilder,
         assessor: Assessor,
         allowance: Allowance,
-        heard: Callable[[Step], None],
+        heard: Heard,
         failed: Callable[[], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -80,20 +97,22 @@ class Sensing:
         self._cursors = cursors
         self._verdicts = verdicts
         self._steps = steps
+        self._recorded = RecordedSteps(reader, steps)
         self._assessor = assessor
         self._allowance = allowance
         self._heard = heard
         self._failed = failed
-        self._now = now
-        self._after: int | None = None
-        self._ended_us = 0
+        self._retrying = Retrying(verdicts, now)
+        self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
+        self._turns: Progress | None = None
+        self._ends = Progress()
         self._last_ended: SessionId | None = None
         self._asking: set[TurnId] = set()
-        self._again: deque[_Undecided] = deque(maxlen=_MOST_WAITING)
-        self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
+        self._kept: dict[str, int] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._turns = None  # started again after a failure: whatever was under way then is taken up anew
         async with anyio.create_task_group() as judging:
             while True:
                 began_s = time.monotonic()
@@ -106,126 +125,148 @@ class Sensing:
 
     async def look(self, judging: TaskGroup) -> int:
         """Take in what is new; how much there was."""
-        if self._after is None:
-            self._after = await run_sync(self._cursors.cursor, _CURSOR)
-            self._ended_us = await run_sync(self._cursors.cursor, _ENDS_CURSOR)
-        rows = await run_sync(self._reader.turns_after, self._after, _AT_ONCE)
+        turns = self._turns or await self._begin()
+        rows = await run_sync(self._reader.turns_after, turns.reached, _AT_ONCE)
         for row in rows:
             if row.kind is TurnKind.MAIN:
                 self._allowance.earn()
-                await self._arrived(row, judging)
+                await self._arrived(row, turns, judging)
         if rows:
-            self._after = rows[-1].seq
-            await run_sync(self._cursors.move_cursor, _CURSOR, self._after)
+            turns.reach(rows[-1].seq)
         ended = await self._sessions_that_ended(judging)
-        self._try_again(judging)
+        for due in self._retrying.due():
+            judging.start_soon(self._ask_again, due.turn, due.tries)
+        await self._keep(_CURSOR, turns.settled)
+        await self._keep(_ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
 
-    async def _arrived(self, row: TurnRow, judging: TaskGroup) -> None:
-        """A new turn shows what came of the one before it, and may hold a person's new words."""
-        began, followed = await run_sync(self._read_around, row)
-        if began is not None:
-            self._heard(began)
-        for step in followed:
-            await self._assess(step, judging)
+    async def _begin(self) -> Progress:
+        for name in (_CURSOR, _ENDS_CURSOR):
+            self._kept[name] = await run_sync(self._cursors.cursor, name)
+        self._turns, self._ends = Progress(self._kept[_CURSOR]), Progress(self._kept[_ENDS_CURSOR])
+        self._last_ended = None
+        self._asking.clear()
+        await run_sync(self._retrying.recall)
+        return self._turns
 
-    def _read_around(self, row: TurnRow) -> tuple[Step | None, list[Step]]:
-        """The step of a turn with which a task begins (else None), and the steps that the turn follows."""
-        earlier = [one for one in self._reader.main_turns_before(row.session, row.seq, _LOOK_BACK) if one.retry_of is None]
+    async def _keep(self, name: str, point: int) -> None:
+        if point != self._kept[name]:
+            await run_sync(self._cursors.move_cursor, name, point)
+            self._kept[name] = point
+
+    async def _arrived(self, row: TurnRow, turns: Progress, judging: TaskGroup) -> None:
+        """A new turn shows what came of the one before it, and may hold a person's new words.
+
+        The verdict comes first: words that answer a failure find it recorded.
+        """
+        seen = await run_sync(self._read_around, row)
+        for step in seen.followed:
+            await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
+        if seen.this is not None and seen.is_new_task:
+            turns.begin(row.seq)
+            self._heard(seen.this, partial(turns.end, row.seq))
+
+    def _read_around(self, row: TurnRow) -> _Seen:
+        """Only turns that nobody has looked at are read, and what lies between them and this one."""
+        earlier = self._reader.main_turns_before(row.session, row.seq, _LOOK_BACK)
+        is_new_task = not earlier or earlier[0].segment != row.segment
+        standings = self._reader.standings_of([one.id for one in earlier])
+        is_open = [
+            one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier
+        ]
+        # A request that failed and was sent again: what followed shows what came of the second one.
+        retried = {one.retry_of for one in (row, *earlier)}
+        wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
+        if wanted < 0 and not is_new_task:
+            return _Seen()
         this = self._reader.turn(row.id)
         if this is None:
-            return None, []
-        followed = []
+            return _Seen()
+        followed: list[Step] = []
         later = [this]
-        for one in earlier:
-            recorded = self._reader.turn(one.id)
+        for at, one in enumerate(earlier[: wanted + 1]):
+            recorded = self._reader.turn(one.id) if one.id not in retried else None
             if recorded is None:
                 continue
-            if self._is_open(one.id) and self._steps.following(recorded, later) is this:
-                step = self._steps.build(recorded, this)
-                followed.extend([step] if step is not None else [])
-            elif len(later) == 1:
-                break  # the turn before this one has been looked at, and so have those before it
+            if is_open[at]:
+                followed.extend(self._if_followed_by(this, recorded, later))
             later.insert(0, recorded)
-        is_new_task = not earlier or earlier[0].segment != row.segment
-        return (self._steps.build(this, None) if is_new_task else None), followed
+        return _Seen(tuple(followed), self._recorded.build(this, None) if followed or is_new_task else None, is_new_task)
 
-    def _is_open(self, turn: TurnId) -> bool:
-        """Whether nobody has looked at this turn yet, or is looking at it now."""
-        standing = self._reader.standing_of(turn)
-        return turn not in self._asking and standing is not None and standing.verdict is None
+    def _if_followed_by(self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]) -> list[Step]:
+        if self._steps.following(recorded, later) is not this:
+            return []
+        step = self._recorded.build(recorded, this)
+        return [] if step is None else [step]
 
     async def _sessions_that_ended(self, judging: TaskGroup) -> int:
         """The last turn of a session has no next state; it is judged by itself."""
-        since = _EPOCH + timedelta(microseconds=self._ended_us)
+        since = _EPOCH + timedelta(microseconds=self._ends.reached)
         ended = await run_sync(self._reader.sessions_ended, since, self._last_ended, _AT_ONCE)
         for session in ended:
+            at_us = _instant(session)
             for step in await run_sync(self._last_steps, session.id):
-                await self._assess(step, judging)
-        if ended:
-            self._ended_us, self._last_ended = _instant(ended[-1]), ended[-1].id
-            await run_sync(self._cursors.move_cursor, _ENDS_CURSOR, self._ended_us)
+                await self._assess(step, None, _Hold(self._ends, at_us), judging)
+            self._ends.reach(at_us)
+            self._last_ended = session.id
         return len(ended)
 
     def _last_steps(self, session: SessionId) -> list[Step]:
         last = self._reader.last_main_turn(session)
-        if last is None or not self._is_open(last.id):
+        if last is None or last.id in self._asking:
             return []
-        recorded = self._reader.turn(last.id)
-        step = None if recorded is None else self._steps.build(recorded, None, is_last=True)
+        standing, recorded = self._reader.standing_of(last.id), self._reader.turn(last.id)
+        if recorded is None or standing is None or standing.verdict is not None:
+            return []
+        step = self._recorded.build(recorded, None, is_last=True)
         return [] if step is None else [step]
 
-    async def _assess(self, step: Step, judging: TaskGroup) -> None:
-        verdict = await run_sync(self._assessor.at_once, step)
+    async def _assess(self, step: Step, later: Step | None, hold: _Hold, judging: TaskGroup) -> None:
+        verdict = await run_sync(self._assessor.at_once, step, later)
         if verdict is not None:
             await self._record(verdict)
+        elif not self._assessor.has_judge(step):
+            await self._record(_unknown(step.turn, "nobody judges"))
         elif self._allowance.take():
             self._asking.add(step.turn)
-            judging.start_soon(self._ask, step, 1)
+            hold.progress.begin(hold.point)
+            judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
         else:
-            await self._record(Verdict(step.turn, Outcome.UNKNOWN, Source.NOBODY, None, comment="the judge's share is used up"))
+            await self._record(_unknown(step.turn, "the judge's share is used up"))
 
-    async def _ask(self, step: Step, tries: int) -> None:
+    async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
         async with self._limiter:
-            verdict = await self._assessor.asked(step)
-        if verdict is None:
-            verdict = Verdict(step.turn, Outcome.UNKNOWN, Source.NOBODY, None, comment="nobody judges")
-        elif verdict.outcome is Outcome.UNKNOWN and verdict.p_fail is None and tries < _MOST_TRIES:
-            self._again.append(_Undecided(step.turn, self._now() + _TRY_AGAIN * 2 ** (tries - 1), tries + 1))
+            verdict = await self._assessor.asked(step, later) or _unknown(step.turn, "nobody judges")
         await self._record(verdict)
+        if has_no_vote(verdict):
+            self._retrying.later(step.turn, tries)
         self._asking.discard(step.turn)
+        done()
 
-    def _try_again(self, judging: TaskGroup) -> None:
-        """Ask once more about turns of which the judge could say nothing, because it was down or made no sense."""
-        for _ in range(len(self._again)):
-            one = self._again.popleft()
-            if one.due > self._now():
-                self._again.append(one)
-            else:
-                judging.start_soon(self._ask_again, one)
-
-    async def _ask_again(self, one: _Undecided) -> None:
-        step = await run_sync(self._read_again, one.turn)
+    async def _ask_again(self, turn: TurnId, tries: int) -> None:
+        """Ask once more about a turn of which the judge could say nothing, because it was down or made no sense."""
+        step = await run_sync(self._read_again, turn)
         if step is not None:
-            await self._ask(step, one.tries)
+            await self._ask(step, None, tries, lambda: None)
 
     def _read_again(self, turn: TurnId) -> Step | None:
-        standing, recorded = self._reader.standing_of(turn), self._reader.turn(turn)
-        if (
-            recorded is None
-            or standing is None
-            or (standing.verdict is not None and standing.verdict.outcome is not Outcome.UNKNOWN)
-        ):
-            return None
-        row = self._reader.next_main_turn(recorded.turn.session, recorded.seq)
-        following = None if row is None else self._reader.turn(row.id)
-        return self._steps.build(recorded, following, is_last=following is None)
+        standing = self._reader.standing_of(turn)
+        is_unknown = standing is not None and standing.verdict is not None and standing.verdict.outcome is Outcome.UNKNOWN
+        return self._recorded.step(turn) if is_unknown else None
 
     async def _record(self, verdict: Verdict) -> None:
-        stands = await run_sync(self._verdicts.record_verdict, verdict)
+        try:
+            stands = await run_sync(self._verdicts.record_verdict, verdict)
+        except RefusedError as error:
+            log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)  # it was forgotten meanwhile
+            return
         log.debug("verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source)
         if stands and verdict.teaches:
             self._failed()
+
+
+def _unknown(turn: TurnId, why: str) -> Verdict:
+    return Verdict(turn, Outcome.UNKNOWN, Source.NOBODY, None, comment=why)
 
 
 def _instant(session: SessionRow) -> int:

@@ -113,6 +113,7 @@ class StepBuilder:
             tools=_tools(mine.request),
             answer=mine.answer,
             end=turn.end,
+            finish=turn.finish,
             after=after,
             said_after=said_after or None,
             is_last=is_last,

@@ -103,9 +103,11 @@ def _looks_failed(ran: Ran) -> bool:
         # A file may begin with the word error; a tool that could not read one says so in one short line.
         low = ran.text.lower() if len(ran.text) < 400 and ran.text.count("\n") < 4 else ""
         return _NO_SUCH_FILE.search(low) is not None or any(one in low for one in _SCHEMA)
+    if any(one in ran.text[-200:].lower() for one in _HANGS):
+        return True
     if shell.is_guarded(ran.command) or _only_looks(shell.uses(ran.command)):
         return False
-    return _ERROR_HEAD.match(ran.text[:200]) is not None or any(one in ran.text[-200:].lower() for one in _HANGS)
+    return _ERROR_HEAD.match(ran.text[:200]) is not None
 
 
 def _meaning_of_success(ran: Ran) -> Finding:

@@ -35,7 +35,8 @@ def spoken(text: str) -> str:
     if len(text) > MAX_CHARS:
         text = f"{text[:_HEAD_CHARS]} {text[_HEAD_CHARS - MAX_CHARS :]}"
     unquoted = _QUOTED.sub(" ", text.replace("’", "'"))
-    return f" {_NOT_A_WORD.sub(' ', unquoted.lower()).strip()} "
+    said = " ".join(_NOT_A_WORD.sub(" ", unquoted.lower()).split())
+    return f" {said} " if said else " "
 
 
 @lru_cache(maxsize=64)

@@ -45,7 +45,7 @@ _MODELS = (
     _shape("API_KEY:together", "tgp_v1_", rf"tgp_v1_{_W}{{30,80}}"),
     _shape("API_KEY:nvidia", "nvapi-", rf"nvapi-{_W}{{40,120}}"),
     _shape("API_KEY:fireworks", "fw_", r"fw_[A-Za-z0-9]{20,40}", varied=True),
-    _shape("API_KEY:tinker", "tml-", rf"tml-{_W}{{20,200}}", varied=True),
+    _shape("API_KEY:tinker", "tml-", r"tml-[A-Za-z0-9_]{24,200}"),
     _shape("API_KEY:wandb", "wandb_v1_", rf"wandb_v1_{_W}{{30,200}}"),
     _shape("API_KEY:langsmith", "lsv2_", rf"lsv2_(?:pt|sk)_{_HEX}{{32}}_{_HEX}{{10}}"),
     _shape("API_KEY:pinecone", "pcsk_", rf"pcsk_{_W}{{40,100}}"),

@@ -13,6 +13,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
 _DIGIT, _SIGNS = re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]+")
 _KINDS = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "U" * 26 + "l" * 26 + "d" * 10)
 MIN_CHARS = 20
+_MIN_WORD = 4
 
 
 def entropy(token: str) -> float:
@@ -34,7 +35,7 @@ def wordiness(token: str) -> float:
     for word in _WORD.findall(token):
         low = word.lower()
         pairs = [low[at : at + 2] in COMMON_PAIRS for at in range(len(low) - 1)]
-        if len(low) >= 3 and sum(pairs) >= 0.7 * len(pairs):
+        if len(low) >= _MIN_WORD and sum(pairs) >= 0.7 * len(pairs):
             good += len(low)
     return good / len(token)
 
@@ -46,15 +47,15 @@ def is_digest(token: str) -> bool:
 
 def is_random(token: str) -> bool:
     """Whether the token was drawn by lot. Words, names, paths, digests and numbers were not."""
-    if not _DIGIT.search(token) or is_digest(token):
+    if is_digest(token):
         return False
     bare = _SIGNS.sub("", token)
-    if len(bare) < 16 or bare.isdigit():
-        return False
-    if entropy(bare) < 3.2 or wordiness(token) > 0.45:
+    if len(bare) < 16 or entropy(bare) < 3.2:
         return False
     has_both = bare.upper() != bare and bare.lower() != bare
-    return changes(bare) >= (0.34 if has_both else 0.24)
+    if not _DIGIT.search(bare):
+        return has_both and len(bare) >= 24 and changes(bare) >= 0.42 and wordiness(token) < 0.25
+    return wordiness(token) <= 0.45 and changes(bare) >= (0.34 if has_both else 0.22)
 
 
 def is_mixed(value: str) -> bool:

@@ -125,7 +125,7 @@ def unwrapped(text: str) -> View | None:
 
 def _cuts_a_token(text: str, start: int, end: int) -> bool:
     before, after = text[max(0, start - 80) : start].split()[-1], text[end : end + 80].split(None, 1)[0]
-    if _NEW_LINE.match(after) or before[0] == after[0] == "/":
+    if (_NEW_LINE.match(after) and ";" not in before) or before[0] == after[0] == "/":
         return False
     return len(before) + len(after) >= 16 and (_CUT.search(before) or _CUT.search(after)) is not None
 

@@ -22,7 +22,10 @@ _BODILESS = frozenset((204, 304))
 
 
 class Incoming(msgspec.Struct, frozen=True, gc=False):
-    """A request for an answer, read and checked as JSON but not yet understood."""
+    """A request for an answer, read and checked as JSON but not yet understood.
+
+    `json` are the fields of the body. Of a large one it is a `reading.Body`, whose messages are beside them.
+    """
 
     wire: Wire
     path: str

@@ -108,11 +108,10 @@ class Connection(asyncio.Protocol):
             return
         elif self._waiting:
             self._begin(self._waiting.popleft())
-            return
         else:
             self._close_at = self._loop.time() + KEEP_ALIVE_S
-        if self._is_paused:
-            self.resume()
+        if self._is_paused and not self._waiting:
+            self.resume()  # also while the last of them is answered: its client may leave
 
     # What the listener asks for.
 

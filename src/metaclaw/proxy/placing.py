@@ -155,13 +155,16 @@ class Placer:
         if before is None:
             return (), ()
         now = {name: view.get(name) for placement in before.placements for name in placement.skills}
-        if not all(skill is not None and applies(skill.scope, origin.scope, self._teams) for skill in now.values()):
+        if not all(skill is not None and self._is_for(skill, origin.scope) for skill in now.values()):
             return (), ()
         if not _says_the_same(before, now):
             return (), ()
         present = {anchor.digest for anchor in origin.anchors}
         kept = tuple(placement for placement in before.placements if not placement.anchor or placement.anchor in present)
         return kept, tuple(skill for placement in kept for name in placement.skills if (skill := now[name]) is not None)
+
+    def _is_for(self, skill: Skill, scope: Scope) -> bool:
+        return skill.is_for_workspace(scope.workspace) and applies(skill.scope, scope, self._teams)
 
     def _render(self, skills: tuple[Skill, ...]) -> Block:
         """The block of these skills; the same few go together again and again, and the same bytes must come out."""

@@ -6,7 +6,6 @@ twice, a shape nobody expects), nothing is inserted and the result says why.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import assert_never
@@ -28,8 +27,7 @@ _SYSTEM = -1
 _OFFSET = attrgetter("offset")
 
 
-@dataclass(frozen=True, slots=True)
-class Spliced:
+class Spliced(msgspec.Struct, frozen=True, gc=False):
     """What to insert and which placements that makes. `refused` says why nothing is inserted though something was to be."""
 
     splices: tuple[Splice, ...] = ()

@@ -9,12 +9,19 @@ from dataclasses import replace
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 
+_TELLING = ("applies", "workspace", "overrides", "check")
+
+
+def meaning_of(skill: Skill) -> tuple[object, ...]:
+    """What makes a skill another: what it says, for whom and where it applies, and how it is checked."""
+    return skill.content_hash, *(skill.extra.get(key) for key in _TELLING)
+
 
 def owned(read: Skill, known: Skill | None) -> Skill:
     """The skill that was read from a file, with its rightful author. `known` is the one of this name that was in force before."""
     if known is None or read.author is Authorship.PERSON:
         return read
-    if known.author is Authorship.PERSON or known.content_hash != read.content_hash:
+    if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):
         return replace(read, author=Authorship.PERSON, state=SkillState.LIVE)
     return read
 

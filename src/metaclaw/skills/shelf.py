@@ -35,7 +35,7 @@ from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.library import Library
-from metaclaw.skills.ownership import is_untouchable, owned
+from metaclaw.skills.ownership import is_untouchable, meaning_of, owned
 from metaclaw.skills.scan import Changes, FolderScan, modified_at
 from metaclaw.skills.upkeep import Owed, Upkeep
 from metaclaw.skills.view import ShelfView
@@ -61,7 +61,6 @@ class Shelf:
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
         self._edits: dict[str, str] = {}
-        self._is_new_standing = False
         self._number = 0
         self._began = self._shown = False
         self._trouble: str | None = None
@@ -187,7 +186,6 @@ class Shelf:
             if skill is None:
                 removed.extend([name] if known is not None else [])
             elif (mine := owned(skill, known or contested)) != known:
-                self._is_new_standing |= known is not None and _standing(mine) != _standing(known)
                 put.append(mine)
         self._edits |= dict.fromkeys(removed, "removed")
         self._edits |= {skill.name: "changed" if self._library.get(skill.name) else "added" for skill in put}
@@ -221,24 +219,21 @@ class Shelf:
     def _publish_edits(self) -> None:
         """Have the store number the set of skills if it is a new one, and swap the view."""
         library = self._library
-        if library is not self._stored and (self._is_new_standing or library.hash != self._stored.hash):
+        if any(_is_another(self._stored.get(name), library.get(name)) for name in self._edits):
             reason = _told(self._edits) if self._shown else "files changed while stopped"
             self._number = self._generations.publish(library.skills(), reason).number
         self._stored = library
-        self._is_new_standing = False
         self._edits.clear()
         self._show()
 
     def _replace(self, put: Sequence[Skill], removed: Sequence[SkillName], reason: str) -> ShelfView:
         """The store first, then the files, then the view."""
-        before, library = (
-            self._library,
-            self._library.changed([skill for skill in put if skill != self._library.get(skill.name)], removed),
-        )
+        before = self._library
+        put = [skill for skill in put if skill != before.get(skill.name)]
+        library = before.changed(put, removed)
         if library is before:
             return self._view
         changes = {name: Owed(library.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
-        changes = {name: owed for name, owed in changes.items() if owed.desired != owed.before}
         self._number = self._generations.publish(library.skills(), reason, sorted(changes)).number
         self._library = self._stored = library
         self._upkeep.owe(changes)
@@ -287,8 +282,13 @@ def _as_read(skill: Skill) -> Skill:
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
-def _standing(skill: Skill) -> tuple[object, ...]:
-    return skill.state, skill.author, skill.pinned
+def _is_another(before: Skill | None, after: Skill | None) -> bool:
+    """Whether a change makes a generation: other words in the front matter than the program knows do not."""
+    return _standing(before) != _standing(after)
+
+
+def _standing(skill: Skill | None) -> tuple[object, ...]:
+    return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
 
 
 def _told(edits: Mapping[str, str]) -> str:

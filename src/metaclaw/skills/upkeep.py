@@ -15,6 +15,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.files import AT_ONCE, SKILL_FILE, flush_skills, read_skill, sweep, withdraw_skill, write_skill
+from metaclaw.skills.ownership import meaning_of
 
 # Files that could not be written for a while may be behind by several generations; further back nobody looks.
 _GENERATIONS_BACK = 8
@@ -140,7 +141,7 @@ def _is_same_text(read: Skill | Nothing | None, before: Skill | None) -> bool:
         return read is Nothing.EMPTY
     if read is None or before is None:
         return read is before
-    return (read.content_hash, read.pinned) == (before.content_hash, before.pinned)
+    return (meaning_of(read), read.pinned) == (meaning_of(before), before.pinned)
 
 
 def _is_empty(path: Path) -> bool:

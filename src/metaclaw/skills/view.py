@@ -1,5 +1,6 @@
 """One generation of skills as readers see it: searched by request and by who is speaking, and never changed."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 
 from metaclaw.domain.skill import Skill
@@ -16,12 +17,14 @@ MOST_STANDING = 5
 
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
+Standing = Mapping[str | None, Sequence[Skill]]
+"""The skills for whatever the task is, by scope."""
 
 
 class ShelfView:
     """One generation of skills, ready to be searched. Never changes."""
 
-    __slots__ = ("_index", "_scopes", "_search", "_standing", "generation", "hash", "skipped")
+    __slots__ = ("_index", "_scopes", "_search", "generation", "hash", "skipped")
 
     def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
         self.generation = generation
@@ -29,8 +32,7 @@ class ShelfView:
         self.skipped = skipped
         self._index = index
         self._scopes = index.scopes
-        self._standing = index.standing()
-        self._search = lru_cache(_CACHED_QUERIES)(partial(_search, index))
+        self._search = lru_cache(_CACHED_QUERIES)(partial(_search, index, _by_scope(index.standing())))
 
     @property
     def index(self) -> SkillIndex:
@@ -52,25 +54,35 @@ class ShelfView:
         return self._index.get(name)
 
     def retrieve(self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None) -> tuple[Skill, ...]:
-        """The skills to place for a request, best first, or none. Scoped skills are found only for whom they are, and of those that
-        say the same only the most specific."""
+        """The skills to place for a request, or none: first what applies to every task, then up to `limit` for this, best first.
+        Scoped skills are found only for whom they are, and of those that say the same only the most specific."""
         if limit <= 0:
             return ()
         # Requests that differ only in words no skill knows (a ticket's number, today's date), or in who speaks where no skill is
         # theirs, are the same request here.
         ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
-        found = self._search(self._index.read(query), limit, ranks)
-        workspace = None if scope is None else scope.workspace
-        standing = [one for one in self._standing if one.scope is None or any(one.scope == named for named, _ in ranks)]
-        # What a person wants in every task comes first, and takes no place from what this task needs.
-        chosen = (*standing[:MOST_STANDING], *(one for one in found if not one.applies_always)) if standing else found
-        return tuple(one for one in chosen if one.is_for_workspace(workspace))
+        return self._search(self._index.read(query), limit, ranks, None if scope is None else scope.workspace)
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
 
 
-def _search(index: SkillIndex, wanted: Wanted, limit: int, ranks: Ranks) -> tuple[Skill, ...]:
+def _search(
+    index: SkillIndex, standing: Standing, wanted: Wanted, limit: int, ranks: Ranks, workspace: str | None
+) -> tuple[Skill, ...]:
     rank = dict(ranks)
-    found = index.find(wanted, limit * _SPARE if ranks else limit, frozenset(rank))
-    return most_specific([one.skill for one in found], rank)[:limit]
+    nearest_first = (*sorted(rank, key=lambda named: (-rank[named], named)), None)
+    always = [one for named in nearest_first for one in standing.get(named, ()) if one.is_for_workspace(workspace)]
+    found = index.find(wanted, limit * _SPARE if ranks or standing else limit, frozenset(rank))
+    fitting = [one.skill for one in found if not one.skill.applies_always and one.skill.is_for_workspace(workspace)]
+    chosen = most_specific([*always[:MOST_STANDING], *fitting], rank)
+    # What a person wants in every task comes first, and takes no place from what this task needs.
+    general = sum(one.applies_always for one in chosen)
+    return chosen[: general + limit]
+
+
+def _by_scope(skills: Iterable[Skill]) -> Standing:
+    grouped: dict[str | None, list[Skill]] = {}
+    for skill in skills:
+        grouped.setdefault(skill.scope, []).append(skill)
+    return grouped

@@ -10,27 +10,33 @@ from metaclaw.store.guard import RefusedError
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.reader import LedgerReader
 from metaclaw.store.records import (
+    Attempt,
     Counts,
     DrawnTurn,
     Event,
     Forgotten,
     GenerationRow,
+    InForce,
     LearningCounts,
     RecordedTurn,
     Selection,
     SessionRow,
     TurnRow,
+    Use,
 )
+from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer import Limits
 
 __all__ = [
+    "Attempt",
     "Counts",
     "Database",
     "DrawnTurn",
     "Event",
     "Forgotten",
     "GenerationRow",
+    "InForce",
     "LearningCounts",
     "LedgerReader",
     "Limits",
@@ -44,8 +50,10 @@ __all__ = [
     "SqlForgetting",
     "SqlGenerations",
     "SqlLedger",
+    "SqlUses",
     "SqlVerdicts",
     "TurnRow",
+    "Use",
     "connect",
     "open_database",
 ]

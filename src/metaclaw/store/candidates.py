@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 from sqlalchemy import Connection, Row, insert, select, update
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
 from metaclaw.domain.eligibility import RoleKind
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document, unpack_document
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import attempts, candidates, forgotten, lessons, roles
 from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
-from metaclaw.store.schema import events, turns
+from metaclaw.store.records import Attempt
+from metaclaw.store.schema import events
+from metaclaw.store.schema import turns as turns_table
 
 
 def _now() -> datetime:
@@ -27,18 +30,43 @@ class SqlCandidates:
         self._database = database
         self._clock = clock
 
-    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> None:
-        """These turns become support of this generation, for ever.
+    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
+        """These turns become support of this generation, for ever. The attempt's number.
 
         Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger.
         """
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
             attempt = {"at_us": pack_instant(self._clock()), "kind": pack_text(kind), "generation": generation}
-            number = connection.execute(insert(attempts).returning(attempts.c.seq), attempt).scalar_one()
+            number: int = connection.execute(insert(attempts).returning(attempts.c.seq), attempt).scalar_one()
             support = {"kind": RoleKind.SUPPORT.value, "generation": generation, "attempt": number}
             # Always in the same order, so that two programs cannot deadlock.
             connection.execute(insert(roles), [{"turn": turn, **support} for turn in sorted(numbers)])
+            return number
+
+    def end_attempt(self, number: int) -> None:
+        """Whatever was to come of this attempt has come."""
+        with self._database.writing("ending an attempt") as connection:
+            ended = update(attempts).where(attempts.c.seq == number, attempts.c.ended_us.is_(None))
+            connection.execute(ended, {"ended_us": pack_instant(self._clock())})
+
+    def interrupted(self) -> list[Attempt]:
+        """Attempts that have not ended and of which there is no candidate, oldest first; without turns that were forgotten."""
+        is_taught = select(lessons.c.turn).where(lessons.c.turn == turns_table.c.id).exists()
+        query = (
+            select(attempts.c.seq, attempts.c.kind, attempts.c.generation, turns_table.c.id, is_taught.label("is_taught"))
+            .join(roles, roles.c.attempt == attempts.c.seq)
+            .join(turns_table, turns_table.c.seq == roles.c.turn)
+            .where(attempts.c.ended_us.is_(None))
+            .order_by(attempts.c.seq, turns_table.c.seq)
+        )
+        with self._database.reading("looking for interrupted attempts") as connection:
+            rows = connection.execute(query).all()
+        return [
+            Attempt(number, unpack_text(group[0].kind), group[0].generation, tuple(TurnId(unpack_text(row.id)) for row in group))
+            for number, group in ((number, list(found)) for number, found in groupby(rows, key=lambda row: row.seq))
+            if not any(row.is_taught for row in group)
+        ]
 
     def save_candidate(self, candidate: Candidate) -> None:
         """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`.
@@ -61,6 +89,13 @@ class SqlCandidates:
             row = connection.execute(select(candidates).where(candidates.c.id == pack_text(candidate))).one_or_none()
             return None if row is None else _candidate(row)
 
+    def of_skill(self, name: SkillName) -> list[Candidate]:
+        """Every candidate for a skill of this name, newest first."""
+        query = select(candidates).where(candidates.c.name == pack_text(name))
+        with self._database.reading("reading how a skill came about") as connection:
+            found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()))
+            return [_candidate(row) for row in found]
+
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
         query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
@@ -71,7 +106,7 @@ class SqlCandidates:
 
 
 def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:
-    found = connection.execute(select(turns.c.seq).where(turns.c.id.in_([pack_text(turn) for turn in wanted])))
+    found = connection.execute(select(turns_table.c.seq).where(turns_table.c.id.in_([pack_text(turn) for turn in wanted])))
     numbers = list(found.scalars())
     if not numbers or len(numbers) < len(set(wanted)):
         raise RefusedError(f"beginning an attempt: of {len(set(wanted))} turns {len(numbers)} are in the ledger")

@@ -22,7 +22,7 @@ from metaclaw.store.packing import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.records import GenerationRow
+from metaclaw.store.records import GenerationRow, InForce
 from metaclaw.store.schema import generations, memberships, skill_texts
 from metaclaw.store.statements import Insertion, once
 
@@ -89,6 +89,17 @@ class SqlGenerations:
         if done:
             with self._database.writing("noting what was written") as connection:
                 connection.execute(delete(owed).where(owed.c.name == bindparam("done")), done)
+
+    def in_force(self, name: SkillName) -> InForce | None:
+        """Since when a skill is what it is, text and state; None where it is not in force."""
+        query = (
+            select(memberships.c.since, generations.c.published_us)
+            .join(generations, generations.c.number == memberships.c.since)
+            .where(memberships.c.name == pack_text(name), memberships.c.until.is_(None))
+        )
+        with self._database.reading("reading since when a skill is in force") as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else InForce(row.since, unpack_instant(row.published_us))
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""

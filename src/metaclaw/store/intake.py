@@ -78,14 +78,21 @@ class Intake:
         return self._held_turns
 
     def offer(self, entry: Entry) -> bool:
-        """Take the entry if there is room; one that is larger than all the room is taken when nothing else is there."""
+        """Take the entry if there is room; one that is larger than all the room is taken when nothing else is there.
+
+        The writer is not told: whoever offers several calls `wake` behind the last.
+        """
         with self._lock:
             if self._held_entries and not self._fits(entry.weight_bytes):
                 return False
             self._entries.append(entry)
             self._hold(entry)
-            self._wake()
             return True
+
+    def wake(self) -> None:
+        """There may be something to write."""
+        with self._lock:
+            self._wake()
 
     def squeeze(self, entry: Entry) -> list[Entry]:
         """Take the entry even when full: what waited longest makes room, a turn only for a turn. Returns what was dropped."""

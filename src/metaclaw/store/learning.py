@@ -1,4 +1,4 @@
-"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, and what was forgotten.
+"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, uses, and what was forgotten.
 
 Verdicts, roles, draws and the turns of a batch are never edited and go only with their turn: triggers of `migrations/` see to it.
 So do they to the separation of support and query: the database itself refuses a batch with a turn that fed a skill, that was made
@@ -79,8 +79,11 @@ attempts = Table(
     Column("at_us", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("generation", Integer, nullable=False),
+    # When nothing more will come of it; an attempt without this was interrupted.
+    Column("ended_us", BigInteger),
     sqlite_autoincrement=True,
 )
+Index("ix_attempts_open", attempts.c.seq, sqlite_where=attempts.c.ended_us.is_(None))
 
 roles = Table(
     "roles",
@@ -121,6 +124,7 @@ candidates = Table(
     CheckConstraint("standing IN ('draft', 'shadow', 'waiting', 'accepted', 'rejected')", name="standing_is_known"),
     Index(None, "made_us", "id"),
     Index(None, "standing", "made_us", "id"),
+    Index(None, "name", "made_us"),
 )
 
 # By the turn's id, not its number: what a candidate was taught by is known after the turn itself is forgotten.
@@ -162,6 +166,16 @@ cursors = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("seq", BigInteger, nullable=False),
+)
+
+# When a skill last matched a task (placed, or withheld by chance), and in how many turns; so that one nobody needs is seen.
+uses = Table(
+    "uses",
+    metadata,
+    Column("skill", Text, primary_key=True),
+    Column("last_us", BigInteger, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    CheckConstraint("times >= 0", name="times_are_counted"),
 )
 
 # Turns a person wanted forgotten, and the batch each was in: their names only, so that nothing is learned from them afterwards.

@@ -46,6 +46,7 @@ class SqlLedger:
         self._trouble: str | None = None
         self._losses = Losses()
         self._awaited: dict[Entry, float] = {}
+        self._is_wake_due = False
         self._room_wanted: list[asyncio.Future[None]] = []
         self._watch_timer: asyncio.TimerHandle | None = None
 
@@ -94,6 +95,10 @@ class SqlLedger:
         entry = Entry(item, weigh(item))
         while self._is_open and self._trouble is None:
             if self._intake.offer(entry):
+                if not self._is_wake_due:
+                    # Whatever else is ready in this round of the loop goes into the same transaction.
+                    self._is_wake_due = True
+                    loop.call_soon(self._wake_writer)
                 entry.waiting = loop.create_future()
                 self._awaited[entry] = time.monotonic()
                 self._watch(loop, self._limits.patience_s)
@@ -103,6 +108,10 @@ class SqlLedger:
             await room
         self._keep_for_later(entry)
         return False
+
+    def _wake_writer(self) -> None:
+        self._is_wake_due = False
+        self._intake.wake()
 
     def _keep_for_later(self, entry: Entry) -> None:
         if self._is_open:

@@ -4,6 +4,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -56,6 +57,11 @@ def unpack_optional(stored: str | None) -> str | None:
 
 def pack_names(names: Iterable[str]) -> str:
     """A JSON list of strings; JSON has escapes of its own, so the result needs no packing."""
+    return _pack_names(tuple(names))
+
+
+@lru_cache(maxsize=1024)  # the same few skills go together again and again
+def _pack_names(names: tuple[str, ...]) -> str:
     return msgspec.json.encode([pack_text(name) for name in names]).decode()
 
 

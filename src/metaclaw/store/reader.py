@@ -127,13 +127,15 @@ class LedgerReader:
             candidates={standing: proposed.get(standing.value, 0) for standing in CandidateStanding},
         )
 
-    def drawn_turns(self, skill: SkillName, limit: int = 20_000) -> list[DrawnTurn]:
-        """The turns in which this skill's placing was left to chance and what they came to, newest first."""
+    def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
+        """The turns in which this skill's placing was left to chance and what they came to, newest first; none of a generation
+        before `since`."""
+        facts = turns.c.id, turns.c.session, turns.c.segment, turns.c.generation, turns.c.model
         query = (
-            select(turns.c.id, turns.c.session, turns.c.segment, draws.c.placed, draws.c.propensity, stands.c.outcome)
+            select(*facts, draws.c.placed, draws.c.propensity, stands.c.outcome)
             .join(turns, turns.c.seq == draws.c.turn)
             .outerjoin(stands, stands.c.turn == draws.c.turn)
-            .where(draws.c.skill == pack_text(skill))
+            .where(draws.c.skill == pack_text(skill), turns.c.generation >= since)
             .order_by(draws.c.turn.desc())
             .limit(limit)
         )

@@ -126,7 +126,7 @@ class LearningCounts:
 class DrawnTurn:
     """A turn in which a skill's placing was left to chance, and what the turn came to; None where nobody has said.
 
-    Turns of one session and segment share their draw.
+    Turns of one session and segment share their draw. `generation` and `model` are those of the turn.
     """
 
     turn: TurnId
@@ -135,6 +135,34 @@ class DrawnTurn:
     placed: bool
     propensity: float
     outcome: Outcome | None
+    generation: int = 0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """When a skill last matched a task, and in how many turns it did."""
+
+    last_at: datetime
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Since when a skill says what it says and is in the state it is in: the generation, and when that was published."""
+
+    generation: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Turns that were to teach something together, and under what name."""
+
+    number: int
+    kind: str
+    generation: int
+    turns: tuple[TurnId, ...]
 
 
 @dataclass(frozen=True, slots=True)

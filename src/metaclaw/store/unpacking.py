@@ -117,6 +117,8 @@ def drawn_turn_of(row: Row[*tuple[object, ...]]) -> DrawnTurn:
         placed=bool(row.placed),
         propensity=row.propensity,
         outcome=None if row.outcome is None else Outcome(row.outcome),
+        generation=row.generation,
+        model=unpack_text(row.model),
     )
 
 

@@ -1,7 +1,6 @@
 """What a relayed answer says about itself, found in its bytes without reading all of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,8 +16,7 @@ _LAST_EVENTS = 8
 _RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What the ledger wants to know of an answer; None where it does not say."""
 
     id: str | None = None
@@ -104,7 +102,7 @@ def _streamed_response(last: list[Object], failure: str | None) -> Facts:
         return Facts(error=failure)
     response = object_of(final.get("response"))
     facts = _response({**response, "status": "failed"} if final["type"] == "response.failed" else response)
-    return facts if facts.error or not failure else replace(facts, error=failure)
+    return facts if facts.error or not failure else msgspec.structs.replace(facts, error=failure)
 
 
 def _is_error(body: Object) -> bool:

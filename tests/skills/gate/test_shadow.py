@@ -115,6 +115,21 @@ async def test_what_cannot_be_decided_is_counted_and_not_guessed() -> None:
     assert any("no such tool result" in note for note in report.certificate.notes)
 
 
+async def test_no_more_is_spent_on_a_turn_that_cannot_be_decided() -> None:
+    report, replays = await tried(lambda probe, seed: (U, P))
+    assert len(replays.asked) <= 10 * 2 + Rules().at_once
+    some, replays = await tried(lambda probe, seed: (F, U) if probe.turn == "f1" else mends(probe, seed))
+    assert some.decision is Decision.PASS
+    assert sum(turn == "f1" for turn, _ in replays.asked) <= 2
+    assert report.decision is Decision.UNDECIDED
+
+
+async def test_what_is_proven_but_not_tested_for_regressions_in_time_is_undecided() -> None:
+    report, _ = await tried(mends, probes(8, 8), budget=Budget(trials=20))
+    assert report.decision is Decision.UNDECIDED
+    assert report.certificate.e_value >= 40
+
+
 async def test_without_a_failure_to_try_it_on_nothing_is_decided() -> None:
     report, replays = await tried(mends, probes(0, 5))
     assert report.decision is Decision.UNDECIDED

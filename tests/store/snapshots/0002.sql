@@ -8,9 +8,10 @@ CREATE TABLE attempts (
 	seq INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	at_us BIGINT NOT NULL, 
 	kind TEXT NOT NULL, 
-	generation INTEGER NOT NULL
+	generation INTEGER NOT NULL, 
+	ended_us BIGINT
 );
-INSERT INTO "attempts" VALUES(1,1793521800000000,'exit',2);
+INSERT INTO "attempts" VALUES(1,1793521800000000,'exit',2,NULL);
 CREATE TABLE batch_turns (
 	turn INTEGER NOT NULL, 
 	batch INTEGER NOT NULL, 
@@ -334,6 +335,14 @@ CREATE TABLE unwritten (
 	CONSTRAINT fk_unwritten_generation FOREIGN KEY(generation) REFERENCES generations (number)
 );
 INSERT INTO "unwritten" VALUES('ask-first',3);
+CREATE TABLE uses (
+	skill TEXT NOT NULL, 
+	last_us BIGINT NOT NULL, 
+	times BIGINT NOT NULL, 
+	CONSTRAINT pk_uses PRIMARY KEY (skill), 
+	CONSTRAINT ck_uses_times_are_counted CHECK (times >= 0)
+);
+INSERT INTO "uses" VALUES('ask-first',1793521800000000,0);
 CREATE TABLE verdicts (
 	seq INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	turn INTEGER NOT NULL, 
@@ -370,10 +379,12 @@ CREATE INDEX ix_splices_snippet ON splices (snippet);
 CREATE INDEX ix_verdicts_turn ON verdicts (turn);
 CREATE INDEX ix_stands_outcome ON stands (outcome);
 CREATE INDEX ix_stands_lessons ON stands (generation, turn) WHERE outcome = 'fail' AND fault = 'agent' AND kind = 'main';
+CREATE INDEX ix_attempts_open ON attempts (seq) WHERE ended_us IS NULL;
 CREATE INDEX ix_roles_kind ON roles (kind);
 CREATE INDEX ix_draws_skill_turn ON draws (skill, turn);
 CREATE INDEX ix_candidates_made_us_id ON candidates (made_us, id);
 CREATE INDEX ix_candidates_standing_made_us_id ON candidates (standing, made_us, id);
+CREATE INDEX ix_candidates_name_made_us ON candidates (name, made_us);
 CREATE INDEX ix_lessons_turn ON lessons (turn);
 CREATE INDEX ix_batch_turns_batch ON batch_turns (batch);
 CREATE INDEX ix_forgotten_session ON forgotten (session);

@@ -7,7 +7,8 @@ other seeds. After every wave the evidence is looked at, which an e-process allo
 - mended failures proven, and every passing probe tried   → pass
 - the rest could not prove it, even with more luck        → reject, early: not proven
 - probes, tokens, trials or time used up                  → reject: not proven. Ties prove nothing.
-- too few trials could be decided to say anything         → undecided. An outcome that is not known is never guessed.
+- too few trials could be decided to say anything, or the budget ended before the passing probes → undecided. An outcome that is not
+  known is never guessed.
 
 A merge of existing skills cannot be asked to do better than they do; it is asked to *keep*: every probe its parents pass must still
 pass, each tried with every seed.
@@ -100,8 +101,7 @@ async def shadow(
     """
     run = _Run(proposal, probes, budget, clock() + budget.seconds, rules or Rules(), attempt)
     while (end := run.end(clock())) is None:
-        for trial in await _wave(replayer, proposal, run.next_wave()):
-            run.tally.add(trial)
+        run.learn(await _wave(replayer, proposal, run.next_wave()))
     certificate = run.tally.certificate(model, run.notes())
     return ShadowReport(end.decision, end.reason, certificate, tuple(run.tally.trials), end.is_harmful)
 
@@ -146,6 +146,15 @@ class _Run:
             wave.append(self._take(probe))
         return wave
 
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Count what a wave has shown. A probe that could not be decided twice will not be with another seed: it is let go."""
+        for trial in trials:
+            self.tally.add(trial)
+        hopeless = {trial.probe for trial in trials if self.tally.record(trial.probe).is_hopeless}
+        if hopeless:
+            self._mend = deque(probe for probe in self._mend if probe not in hopeless)
+            self._keep = deque(probe for probe in self._keep if probe not in hopeless)
+
     def _pick(self) -> Probe | None:
         mend = self._mend if self._wants_mending() else deque[Probe]()
         first, second = (self._keep, mend) if self._mended_last else (mend, self._keep)
@@ -162,8 +171,8 @@ class _Run:
         notes = [f"undecided {times}×: {note}" for note, times in why_undecided(self.tally.trials).items()]
         if len(self._failing) == 1:
             notes.append("one recorded failure was all there was to try it on")
-        if not self._passing:
-            notes.append("no similar turn that passed was there to test for regressions")
+        if not self.tally.of(ProbeKind.PASSING).decided:
+            notes.append("not tested for regressions: there was no similar turn that passed, or none could be decided")
         return notes
 
     def _end_of_candidate(self, now: float) -> _End | None:
@@ -173,12 +182,14 @@ class _Run:
             return harmful
         failing, helps = self.tally.of(ProbeKind.FAILING), self.tally.helps
         shown = f"{failing.wins} mended, {failing.losses} broken, e = {helps:.3g} of {self._needed:.3g} needed"
-        if helps >= self._needed and not self._keep and not self._suspects():
+        is_proven = helps >= self._needed
+        if is_proven and not self._keep and not self._suspects():
             return _End(Decision.PASS, shown)
-        if helps < self._needed and self._hoped(failing) < self._needed:
+        if not is_proven and self._hoped(failing) < self._needed:
             return self._not_proven(failing.decided, shown)
         if spent := self._spent(now):
-            return self._not_proven(failing.decided, f"{shown}; {spent}")
+            shown = f"{shown}; {spent}"
+            return _End(Decision.UNDECIDED, shown) if is_proven else self._not_proven(failing.decided, shown)
         return None
 
     def _end_of_merge(self, now: float) -> _End | None:

@@ -14,6 +14,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.skills.gate.evalue import e_value
 
 REGRESSED_AFTER = 3
+HOPELESS_AFTER = 2
 
 
 @dataclass(slots=True)
@@ -30,6 +31,11 @@ class ProbeRecord:
     def decided(self) -> int:
         """Trials with both sides known."""
         return self.wins + self.losses + self.both_passed + self.both_failed
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it could not be decided, and not just once."""
+        return self.decided == 0 and self.undecided >= HOPELESS_AFTER
 
     @property
     def is_stable(self) -> bool:

@@ -93,9 +93,11 @@ def _create_roles() -> None:
         sa.Column("at_us", sa.BigInteger(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("ended_us", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_attempts")),
         sqlite_autoincrement=True,
     )
+    _create_partial_index("ix_attempts_open", "attempts", ["seq"], "ended_us IS NULL")
     op.create_table(
         "roles",
         sa.Column("turn", _SERIAL, autoincrement=False, nullable=False),
@@ -145,6 +147,7 @@ def _create_candidates() -> None:
     )
     op.create_index(op.f("ix_candidates_made_us_id"), "candidates", ["made_us", "id"], unique=False)
     op.create_index(op.f("ix_candidates_standing_made_us_id"), "candidates", ["standing", "made_us", "id"], unique=False)
+    op.create_index(op.f("ix_candidates_name_made_us"), "candidates", ["name", "made_us"], unique=False)
     op.create_table(
         "lessons",
         sa.Column("candidate", sa.Text(), nullable=False),
@@ -189,6 +192,14 @@ def _create_marks() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_cursors")),
+    )
+    op.create_table(
+        "uses",
+        sa.Column("skill", sa.Text(), nullable=False),
+        sa.Column("last_us", sa.BigInteger(), nullable=False),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("times >= 0", name=op.f("ck_uses_times_are_counted")),
+        sa.PrimaryKeyConstraint("skill", name=op.f("pk_uses")),
     )
     op.create_table(
         "forgotten",

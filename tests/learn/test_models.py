@@ -1,0 +1,96 @@
+"""Whom the program asks for itself: by configuration, else the first that has credentials; the embedded model only by name."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from metaclaw.config import EvolverConfig, JudgeConfig
+from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Message, Role, Sampling, Text, TextDelta, Usage, Wire
+from metaclaw.learn.models import Models, Provider
+from metaclaw.ports import Purpose
+from metaclaw.upstream import PASSTHROUGH, HttpEndpoint
+
+
+class Inside:
+    """A model in this process."""
+
+    models = ("small",)
+
+    def __init__(self, name: str = "embedded") -> None:
+        self.name = name
+        self.asked: list[str] = []
+
+    async def generate(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        self.asked.append(request.model)
+        yield Begin("x", request.model)
+        yield TextDelta("fine")
+        yield End(Finish.STOP, Usage(5, 2))
+
+    async def aclose(self) -> None:
+        return None
+
+
+def http(name: str, *, passthrough: bool = False) -> HttpEndpoint:
+    """A provider nobody calls."""
+    return HttpEndpoint(name, "openai", "http://127.0.0.1:1/v1", api_key=PASSTHROUGH if passthrough else "sk-x")
+
+
+def question() -> ChatRequest:
+    return ChatRequest(Wire.CHAT, "any", (Message(Role.USER, (Text("Well?"),)),), sampling=Sampling())
+
+
+def test_by_default_the_first_provider_with_credentials_is_asked_with_the_turns_own_model() -> None:
+    models = Models([Inside(), http("forwarding", passthrough=True), http("second"), http("third")], 1.0)
+    chosen = models.chosen(JudgeConfig())("m-7")
+    assert chosen is not None
+    assert chosen.name == "second/m-7"
+    assert models.shown(JudgeConfig()) == "second/the model that served the turn"
+
+
+def test_who_is_named_is_asked() -> None:
+    models = Models([http("first"), http("second")], 1.0)
+    wish = EvolverConfig(provider="second", model="writer")
+    chosen = models.chosen(wish)("m-7")
+    assert chosen is not None
+    assert chosen.name == "second/writer" == models.shown(wish)
+
+
+def test_where_only_the_embedded_model_or_others_credentials_are_there_nobody_is_asked() -> None:
+    only_inside: list[Provider] = [Inside()]
+    for providers in ([], only_inside, [*only_inside, http("forwarding", passthrough=True)]):
+        models = Models(providers, 1.0)
+        assert models.chosen(JudgeConfig())("small") is None
+        assert models.shown(JudgeConfig()) is None
+
+
+def test_the_embedded_model_is_asked_where_it_is_named() -> None:
+    chosen = Models([Inside(), http("other")], 1.0).chosen(JudgeConfig(provider="embedded"))("small")
+    assert chosen is not None
+    assert chosen.name == "embedded/small"
+
+
+def test_the_model_that_served_a_turn_is_found_unless_it_cannot_be_asked() -> None:
+    models = Models([http("open"), http("forwarding", passthrough=True), Inside()], 1.0)
+    served = models.served("open", "m-1")
+    assert served is not None
+    assert served is models.served("open", "m-1")
+    assert served is not models.served("open", "m-2")
+    assert models.served("forwarding", "m-1") is None
+    assert models.served("gone", "m-1") is None
+    inside = models.served("embedded", "small")
+    assert inside is not None
+    assert inside.name == "embedded/small"
+
+
+@pytest.mark.anyio
+async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
+    models = Models([Inside("a"), Inside("b")], 5.0)
+    assert models.spent() == {}
+    for provider, purpose in (("a", Purpose.JUDGE), ("a", Purpose.JUDGE), ("b", Purpose.JUDGE), ("b", Purpose.REPLAY)):
+        model = models.served(provider, "small")
+        assert model is not None
+        await model.ask(question(), purpose)
+    assert models.spent() == {
+        "judge": {"calls": 3, "failures": 0, "input_tokens": 15, "output_tokens": 6},
+        "replay": {"calls": 1, "failures": 0, "input_tokens": 5, "output_tokens": 2},
+    }
