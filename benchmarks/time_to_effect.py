@@ -103,7 +103,7 @@ def _hammer_here(url: str, seconds: float) -> list[float]:
         for number in range(int(seconds * HAMMER_A_SECOND)):
             time.sleep(max(0.0, began + number / HAMMER_A_SECOND - time.perf_counter()))
             at = time.perf_counter()
-            client.post(f"{url}/v1/chat/completions", json=body, headers={**headers, "x-session-id": f"unrelated {number}"})
+            client.post(f"{url}/v1/chat/completions", json=body, headers={**headers, "x-session-id": f"{os.getpid()} {number}"})
             seen.append((time.perf_counter() - at) * 1000)
     return seen
 

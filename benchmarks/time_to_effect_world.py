@@ -128,7 +128,7 @@ def _quiet_provider() -> Iterator[str]:
 @contextmanager
 def stage(delay_s: float) -> Iterator[tuple[World, Agent, Agent]]:
     """Both programs with their simulated models."""
-    with ExitStack() as parts, tempfile.TemporaryDirectory(prefix="metaclaw-effect-") as folder:
+    with tempfile.TemporaryDirectory(prefix="metaclaw-effect-") as folder, ExitStack() as parts:
         world = World(delay_s=delay_s, evolve=_propose)
         world.start()
         parts.callback(world.stop)

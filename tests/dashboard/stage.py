@@ -14,7 +14,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.admitting import Admitting
 from metaclaw.learn.owner import Owner
-from metaclaw.learn.tending import Tending
+from metaclaw.learn.worth import Worth
 from metaclaw.skills import Shelf
 from metaclaw.skills.gate import Gate, GateMode
 from metaclaw.store import (
@@ -52,7 +52,7 @@ class Stage:
             shelf=self.shelf,
             candidates=self.candidates,
             announce=self.announce,
-            scrub=lambda proposal: proposal,
+            redact=lambda text: text,
         )
         self.owner = Owner(
             reader=self.reader,
@@ -61,7 +61,7 @@ class Stage:
             forgetting=SqlForgetting(self.database),
             shelf=self.shelf,
             admitting=admitting,
-            tending=Tending(reader=self.reader, shelf=self.shelf, admitting=admitting),
+            worth=Worth(self.reader, self.generations),
             announce=self.announce,
             failed=self._ring,
         )

@@ -12,7 +12,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.errors import StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.store import Database, SqlGenerations
+from metaclaw.store import Database, LedgerReader, SqlGenerations
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -127,3 +127,12 @@ def test_programs_that_publish_at_once_get_numbers_of_their_own(store: SqlGenera
         thread.join(30)
     assert sorted(numbers) == list(range(1, 16))
     assert len(store.latest().skills) == 1
+
+
+def test_every_publication_is_an_event_in_the_same_moment(store: SqlGenerations, database: Database) -> None:
+    store.publish([skill("a"), skill("b")], "by hand")
+    store.publish([skill("b", "Do it twice."), skill("c")], "learned c")
+    first, second = [event for event in LedgerReader(database).events() if event.kind == "generation"]
+    assert first.data["put"] == ["a", "b"]
+    assert (second.data["generation"], second.data["reason"]) == (2, "learned c")
+    assert (second.data["put"], second.data["gone"]) == (["b", "c"], ["a"])

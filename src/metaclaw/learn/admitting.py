@@ -1,36 +1,51 @@
-"""Taking proposals through the gate: each is kept as a candidate from the first moment, and published when it may pass."""
+"""Taking proposals through the gate: each is kept as a candidate from the first moment, and published when it may pass.
+
+The order is fixed: the candidate is saved, the gate decides, the shelf publishes, the candidate is saved as accepted. Stopped in
+between, it is taken up again: what is in force already is not published twice. A candidate whose teacher was forgotten meanwhile is
+let go, and so is its skill.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Final
 
+import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Probe, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, new_id
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.ports import CandidateStore
-from metaclaw.skills import Shelf
+from metaclaw.skills import Shelf, is_untouchable
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
+from metaclaw.skills.scopes import overrides_of
+from metaclaw.store import RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
-_REMEMBERED = 200
-_DONE = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
+_PROVEN_AT_ONCE: Final = 2
+_REMEMBERED: Final = 200
+_DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the gate is told of a proposal beside its text: on what to try it, and which model it is for."""
+    """What the gate is told of a proposal beside its text: on what to try it, which model it is for, which scopes its person is in.
+
+    `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `attempt`
+    counts what was tried for the same lesson, this one included.
+    """
 
     probes: Callable[[], Sequence[Probe]]
     model: str
     scopes: frozenset[str] = frozenset()
+    seen: Mapping[SkillName, str] = field(default_factory=dict)
+    attempt: int = 1
 
 
 class Admitting:
@@ -41,32 +56,48 @@ class Admitting:
         *,
         gate: Gate,
         shelf: Shelf,
-        candidates: CandidateStore,
+        candidates: SqlCandidates,
         announce: Announce,
-        scrub: Callable[[Proposal], Proposal],
+        redact: Callable[[str], str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._gate = gate
         self._shelf = shelf
         self._candidates = candidates
         self._announce = announce
-        self._scrub = scrub
+        self._redact = redact
         self._now = now
+        self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
+
+    @property
+    def proves(self) -> bool:
+        """Whether the gate replays what it is given."""
+        return self._gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
         """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
-        candidate = Candidate(
-            CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", self._shelf.view.generation, self._now()
-        )
-        await self._keep(candidate)
-        if self._gate.mode in (GateMode.OFF, GateMode.LINT) or is_at_once(proposal):
+        proposal = replace(proposal, skill=_as_filed(proposal.skill))
+        generation = self._shelf.view.generation
+        candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
+        if not await self._save(candidate):
+            return
+        if not self.proves or is_at_once(proposal):
             await self._decide(candidate, learned, proving)
         else:
-            proving.start_soon(self._decide, candidate, learned, proving)
+            proving.start_soon(self._decide_in_turn, candidate, learned, proving)
 
     async def go_on(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         """Take up again a candidate that was on its way when the program stopped, or that had too little to be tried on."""
-        proving.start_soon(self._decide, candidate, learned, proving)
+        if self._waits_for_test(candidate):
+            proving.start_soon(self._test_instruction, candidate, learned)
+        elif is_at_once(candidate.proposal) or not self.proves:
+            await self._decide(candidate, learned, proving)
+        else:
+            proving.start_soon(self._decide_in_turn, candidate, learned, proving)
+
+    def is_unfinished(self, candidate: Candidate) -> bool:
+        """Whether something is still to be decided or tried."""
+        return candidate.standing in (Standing.DRAFT, Standing.SHADOW) or self._waits_for_test(candidate)
 
     async def decide(self, candidate: Candidate, *, approved: bool) -> Candidate:
         """A person's decision on a candidate that waits for one. Raises SkillError where it does not."""
@@ -74,87 +105,187 @@ class Admitting:
             raise SkillError(f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}")
         if not approved:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
-        skill = replace(candidate.proposal.skill, state=SkillState.LIVE)
         admission = Admission(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
-        return await self._publish(candidate, skill, admission)
+        return await self._publish(candidate, admission, {})
 
-    async def _decide(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
-        proposal = candidate.proposal
-        probes = [] if self._gate.mode in (GateMode.OFF, GateMode.LINT) else await run_sync(learned.probes)
-        library = IndexLibrary(self._shelf.view.index, learned.scopes)
-        attempt = await run_sync(self._attempts, proposal.kind)
-        admission = await self._gate.admit(proposal, library, probes, model=learned.model, attempt=attempt)
-        if admission.notice:
-            await self._announce("notice", {"candidate": candidate.id, "skill": proposal.skill.name, "text": admission.notice})
-        if not admission.is_in_force:
-            await self._keep(
-                replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
-            )
-            return
-        accepted = await self._publish(candidate, replace(proposal.skill, state=admission.state), admission)
-        if accepted.standing is Standing.ACCEPTED and admission.state is SkillState.CANARY and is_at_once(proposal):
-            proving.start_soon(self._test_instruction, accepted, probes, learned.model)
-
-    async def _test_instruction(self, candidate: Candidate, probes: Sequence[Probe], model: str) -> None:
-        """An instruction is in force already; what its test shows is attached, and takes it out again only if it does harm."""
-        proposal = candidate.proposal
-        admission = await self._gate.prove(proposal, probes, model=model)
-        in_force = self._shelf.view.get(proposal.skill.name)
-        if in_force is None or in_force.content_hash != proposal.skill.content_hash:
-            return  # a person has changed or withdrawn it meanwhile
-        if admission.is_in_force:
-            await self._keep(replace(candidate, reason=admission.reason, certificate=admission.certificate))
-            if admission.state is SkillState.LIVE:
-                await self.change_state(in_force, SkillState.LIVE, f"{in_force.name} has passed its test")
-            return
-        await self._announce("notice", {"candidate": candidate.id, "skill": in_force.name, "text": admission.notice})
-        await self.retire(in_force, admission.reason)
-
-    async def change_state(self, skill: Skill, state: SkillState, reason: str) -> None:
+    async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
         """A skill in force goes on to another state, unless a person has touched it."""
-        await self._put([replace(skill, state=state)], (), reason, {skill.name: skill.content_hash})
+        if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, {skill.name: skill.content_hash})):
+            return False
+        await self.tell(skill, reason, certificate)
+        return True
 
     async def retire(self, skill: Skill, reason: str) -> bool:
         """Take a learned skill out of force, unless a person has touched it."""
-        try:
-            await self._put([], (skill.name,), f"retired {skill.name}: {reason}", {skill.name: skill.content_hash})
-        except SkillError as error:
-            log.info("skill_stays name=%s reason=%s", skill.name, error)
+        told = f"retired {skill.name}: {reason}"
+        if not await self._try(lambda: self._put([], (skill.name,), told, {skill.name: skill.content_hash})):
             return False
         log.info("skill_retired name=%s reason=%s", skill.name, reason)
+        await self.tell(skill, told)
         return True
 
-    async def _publish(self, candidate: Candidate, skill: Skill, admission: Admission) -> Candidate:
+    async def _decide_in_turn(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
+        async with self._limiter:
+            await self._decide(candidate, learned, proving)
+
+    async def _decide(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         proposal = candidate.proposal
-        gone = [name for name in (*proposal.replaces, *admission.supersedes) if name != skill.name and self._shelf.view.get(name)]
-        expected = {skill.name: None} if proposal.change is Change.NEW else {}
+        probes = await run_sync(learned.probes) if self.proves and not is_at_once(proposal) else ()
+        library = IndexLibrary(self._shelf.view.index, learned.scopes)
+        attempt = max(learned.attempt, await run_sync(self._attempts, proposal.kind))
+        admission = await self._gate.admit(proposal, library, probes, model=learned.model, attempt=attempt)
+        if admission.notice:
+            await self._notify(candidate, admission.notice)
+        if not admission.is_in_force:
+            decided = replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
+            await self._keep(decided)
+            return
+        accepted = await self._publish(candidate, admission, learned.seen)
+        if self._waits_for_test(accepted):
+            proving.start_soon(self._test_instruction, accepted, learned)
+
+    def _waits_for_test(self, candidate: Candidate) -> bool:
+        """Whether it is an instruction that is in force and still to be tried."""
+        skill, tested = self._shelf.view.get(candidate.proposal.skill.name), candidate.certificate
+        if candidate.standing is not Standing.ACCEPTED or not self.proves or not is_at_once(candidate.proposal) or skill is None:
+            return False
+        is_untested = tested is None or tested.stage is SkillState.DRAFT
+        return is_untested and skill.state is SkillState.CANARY and _is_same(skill, candidate.proposal.skill)
+
+    async def _test_instruction(self, candidate: Candidate, learned: Learned) -> None:
+        """An instruction is in force already; what its test shows is attached, and takes it out again only if it does harm."""
+        proposal = candidate.proposal
+        async with self._limiter:
+            probes = await run_sync(learned.probes)
+            admission = await self._gate.prove(proposal, probes, model=learned.model)
+        in_force = self._shelf.view.get(proposal.skill.name)
+        if in_force is None or not _is_same(in_force, proposal.skill):
+            return  # a person has changed or withdrawn it meanwhile
+        if not admission.is_in_force:
+            await self._notify(candidate, admission.notice)
+            await self._keep(replace(candidate, certificate=admission.certificate))
+            await self.retire(in_force, admission.reason)
+            return
+        await self._keep(replace(candidate, reason=admission.reason, certificate=admission.certificate))
+        if admission.state is SkillState.LIVE:
+            await self.change_state(in_force, SkillState.LIVE, f"{in_force.name} has passed its test", admission.certificate)
+
+    async def _publish(self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str]) -> Candidate:
+        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now."""
+        if await run_sync(self._candidates.candidate, candidate.id) is None:
+            return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
+        proposal = candidate.proposal
+        accepted = replace(candidate, standing=Standing.ACCEPTED, reason=admission.reason, certificate=admission.certificate)
+        skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
+        known = self._shelf.view.get(skill.name)
+        if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
+            if await run_sync(self._accepted, known) is None:  # the program was stopped just before this was written down
+                return await self._keep(accepted)
+            return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
         try:
-            generation = await self._put(
-                [skill], gone, f"{_DONE[proposal.change]} {skill.name} from {len(proposal.support)} turns", expected
-            )
+            generation = await self._put([skill], self._gone(proposal, admission), _told(proposal), self._expected(proposal, seen))
         except SkillError as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
         log.info("skill_born name=%s state=%s generation=%d turns=%d", skill.name, skill.state, generation, len(proposal.support))
-        certificate = admission.certificate
-        return await self._keep(
-            replace(candidate, standing=Standing.ACCEPTED, reason=admission.reason, certificate=certificate, generation=generation)
-        )
+        if not await self._save(replace(accepted, generation=generation)):
+            await self.retire(skill, "a session that taught it was forgotten")
+        return accepted
+
+    def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
+        names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
+        return [name for name in names if name != proposal.skill.name and self._shelf.view.get(name) is not None]
+
+    def _expected(self, proposal: Proposal, seen: Mapping[SkillName, str]) -> dict[SkillName, str | None]:
+        """What must still be as it was. Raises SkillError where something it is to replace is gone."""
+        expected: dict[SkillName, str | None] = {proposal.skill.name: None}
+        for name in proposal.replaces:
+            known = self._shelf.view.get(name)
+            if known is None:
+                raise SkillError(f"{name}, which it was to replace, is no longer in force")
+            expected[name] = seen.get(name, known.content_hash)
+        return expected
+
+    async def _try(self, change: Callable[[], Awaitable[int]]) -> bool:
+        try:
+            await change()
+        except SkillError as error:
+            log.info("skill_stays reason=%s", error)
+            return False
+        return True
 
     async def _put(
         self, put: Sequence[Skill], gone: Sequence[SkillName], reason: str, expected: Mapping[SkillName, str | None]
     ) -> int:
         view = await run_sync(lambda: self._shelf.publish(put, gone, reason, expected=expected))
-        names: list[Json] = [skill.name for skill in put]
-        await self._announce("generation", {"generation": view.generation, "reason": reason, "put": names, "gone": list(gone)})
         return view.generation
 
+    async def _notify(self, candidate: Candidate, notice: str) -> None:
+        text = await run_sync(self._redact, notice)
+        await self._announce("notice", {"candidate": candidate.id, "skill": candidate.proposal.skill.name, "text": text})
+
     async def _keep(self, candidate: Candidate) -> Candidate:
-        """What is kept for people to read holds no secret, even where a writer put one in."""
-        await run_sync(self._candidates.save_candidate, replace(candidate, proposal=self._scrub(candidate.proposal)))
-        if candidate.standing is not Standing.DRAFT:
-            log.info("candidate name=%s standing=%s reason=%s", candidate.proposal.skill.name, candidate.standing, candidate.reason)
+        await self._save(candidate)
         return candidate
+
+    async def _save(self, candidate: Candidate) -> bool:
+        """Keep a candidate, for people to read: without secrets, even where a writer put one in. False where its teacher was
+        forgotten."""
+        kept = await run_sync(self._scrubbed, candidate)
+        try:
+            await run_sync(self._candidates.save_candidate, kept)
+        except RefusedError as error:
+            log.info("candidate_let_go id=%s reason=%s", candidate.id, error)
+            return False
+        if kept.standing is not Standing.DRAFT:
+            log.info("candidate name=%s standing=%s reason=%s", kept.proposal.skill.name, kept.standing, kept.reason)
+        return True
+
+    def _scrubbed(self, candidate: Candidate) -> Candidate:
+        skill, redact = candidate.proposal.skill, self._redact
+        extra = {key: redact(value) if isinstance(value, str) else value for key, value in skill.extra.items()}
+        clean = replace(skill, trigger=redact(skill.trigger), body=redact(skill.body), extra=extra)
+        shown = candidate.certificate
+        certificate = None if shown is None else replace(shown, notes=tuple(map(redact, shown.notes)))
+        proposal = replace(candidate.proposal, skill=clean)
+        return replace(candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate)
+
+    async def tell(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
+        """Write down what became of a skill where its coming into force is written down, for people and for the next writer."""
+        mine = await run_sync(self._accepted, skill)
+        if mine is not None:
+            await self._keep(replace(mine, reason=reason, certificate=certificate or mine.certificate))
+
+    def _accepted(self, skill: Skill) -> Candidate | None:
+        return accepted_candidate(self._candidates, skill)
 
     def _attempts(self, kind: str) -> int:
         """How many proposals there were for this kind of failure: with each, less error may be spent on the next."""
         return max(1, sum(one.proposal.kind == kind for one in self._candidates.candidates(None, _REMEMBERED)))
+
+
+def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | None:
+    """The candidate as which a skill came into force; None for what a person wrote or has changed since. Blocks."""
+    if is_untouchable(skill) and not skill.pinned:
+        return None
+    mine = (one for one in candidates.of_skill(skill.name) if one.standing is Standing.ACCEPTED)
+    return next((one for one in mine if one.proposal.skill.content_hash == skill.content_hash), None)
+
+
+def _as_filed(skill: Skill) -> Skill:
+    """The skill's text as its file will give it back, so that it is known again by its hash."""
+    body = skill.body.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip()
+    return replace(skill, trigger=" ".join(skill.trigger.split()), body=body)
+
+
+def _is_same(in_force: Skill, skill: Skill) -> bool:
+    return in_force.content_hash == skill.content_hash and in_force.author is skill.author
+
+
+def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
+    """A skill that contradicts wider ones says so: then they are not placed beside it."""
+    overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
+    return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+
+
+def _told(proposal: Proposal) -> str:
+    return f"{_DONE[proposal.change]} {proposal.skill.name} from {len(proposal.support)} turns"

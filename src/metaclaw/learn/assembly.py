@@ -7,16 +7,20 @@ from pathlib import Path
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.learn.admitting import Admitting
+from metaclaw.learn.aging import Aging
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.assessing import Assessing, ReplayScorer
 from metaclaw.learn.calibrating import Calibrating
 from metaclaw.learn.fast import Fast, FastRules
+from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.merging import Merging
 from metaclaw.learn.models import Models, Provider
 from metaclaw.learn.owner import Owner
 from metaclaw.learn.probes import Probes
+from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.retention import Retention
 from metaclaw.learn.reviewing import Reviewing
@@ -24,6 +28,8 @@ from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.learn.tending import Tending
+from metaclaw.learn.widening import Widening
+from metaclaw.learn.worth import Worth
 from metaclaw.outcome import Judge
 from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
 from metaclaw.skills import Shelf
@@ -37,6 +43,7 @@ from metaclaw.store import (
     SqlForgetting,
     SqlGenerations,
     SqlLedger,
+    SqlUses,
     SqlVerdicts,
 )
 
@@ -57,6 +64,7 @@ class Learning:
         self._config = config
         self._ledger = ledger
         self._shelf = shelf
+        self._teams = {team.name: team.users for team in config.teams}
         self.reader = LedgerReader(database)
         self.verdicts = SqlVerdicts(database)
         self.candidates = SqlCandidates(database)
@@ -67,11 +75,19 @@ class Learning:
         self.allowance = Allowance(config.judge.max_share)
         self.calibrating = Calibrating(self.verdicts)
         self.judge_for = self._judges()
-        reviewing = Reviewing(self._step, shelf, self.redactor)
+        self.recorded = RecordedSteps(self.reader, self.steps)
+        self.replayer = self._replayer()
+        self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
+        reviewing = Reviewing(self.recorded.step, shelf, self.redactor)
         self.admitting = Admitting(
-            gate=self._gate(reviewing), shelf=shelf, candidates=self.candidates, announce=self.announce, scrub=reviewing.scrub
+            gate=Gate(GateMode(config.skills.gate), self.replayer, [reviewing]),
+            shelf=shelf,
+            candidates=self.candidates,
+            announce=self.announce,
+            redact=self._redact,
         )
-        self.tending = Tending(reader=self.reader, shelf=shelf, admitting=self.admitting)
+        self.worth = Worth(self.reader, self.generations)
+        self.tending = self._tending(SqlUses(database), SqlCursors(database))
         self.fast = self._fast()
         self.forgetting = SqlForgetting(database)
         self.sensing = self._sensing(SqlCursors(database))
@@ -104,11 +120,41 @@ class Learning:
 
         return judge_for
 
-    def _gate(self, reviewing: Reviewing) -> Gate:
+    def _replayer(self) -> CassetteReplayer:
         placing = Placing(self.generations.at, self._config.skills.budget_tokens, self._config.skills.max_placed)
-        scorer = ReplayScorer(self.judge_for, lambda text: self.redactor.text(text).text)
-        replayer = CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
-        return Gate(GateMode(self._config.skills.gate), replayer, [reviewing])
+        scorer = ReplayScorer(self.judge_for, self._redact)
+        return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
+
+    def _tending(self, uses: SqlUses, cursors: SqlCursors) -> Tending:
+        merging = Merging(
+            shelf=self._shelf,
+            candidates=self.candidates,
+            cursors=cursors,
+            probes=self.probes,
+            replayer=self.replayer,
+            admitting=self.admitting,
+            model_for=self.models.chosen(self._config.evolver),
+        )
+        widening = Widening(
+            shelf=self._shelf,
+            candidates=self.candidates,
+            cursors=cursors,
+            probes=self.probes,
+            admitting=self.admitting,
+            teams=self._teams,
+        )
+        aging = Aging(uses=uses, generations=self.generations, admitting=self.admitting, teams=self._teams)
+        regating = Regating(candidates=self.candidates, admitting=self.admitting, worth=self.worth)
+        return Tending(
+            reader=self.reader,
+            uses=uses,
+            cursors=cursors,
+            candidates=self.candidates,
+            shelf=self._shelf,
+            admitting=self.admitting,
+            worth=self.worth,
+            chores=(aging, merging, widening, *([regating] if self._config.skills.gate == "full" else [])),
+        )
 
     def _fast(self) -> Fast:
         wish = self._config.evolver
@@ -123,20 +169,21 @@ class Learning:
                 found,
                 self._render,
                 wish.max_new_skills,
-                redact=lambda text: self.redactor.text(text).text,
+                redact=self._redact,
                 is_taken=lambda name: self._shelf.view.get(name) is not None,
             )
 
+        lessons = Lessons(
+            reader=self.reader, verdicts=self.verdicts, candidates=self.candidates, recorded=self.recorded, shelf=self._shelf
+        )
         return Fast(
-            reader=self.reader,
-            verdicts=self.verdicts,
+            lessons=lessons,
             candidates=self.candidates,
-            steps=self.steps,
             shelf=self._shelf,
             admitting=self.admitting,
-            probes=Probes(self.reader, self.verdicts, self.steps),
+            probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(wish.min_failures, {team.name: team.users for team in self._config.teams}),
+            rules=FastRules(wish.min_failures, self._teams),
         )
 
     def _sensing(self, cursors: SqlCursors) -> Sensing:
@@ -162,18 +209,19 @@ class Learning:
             forgetting=self.forgetting,
             shelf=self._shelf,
             admitting=self.admitting,
-            tending=self.tending,
+            worth=self.worth,
             announce=self.announce,
             failed=self.fast.bell.ring,
+            let_go=self._let_go,
         )
+
+    def _let_go(self) -> None:
+        """A session is to be forgotten: what was read of it for replays goes too."""
+        self.replayer.forget()
+        self.probes.forget()
+
+    def _redact(self, text: str) -> str:
+        return self.redactor.text(text).text
 
     def _render(self, step: Step, limit_chars: int = 24_000) -> str:
         return render_step(step, self.redactor, limit_chars)
-
-    def _step(self, turn: TurnId) -> Step | None:
-        """A turn with what followed it, for whoever must know where words came from."""
-        recorded = self.reader.turn(turn)
-        if recorded is None:
-            return None
-        row = self.reader.next_main_turn(recorded.turn.session, recorded.seq)
-        return self.steps.build(recorded, None if row is None else self.reader.turn(row.id))

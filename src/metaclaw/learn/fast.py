@@ -1,7 +1,8 @@
 """The second loop: failures and a person's standing words become skills that take effect on the next request.
 
 Failures are taken up by kind, within one generation and one scope. Whatever is shown to an evolver is support from that moment on,
-in the database, and never shown again; so nothing is learned twice and nothing that taught a skill can train weights.
+in the database, and never shown again; so nothing is learned twice and nothing that taught a skill can train weights. An attempt
+that was interrupted before anything came of it is taken up again.
 """
 
 import logging
@@ -15,29 +16,28 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, Proposal
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
-from metaclaw.domain.verdict import Verdict
-from metaclaw.errors import StoreError, UpstreamError
+from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admitting import Admitting, Learned
 from metaclaw.learn.bell import Bell
+from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
-from metaclaw.learn.steps import StepBuilder
-from metaclaw.ports import CandidateStore, VerdictStore
 from metaclaw.skills import Shelf
 from metaclaw.skills.evolve import Failure, Kind, from_correction, from_words, group, ripe
 from metaclaw.skills.scopes import Teams, applying
-from metaclaw.store import LedgerReader, RefusedError
+from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 30.0
 _NEAR: Final = 5
-_REMEMBERED: Final = 200
 _MOST_HEARD: Final = 1000
+_WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
+_INSTRUCTION: Final = "a standing instruction"
 
 
 class Writer(Protocol):
@@ -55,16 +55,20 @@ class FastRules:
     teams: Teams
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    step: Step
+    done: Callable[[], None]
+
+
 class Fast:
     """Learns as soon as there is something to learn from."""
 
     def __init__(
         self,
         *,
-        reader: LedgerReader,
-        verdicts: VerdictStore,
-        candidates: CandidateStore,
-        steps: StepBuilder,
+        lessons: Lessons,
+        candidates: SqlCandidates,
         shelf: Shelf,
         admitting: Admitting,
         probes: Probes,
@@ -73,28 +77,26 @@ class Fast:
         pauses_s: Sequence[float] = _PAUSES_S,
     ) -> None:
         self.bell = Bell()
-        self._reader = reader
-        self._verdicts = verdicts
+        self._lessons = lessons
         self._candidates = candidates
-        self._steps = steps
         self._shelf = shelf
         self._admitting = admitting
         self._probes = probes
         self._writer_for = writer_for
         self._rules = rules
         self._pauses_s = pauses_s
-        self._heard: deque[Step] = deque(maxlen=_MOST_HEARD)
-        self._known: dict[TurnId, Failure] = {}
+        self._heard: deque[_Heard] = deque(maxlen=_MOST_HEARD)
+        self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
 
-    def hear(self, step: Step) -> None:
-        """A person has said something new."""
-        self._heard.append(step)
+    def hear(self, step: Step, done: Callable[[], None] = lambda: None) -> None:
+        """A person has said something new. `done` is called once everything has been made of it that can be."""
+        self._heard.append(_Heard(step, done))
         self.bell.ring()
 
     async def run(self) -> None:
         """Until cancelled."""
         async with anyio.create_task_group() as aside:
-            await self._take_up_again(aside)
+            await self.take_up_again(aside)
             while True:
                 await self.learn(aside)
                 await self.bell.wait(_LOOK_EVERY_S)
@@ -103,116 +105,136 @@ class Fast:
         """Take up whatever there is to learn from now."""
         heard = list(self._heard)
         self._heard.clear()
-        failures = await run_sync(self._failures)
-        for step in heard:
-            failures = await self._from_words(step, failures, aside)
+        failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
+        for one in heard:
+            failures = await self._from_words(one.step, failures, aside)
+            one.done()
         for kind in await run_sync(group, failures):
             if ripe(kind, self._rules.min_failures):
                 await self._from_failures(kind, aside)
+
+    async def take_up_again(self, aside: TaskGroup) -> None:
+        """What was under way when the program stopped goes on: candidates on their way, attempts of which nothing has come yet."""
+        try:
+            waiting = await run_sync(self._lessons.unfinished)
+            interrupted = await run_sync(self._candidates.interrupted)
+        except StoreError as error:
+            log.warning("unfinished_learning_unread reason=%s", error)
+            return
+        for candidate in filter(self._admitting.is_unfinished, waiting):
+            learned = await run_sync(self._learned_again, candidate)
+            await self._admitting.go_on(candidate, learned, aside)
+        for attempt in interrupted:
+            await self._resume(attempt, aside)
 
     async def _from_words(self, step: Step, failures: list[Failure], aside: TaskGroup) -> list[Failure]:
         """A standing instruction; the failures it answers are its support too, and not left for anybody else."""
         proposals = await run_sync(from_words, step)
         if not proposals:
             return failures
-        answered = [one for one in failures if one.step.session == step.session and one.step.said_after == step.task]
-        turns = [*(one.step.turn for one in answered), step.turn]
-        if await self._claim("a standing instruction", turns):
-            for proposal in proposals:
-                await self._admit(proposal, step, turns, aside)
+        answered = [one for one in failures if self._lessons.answers(step, one)]
+        taught_by = [*(one.step.turn for one in answered), step.turn]
+        attempt = await self._claim(_INSTRUCTION, taught_by)
+        if attempt is None and answered:
+            taught_by = [step.turn]
+            attempt = await self._claim(_INSTRUCTION, taught_by)
+        if attempt is not None:
+            await self._admit_words(proposals, step, taught_by, attempt, aside)
         return [one for one in failures if one not in answered]
 
+    async def _admit_words(
+        self, proposals: Sequence[Proposal], step: Step, taught_by: Sequence[TurnId], attempt: int, aside: TaskGroup
+    ) -> None:
+        for proposal in proposals:
+            await self._admit(proposal, step, taught_by, aside)
+        await run_sync(self._candidates.end_attempt, attempt)
+
     async def _from_failures(self, kind: Kind, aside: TaskGroup) -> None:
-        turns = [failure.step.turn for failure in kind.failures]
-        if not await self._claim(kind.name, turns):
+        attempt = await self._claim(kind.name, kind.turns)
+        if attempt is None:
             return
-        log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(turns))
+        log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
+        if await run_sync(lambda: all(map(self._lessons.is_spoken_for, kind.failures))):
+            # The words that answered them were heard before anybody knew that these are failures: there is a skill of them already.
+            await run_sync(self._candidates.end_attempt, attempt)
+            return
+        await self._write(kind, attempt, aside)
+
+    async def _write(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         writer = self._writer_for(kind.failures[-1].step.model)
         if writer is None:
-            await self._from_corrections(kind, aside)
+            await self._from_corrections(kind, attempt, aside)
         else:
-            aside.start_soon(self._write, writer, kind, aside)
+            aside.start_soon(self._ask, writer, kind, attempt, aside)
 
-    async def _write(self, writer: Writer, kind: Kind, aside: TaskGroup) -> None:
+    async def _ask(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, and at last the person's own words must do."""
-        near = await run_sync(self._near, [failure.step for failure in kind.failures])
-        rejected = await run_sync(self._rejected, kind.name)
         for pause_s in (*self._pauses_s, None):
             try:
-                proposals = await writer.propose(kind, near, rejected)
-            except UpstreamError as error:
+                async with self._limiter:
+                    whole = await run_sync(self._lessons.in_full, kind)
+                    near = await run_sync(self._near, whole)
+                    rejected = await run_sync(self._lessons.turned_away, whole)
+                    proposals = await writer.propose(whole, near, rejected[:_NEAR])
+            except StoreError:
+                raise
+            except MetaClawError as error:
                 log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
                 if pause_s is not None:
                     await anyio.sleep(pause_s)
                 continue
+            seen = {skill.name: skill.content_hash for skill in near}
             for proposal in proposals:
-                await self._admit(proposal, kind.failures[-1].step, proposal.support, aside)
+                learned = replace(self._learned(proposal, kind.failures[-1].step), seen=seen, attempt=1 + len(rejected))
+                await self._admitting.admit(proposal, learned, aside)
+            await run_sync(self._candidates.end_attempt, attempt)
             return
-        await self._from_corrections(kind, aside)
+        await self._from_corrections(kind, attempt, aside)
 
-    async def _from_corrections(self, kind: Kind, aside: TaskGroup) -> None:
+    async def _from_corrections(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Without anybody to write: the newest words that say what to do, as they were said."""
         for failure in reversed(kind.failures):
             proposal = await run_sync(from_correction, failure)
             if proposal is not None:
-                await self._admit(proposal, failure.step, [one.step.turn for one in kind.failures], aside)
-                return
+                await self._admit(proposal, failure.step, kind.turns, aside)
+                break
+        await run_sync(self._candidates.end_attempt, attempt)
 
-    async def _admit(self, proposal: Proposal, step: Step, turns: Sequence[TurnId], aside: TaskGroup) -> None:
-        """`turns` are all that taught it, which may be more than its writer names."""
-        proposal = replace(proposal, support=tuple(dict.fromkeys((*proposal.support, *turns))))
+    async def _admit(self, proposal: Proposal, step: Step, taught_by: Sequence[TurnId], aside: TaskGroup) -> None:
+        """`taught_by` are all that taught it, which may be more than its writer names."""
+        proposal = replace(proposal, support=tuple(dict.fromkeys((*proposal.support, *taught_by))))
+        await self._admitting.admit(proposal, self._learned(proposal, step), aside)
+
+    def _learned(self, proposal: Proposal, step: Step) -> Learned:
         scopes = frozenset(applying(step.scope, self._rules.teams))
-        learned = Learned(partial(self._probes.choose, proposal), step.model, scopes)
-        await self._admitting.admit(proposal, learned, aside)
+        return Learned(partial(self._probes.choose, proposal), step.model, scopes)
 
-    async def _claim(self, kind: str, turns: Sequence[TurnId]) -> bool:
-        """Make these turns support, or find that one of them has been used already."""
+    def _learned_again(self, candidate: Candidate) -> Learned:
+        proposal = candidate.proposal
+        teacher = self._lessons.newest(proposal.support)
+        return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
+
+    async def _resume(self, attempt: Attempt, aside: TaskGroup) -> None:
+        if attempt.kind == _INSTRUCTION:
+            step = await run_sync(self._lessons.words, attempt.turns[-1])
+            proposals = () if step is None else await run_sync(from_words, step)
+            if step is not None and proposals:
+                await self._admit_words(proposals, step, attempt.turns, attempt.number, aside)
+                return
+        kind = await run_sync(self._lessons.kind_of, attempt)
+        if kind is None:
+            await run_sync(self._candidates.end_attempt, attempt.number)
+        else:
+            await self._write(kind, attempt.number, aside)
+
+    async def _claim(self, kind: str, turns: Sequence[TurnId]) -> int | None:
+        """Make these turns support; None where one of them has been used already, or is forgotten."""
         try:
-            await run_sync(self._candidates.begin_attempt, kind, self._shelf.view.generation, turns)
+            return await run_sync(self._candidates.begin_attempt, kind, self._shelf.view.generation, turns)
         except RefusedError as error:
             log.debug("attempt_refused kind=%s reason=%s", kind, error)
-            return False
-        return True
-
-    async def _take_up_again(self, aside: TaskGroup) -> None:
-        """Candidates that were on their way when the program stopped go on."""
-        try:
-            waiting = await run_sync(self._unfinished)
-        except StoreError as error:
-            log.warning("candidates_unread reason=%s", error)
-            return
-        for candidate in waiting:
-            proposal = candidate.proposal
-            learned = Learned(partial(self._probes.choose, proposal), "")
-            await self._admitting.go_on(candidate, learned, aside)
-
-    def _unfinished(self) -> list[Candidate]:
-        return [one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._candidates.candidates(standing)]
-
-    def _failures(self) -> list[Failure]:
-        """The failures that nothing has been made of; one that was read before is not read again unless its verdict changed."""
-        known, self._known = self._known, {}
-        for turn in self._verdicts.open_failures(self._shelf.view.generation):
-            verdict, before = self._verdicts.verdict_of(turn), known.get(turn)
-            if verdict is None:
-                continue
-            failure = before if before is not None and before.verdict == verdict else self._read(turn, verdict)
-            if failure is not None:
-                self._known[turn] = failure
-        return list(self._known.values())
-
-    def _read(self, turn: TurnId, verdict: Verdict) -> Failure | None:
-        recorded = self._reader.turn(turn)
-        if recorded is None:
             return None
-        row = self._reader.next_main_turn(recorded.turn.session, recorded.seq)
-        following = None if row is None else self._reader.turn(row.id)
-        step = self._steps.build(recorded, following, is_last=following is None)
-        return None if step is None else Failure(step, verdict)
 
-    def _near(self, steps: Sequence[Step]) -> tuple[Skill, ...]:
+    def _near(self, kind: Kind) -> tuple[Skill, ...]:
+        steps = [failure.step for failure in kind.failures]
         return self._shelf.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)
-
-    def _rejected(self, kind: str) -> list[Candidate]:
-        past = self._candidates.candidates(Standing.REJECTED, _REMEMBERED)
-        return [candidate for candidate in past if candidate.proposal.kind == kind][:_NEAR]

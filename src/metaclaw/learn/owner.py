@@ -3,23 +3,24 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Standing
+from metaclaw.domain.candidate import Candidate, CandidateId, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.admitting import Admitting, Announce
-from metaclaw.learn.tending import Tending
-from metaclaw.ports import CandidateStore, VerdictStore
+from metaclaw.learn.admitting import Admitting, Announce, accepted_candidate
+from metaclaw.learn.worth import Worth
+from metaclaw.ports import VerdictStore
 from metaclaw.skills import Shelf
 from metaclaw.skills.hygiene import Uplift
-from metaclaw.store import LedgerReader, SqlForgetting
+from metaclaw.store import LedgerReader, RefusedError, SqlCandidates, SqlForgetting
 
 log = logging.getLogger(__name__)
 
-_REMEMBERED = 1000
+_P_FAIL: Final = {Outcome.PASS: 0.0, Outcome.FAIL: 1.0, Outcome.UNKNOWN: None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,49 +40,54 @@ class Owner:
         *,
         reader: LedgerReader,
         verdicts: VerdictStore,
-        candidates: CandidateStore,
+        candidates: SqlCandidates,
         forgetting: SqlForgetting,
         shelf: Shelf,
         admitting: Admitting,
-        tending: Tending,
+        worth: Worth,
         announce: Announce,
         failed: Callable[[], None],
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
+        """`failed` is called when there is something new to learn from, `let_go` when nothing of a session may be remembered."""
         self._reader = reader
         self._verdicts = verdicts
         self._candidates = candidates
         self._forgetting = forgetting
         self._shelf = shelf
         self._admitting = admitting
-        self._tending = tending
+        self._worth = worth
         self._announce = announce
         self._failed = failed
+        self._let_go = let_go
 
     async def feedback(self, turn: TurnId, outcome: Outcome, comment: str) -> Verdict | None:
         """Take a person's word on a turn; None where there is no such turn."""
         if await run_sync(self._reader.turn, turn) is None:
             return None
-        is_fail = outcome is Outcome.FAIL
-        verdict = Verdict(
-            turn, outcome, Source.USER, 1.0 if is_fail else 0.0, fault=Fault.AGENT if is_fail else None, comment=comment.strip()
-        )
-        await run_sync(self._verdicts.record_verdict, verdict)
+        fault = Fault.AGENT if outcome is Outcome.FAIL else None
+        verdict = Verdict(turn, outcome, Source.USER, _P_FAIL[outcome], fault=fault, comment=comment.strip())
+        try:
+            await run_sync(self._verdicts.record_verdict, verdict)
+        except RefusedError:
+            return None  # it was forgotten this moment
         await self._announce("feedback", {"turn": turn, "outcome": outcome.value})
-        if is_fail:
+        if verdict.teaches:
             self._failed()
         return verdict
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
         """Take a skill out of force, whoever wrote it; the generation without it."""
-        view = await run_sync(self._shelf.retire, name, reason)
+        skill = self._shelf.view.get(name)
         why = reason or f"a person retired {name}"
-        await self._announce("generation", {"generation": view.generation, "reason": why, "gone": [name]})
+        view = await run_sync(self._shelf.retire, name, why)
+        if skill is not None:
+            await self._admitting.tell(skill, why)
         return view.generation
 
     async def revert(self, generation: int) -> int:
         """Put an earlier generation's skills in force again; the new generation."""
         view = await run_sync(self._shelf.revert, generation)
-        await self._announce("generation", {"generation": view.generation, "reason": f"reverted to {generation}"})
         return view.generation
 
     async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
@@ -96,6 +102,7 @@ class Owner:
         """
         is_known = await run_sync(self._reader.session, session) is not None
         gone = await run_sync(self._forgetting.forget_session, session)
+        self._let_go()
         if not (is_known or gone.candidates or gone.skills or gone.batches):
             return None
         for name in gone.skills:
@@ -112,8 +119,7 @@ class Owner:
         skill = self._shelf.view.get(name)
         if skill is None:
             return SkillFacts()
-        accepted = self._candidates.candidates(Standing.ACCEPTED, _REMEMBERED)
-        mine = next((one for one in accepted if one.proposal.skill.content_hash == skill.content_hash), None)
+        mine = accepted_candidate(self._candidates, skill)
         if mine is None:
-            return SkillFacts(uplift=self._tending.uplift(skill))
-        return SkillFacts(mine.certificate, mine.proposal.support, self._tending.uplift(skill))
+            return SkillFacts(uplift=self._worth.uplift(skill))
+        return SkillFacts(mine.certificate, mine.proposal.support, self._worth.uplift(skill))

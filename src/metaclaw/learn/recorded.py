@@ -1,6 +1,6 @@
 """Steps from the ledger: a recorded turn with what came before and after it, as it is known now."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metaclaw.domain.chat import Wire
@@ -13,6 +13,14 @@ _LOOK_AHEAD: Final = 6
 _LOOK_BACK: Final = 12
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A step, and the turn that went on from it, where there is one."""
+
+    step: Step
+    followed_by: TurnId | None
+
+
 class RecordedSteps:
     """Reads turns. Blocks."""
 
@@ -22,13 +30,24 @@ class RecordedSteps:
 
     def step(self, turn: TurnId) -> Step | None:
         """The step of a main turn; None where there is none, or its request cannot be read."""
+        found = self.with_following(turn)
+        return None if found is None else found.step
+
+    def with_following(self, turn: TurnId) -> Followed | None:
+        """The same, with the turn that went on from it."""
         recorded = self._reader.turn(turn)
         if recorded is None:
             return None
         following = self._following(recorded)
         session = self._reader.session(recorded.turn.session)
         is_ended = session is not None and session.ended_at is not None
-        return self.build(recorded, following, is_last=is_ended and following is None)
+        step = self.build(recorded, following, is_last=is_ended and following is None)
+        return None if step is None else Followed(step, None if following is None else following.turn.id)
+
+    def alone(self, turn: TurnId) -> Step | None:
+        """A turn without what came after it."""
+        recorded = self._reader.turn(turn)
+        return None if recorded is None else self.build(recorded, None)
 
     def build(self, recorded: RecordedTurn, following: RecordedTurn | None, *, is_last: bool = False) -> Step | None:
         """The step of a turn whose following turn is known. Where its request does not say what it is about, because the client

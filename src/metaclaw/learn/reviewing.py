@@ -1,7 +1,6 @@
 """The gate's safety checks, which run in every mode: secrets, instructions nobody gave, reach that a person must allow."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from metaclaw.domain.candidate import Change, Proposal
@@ -9,14 +8,14 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
-from metaclaw.privacy import Redactor, Span, review, spans_of
-from metaclaw.privacy.sentences import open_text
+from metaclaw.privacy import Doubt, Redactor, Span, imperatives, review, spans_of
+from metaclaw.privacy.sentences import open_text, sentences
 from metaclaw.skills import Shelf
 from metaclaw.skills.checks import waits_for_person
 from metaclaw.skills.gate import Objection
 
-
 _BESIDE: Final = 8
+_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
 
 class Reviewing:
@@ -33,9 +32,8 @@ class Reviewing:
         before = [known for name in proposal.replaces if (known := self._shelf.view.get(name)) is not None]
         beside = self._near(proposal)
         found = review(skill, self._spans(proposal), [*beside, *before], self._redactor, beside)
-        # What a skill said before this edit was reviewed when it came in; what taught it then is not what teaches it now.
-        stood = [open_text(f"{one.trigger}\n\n{one.body}") for one in before if proposal.change is Change.EDIT]
-        doubts = [one for one in found.objections if not any(_is_said(one.instruction, text) for text in stood)]
+        stood = _said_before(proposal, before)
+        doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
         objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in found.secrets]
         objections += [Objection(f"{one.doubt}: {one.instruction!r}: {one.reason}") for one in doubts]
         if found.must_wait:
@@ -53,19 +51,14 @@ class Reviewing:
         found = view.index.search(f"{skill.trigger}\n{skill.body}", _BESIDE, scopes)
         return [one.skill for one in found if one.skill.name not in (skill.name, *proposal.replaces)]
 
-    def scrub(self, proposal: Proposal) -> Proposal:
-        """The proposal without secrets, for what is kept of it."""
-        skill = proposal.skill
-        trigger, body = self._redactor.text(skill.trigger).text, self._redactor.text(skill.body).text
-        if (trigger, body) == (skill.trigger, skill.body):
-            return proposal
-        return replace(proposal, skill=replace(skill, trigger=trigger, body=body))
 
-
-def _is_said(instruction: str, text: str) -> bool:
-    """Whether a text says this already; of a long instruction, its beginning counts."""
-    wanted = " ".join(instruction.removesuffix("…").split())
-    return bool(wanted) and wanted in " ".join(text.split())
+def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
+    """The sentences of a skill that is edited, as they stand: they were reviewed when they came in, with what taught them then."""
+    if proposal.change is not Change.EDIT:
+        return frozenset()
+    texts = [f"{one.trigger}\n\n{one.body}" for one in before]
+    orders = {order.text for text in texts for order in imperatives(text)}
+    return frozenset(orders | {one for text in texts for one in sentences(open_text(text), with_code=True)})
 
 
 def _check_objections(skill: Skill) -> list[Objection]:

@@ -2,9 +2,9 @@
 
 A turn is looked at when the next request of its session shows what came of it, and the last one when its session ends. What free
 detectors or a skill's own check can tell is told at once; only what stays undecided goes to the judge, aside, so that one slow
-question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times, also after a restart.
+question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times, after a restart too.
 
-Stopped at any moment, it goes on where everything before is done (`Progress`); what it reads again has its verdict, and is left alone.
+Stopped at any moment, it goes on where everything before is done (`Progress`); what has its verdict is left alone.
 """
 
 import logging
@@ -171,9 +171,7 @@ class Sensing:
         earlier = self._reader.main_turns_before(row.session, row.seq, _LOOK_BACK)
         is_new_task = not earlier or earlier[0].segment != row.segment
         standings = self._reader.standings_of([one.id for one in earlier])
-        is_open = [
-            one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier
-        ]
+        is_open = [one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier]
         # A request that failed and was sent again: what followed shows what came of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)

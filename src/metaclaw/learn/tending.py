@@ -1,24 +1,43 @@
-"""The library's upkeep, from live evidence: canaries promoted or demoted, harmful and stale skills retired."""
+"""The library's upkeep, from live evidence: canaries promoted or demoted, harmful skills retired; and once a day the larger chores.
+
+Cheap by design: only learned skills are looked at, a few of them at a time and the others the next time, and the list of them is
+made anew only when the library has changed.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.admitting import Admitting
-from metaclaw.skills import Shelf
-from metaclaw.skills.gate import CanaryDecision, LiveTrial, judge_canary
-from metaclaw.skills.hygiene import Life, Uplift, find_retirements, measure_uplift
-from metaclaw.store import LedgerReader
+from metaclaw.learn.admitting import Admitting, accepted_candidate
+from metaclaw.learn.worth import Worth
+from metaclaw.skills import Shelf, ShelfView, is_untouchable
+from metaclaw.skills.gate import CanaryDecision, CanaryReport, CanaryRules
+from metaclaw.skills.hygiene import Life, find_retirements
+from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, SqlUses
 
 log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 20.0
+_AT_ONCE: Final = 100
+_PAGE: Final = 500
+_PAGES: Final = 10
+_DAY: Final = timedelta(days=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Chore(Protocol):
+    """Something to be done about the learned skills once a day."""
+
+    @property
+    def name(self) -> str: ...
+    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+        """Do it; what takes long goes aside."""
 
 
 class Tending:
@@ -28,65 +47,119 @@ class Tending:
         self,
         *,
         reader: LedgerReader,
+        uses: SqlUses,
+        cursors: SqlCursors,
+        candidates: SqlCandidates,
         shelf: Shelf,
         admitting: Admitting,
+        worth: Worth,
+        chores: Sequence[Chore] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._reader = reader
+        self._uses = uses
+        self._cursors = cursors
+        self._candidates = candidates
         self._shelf = shelf
         self._admitting = admitting
+        self._worth = worth
+        self._chores = chores
         self._now = now
+        self._seen: ShelfView | None = None
+        self._learned: list[Skill] = []
+        self._canaries, self._live = _Rotation(), _Rotation()
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            await anyio.sleep(_EVERY_S)
-            await self.look()
+        async with anyio.create_task_group() as aside:
+            while True:
+                await anyio.sleep(_EVERY_S)
+                await self.look(aside)
 
-    async def look(self) -> None:
-        """Decide about each canary, then retire what has had its day."""
-        for skill in await run_sync(self._learned):
-            if skill.state is SkillState.CANARY:
-                await self._judge(skill)
-        await self._retire(await run_sync(self._learned))
+    async def look(self, aside: TaskGroup) -> None:
+        """Count what was used, decide about some canaries, retire what harms, and do the chores whose day it is."""
+        await run_sync(self._count_uses)
+        learned = await run_sync(self._list)
+        for skill in self._canaries.next([one for one in learned if one.state is SkillState.CANARY]):
+            await self._judge(skill)
+        for skill in self._live.next([one for one in learned if one.state is SkillState.LIVE]):
+            await self._retire_if_harmful(skill)
+        for chore in self._chores:
+            if await run_sync(self._is_due, chore):
+                await chore.do(await run_sync(self._list), aside)
 
-    def _learned(self) -> list[Skill]:
-        return [skill for skill in self._shelf.view.skills if skill.author is not Authorship.PERSON and not skill.pinned]
+    def _count_uses(self) -> None:
+        for _ in range(_PAGES):
+            rows = self._reader.turns_after(self._uses.cursor(), _PAGE)
+            self._uses.note(rows)
+            if len(rows) < _PAGE:
+                return
+
+    def _list(self) -> list[Skill]:
+        """The learned skills that the program may touch, by name."""
+        view = self._shelf.view
+        if view is not self._seen:
+            found = [skill for skill in view.index.skills() if not is_untouchable(skill)]
+            self._learned, self._seen = sorted(found, key=lambda skill: skill.name), view
+        return self._learned
+
+    def _is_due(self, chore: Chore) -> bool:
+        """Whether a day has passed since it was done; then it counts as done, whatever comes of it."""
+        cursor = f"chore {chore.name}"
+        now_us = (self._now() - _EPOCH) // timedelta(microseconds=1)
+        if now_us - self._cursors.cursor(cursor) < _DAY // timedelta(microseconds=1):
+            return False
+        self._cursors.move_cursor(cursor, now_us)
+        return True
 
     async def _judge(self, skill: Skill) -> None:
-        report = judge_canary(await run_sync(self.trials, skill))
+        if skill.author is Authorship.INSTRUCTION:
+            await self._settle(skill)
+            return
+        report = await run_sync(self._worth.canary, skill)
         match report.decision:
             case CanaryDecision.PROMOTE:
-                await self._admitting.change_state(skill, SkillState.LIVE, f"promoted {skill.name}: {report.reason}")
-                log.info("skill_promoted name=%s reason=%s", skill.name, report.reason)
+                await self._promote(skill, report)
             case CanaryDecision.DEMOTE:
                 await self._admitting.retire(skill, report.reason)
             case CanaryDecision.WAIT:
                 log.debug("canary_waits name=%s reason=%s", skill.name, report.reason)
 
-    async def _retire(self, skills: Sequence[Skill]) -> None:
-        lives = await run_sync(lambda: [self._life(skill) for skill in skills])
-        known = {skill.name: skill for skill in skills}
-        for retirement in find_retirements(lives, self._now()):
-            await self._admitting.retire(known[retirement.skill], retirement.reason)
+    async def _promote(self, skill: Skill, report: CanaryReport) -> None:
+        model = await run_sync(self._worth.model, skill)
+        before = await run_sync(accepted_candidate, self._candidates, skill)
+        earlier = None if before is None else before.certificate
+        known = model or ("" if earlier is None else earlier.model)
+        notes = () if earlier is None else (f"in shadow: {earlier.wins} wins, {earlier.losses} losses, e = {earlier.e_value:.3g}",)
+        reason = f"promoted {skill.name}: {report.reason}"
+        if await self._admitting.change_state(skill, SkillState.LIVE, reason, report.certificate(known, notes)):
+            log.info("skill_promoted name=%s reason=%s", skill.name, report.reason)
 
-    def _life(self, skill: Skill) -> Life:
-        return Life(skill, self._now(), 0, self.uplift(skill))
+    async def _settle(self, skill: Skill) -> None:
+        """A person's instruction is always placed, so that nothing is to be learned from chance: where it has matched often enough
+        and its test has shown no harm, it is live."""
+        mine = await run_sync(accepted_candidate, self._candidates, skill)
+        use = (await run_sync(self._uses.uses_of, [skill.name])).get(skill.name)
+        is_tested = mine is not None and mine.certificate is not None and mine.certificate.stage is not SkillState.DRAFT
+        if is_tested and use is not None and use.times >= CanaryRules().settle_after:
+            reason = f"promoted {skill.name}: no harm was seen in {use.times} turns"
+            await self._admitting.change_state(skill, SkillState.LIVE, reason)
 
-    def uplift(self, skill: Skill) -> Uplift:
-        """What a skill is worth, from the turns on which it was withheld by chance. Blocks."""
-        return measure_uplift(self.trials(skill))
-
-    def trials(self, skill: Skill) -> list[LiveTrial]:
-        """One coin per task: a task's turns share their draw, so they count as one, which failed if any of its turns did."""
-        tasks: dict[tuple[str, int], LiveTrial] = {}
-        for drawn in reversed(self._reader.drawn_turns(skill.name)):
-            key, outcome = (drawn.session, drawn.segment), drawn.outcome or Outcome.UNKNOWN
-            before = tasks.get(key)
-            tasks[key] = LiveTrial(drawn.placed, drawn.propensity, outcome if before is None else _worse(before.outcome, outcome))
-        return list(tasks.values())
+    async def _retire_if_harmful(self, skill: Skill) -> None:
+        uplift = await run_sync(self._worth.uplift, skill)
+        for retirement in find_retirements([Life(skill, self._now(), 0, uplift)], self._now()):
+            await self._admitting.retire(skill, retirement.reason)
 
 
-def _worse(one: Outcome, other: Outcome) -> Outcome:
-    order = (Outcome.UNKNOWN, Outcome.PASS, Outcome.FAIL)
-    return max(one, other, key=order.index)
+class _Rotation:
+    """A few of many at a time, each as often as the others."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def next(self, skills: Sequence[Skill]) -> list[Skill]:
+        """The next few, in the order of their names."""
+        behind = [skill for skill in skills if skill.name > self._last][:_AT_ONCE]
+        found = behind + [skill for skill in skills if skill.name <= self._last][: _AT_ONCE - len(behind)]
+        self._last = found[-1].name if found else ""
+        return found

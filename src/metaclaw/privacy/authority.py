@@ -109,7 +109,7 @@ class _Backing:
         self.allowed: set[str] = set()
         self.assistant: set[str] = set()
         self.disguised = False
-        for span in spans:
+        for span in dict.fromkeys(spans):
             if span.source.commands:
                 self._hear(span)
             elif span.source.is_outside:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from metaclaw.privacy.hits import Certainty, Hit
 from metaclaw.privacy.randomness import is_digest, is_mixed
-from metaclaw.privacy.values import is_token, is_word_about
+from metaclaw.privacy.values import is_name, is_token, is_word_about
 
 
 def _literal(value: str) -> bool:
@@ -14,7 +14,7 @@ def _literal(value: str) -> bool:
 
 
 def _opaque(value: str) -> bool:
-    return len(value) >= 6 and _literal(value) and (is_mixed(value) or len(value) >= 16)
+    return len(value) >= 6 and _literal(value) and not is_name(value) and (is_mixed(value) or len(value) >= 16)
 
 
 def _user_token(value: str) -> bool:

@@ -69,7 +69,9 @@ def _goes_on(before: list[Hit], hit: Hit, whole: str, seam: int) -> bool:
 
 def _is_rest(text: str) -> bool:
     """Whether the text reads like the end of a token and not like the beginning of a word or line."""
-    return any(map(str.isdigit, text)) or not (text.islower() or text.istitle() or text.isupper()) or wordiness(text) < 0.5
+    if any(map(str.isdigit, text)):
+        return True
+    return len(text) > 3 and (not (text.islower() or text.istitle() or text.isupper()) or wordiness(text) < 0.5)
 
 
 def lowered(text: str) -> str:

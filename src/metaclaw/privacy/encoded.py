@@ -18,7 +18,7 @@ _FIRST_HALF = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"
 
 def encoded(tokens: LongTokens, detect: Callable[[str], list[Hit]]) -> Iterator[Hit]:
     """Each token that hides a secret; `detect` looks into what it decodes to."""
-    for pattern, decode in ((_BASE64, _from_base64), (_HEX, _from_hex)):
+    for pattern, decode in ((_BASE64, from_base64), (_HEX, _from_hex)):
         for match in pattern.finditer(tokens.joined):
             plain = decode(match[0]) if match.end() - match.start() <= _MAX_CHARS else ""
             inside = detect(plain) if plain else []
@@ -28,7 +28,8 @@ def encoded(tokens: LongTokens, detect: Callable[[str], list[Hit]]) -> Iterator[
                     yield Hit(start, end, surest.label, surest.certainty)
 
 
-def _from_base64(token: str) -> str:
+def from_base64(token: str) -> str:
+    """The words that a token stands for; empty where it stands for none."""
     bare = token.rstrip("=")
     # Plain text has no byte above 127, so each group of four begins with one of the first half of the alphabet.
     if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _reads(_decoded(bare[:_SAMPLE])):

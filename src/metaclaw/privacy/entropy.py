@@ -4,12 +4,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from metaclaw.privacy.encoded import from_base64
 from metaclaw.privacy.hits import Certainty, Hit
 from metaclaw.privacy.randomness import MIN_CHARS, is_random
 from metaclaw.privacy.tokens import LongTokens
 
 _TOKEN = re.compile(rf"[A-Za-z0-9+/_~-]{{{MIN_CHARS},}}={{0,2}}")
 _MAX_CHARS = 200
+_BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PUBLIC_BEFORE = re.compile(
     r"(?:sha(?:1|224|256|384|512)|md5|h1|integrity|ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\w{1,20}|sk-\w{1,40}@openssh\.com|base64"
     r"|etag|nonce"
@@ -26,14 +28,16 @@ _PUBLIC_BLOCK = re.compile(
 )
 _DATA_URL = re.compile(r"data:(?:image|audio|video|font|application)/[\w.+-]{1,60}(?:;[\w=.-]{1,40}){0,3};base64,[A-Za-z0-9+/=_-]+")
 _MAX_BLOCK = 200_000
+_LINE = re.compile(r"[A-Za-z0-9+/]{20,}={0,2}")
+_MIN_LINE = 40
 
 
 def random_tokens(text: str, tokens: LongTokens) -> list[Hit]:
-    """Tokens of 20 to 200 characters that were drawn by lot and stand where no public thing stands."""
+    """Tokens of 20 to 200 characters that were drawn by lot and stand where no public thing does; words in base64 are none."""
     found: list[Hit] = []
     passed_over: list[tuple[int, int]] | None = None
     for match in _TOKEN.finditer(tokens.joined, tokens.digits_from):
-        for low, high in _candidates(match[0]):
+        for low, high in () if " " in from_base64(match[0]) else _candidates(match[0]):
             if passed_over is None:
                 passed_over = list(_public(text))
             for start, end in tokens.places(match.start() + low, match.start() + high):
@@ -81,7 +85,9 @@ def _is_name(piece: str) -> bool:
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Whether nothing around the token says that it is public: a digest's name, an id's prefix, a file's ending."""
-    if _PUBLIC_PREFIX.match(text, start) or _PUBLIC_BEFORE.search(text, max(0, start - 40), start):
+    before = text[max(0, start - _MAX_CHARS) : start]
+    whole = start - len(before) + len(before.rstrip(_BASE64))
+    if _PUBLIC_PREFIX.match(text, start) or _PUBLIC_BEFORE.search(text, max(0, whole - 40), whole):
         return False
     if text[end : end + 1] == "." and re.match(r"\.[a-z][a-z0-9]{1,5}\b", text[end : end + 8]):
         return False
@@ -89,12 +95,15 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _in_block(text: str, start: int, end: int) -> bool:
-    """Whether the token is a whole line among lines of the same length: a file in base64, not a token."""
-    size = end - start
-    before = start >= size + 1 and text[start - 1] == "\n" and _is_line(text, start - size - 1, start - 1)
-    after = text[end : end + 1] == "\n" and _is_line(text, end + 1, end + 1 + size)
-    return size >= 40 and (before or after)
-
-
-def _is_line(text: str, start: int, end: int) -> bool:
-    return re.fullmatch(r"[A-Za-z0-9+/=]+", text[start:end]) is not None and text[end : end + 1] in ("\n", "")
+    """Whether the token stands in a line of base64 beside lines like it: a file in base64, not a token."""
+    first = text.rfind("\n", max(0, start - _MAX_CHARS), start) + 1
+    last = text.find("\n", end, end + _MAX_CHARS)
+    last = len(text) if last < 0 else last
+    size = last - first
+    if size < _MIN_LINE or not _LINE.fullmatch(text, first, last):
+        return False
+    before = text.rfind("\n", max(0, first - 1 - _MAX_CHARS), max(0, first - 1)) + 1
+    follows = first - 1 - before >= size and _LINE.fullmatch(text, before, first - 1) is not None
+    return follows or (
+        text[last + 1 + size : last + 2 + size] in ("\n", "") and _LINE.fullmatch(text, last + 1, last + 1 + size) is not None
+    )

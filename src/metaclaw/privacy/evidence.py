@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metaclaw.domain.chat import Image, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
@@ -57,7 +57,7 @@ class Evidence:
 
 def evidence_of(step: Step, redactor: Redactor) -> Evidence:
     """What may be seen of a step. Secrets are gone before anything is cut, so that no half of one is left."""
-    safe = redactor.step(step)
+    safe = redactor.step(replace(step, previous=None, tools=()))
     calls = {part.id: part for message in (*safe.history, *safe.after) for part in message.parts if isinstance(part, ToolCall)}
     calls |= {call.id: call for call in safe.calls}
     return Evidence(

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from metaclaw.privacy.hits import Certainty, Hit
-from metaclaw.privacy.randomness import is_mixed, wordiness
+from metaclaw.privacy.randomness import is_mixed, is_random, wordiness
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
+_PATH = re.compile(r"(?:https?:/|[~.])?(?:/[\w.@-]+){1,30}/?")
 _MIN_CHARS = 8
 _FAIR_CHARS = 10
 _LONG_CHARS = 16
@@ -100,7 +101,7 @@ def is_worth_knowing(secret: str) -> bool:
     """Whether a value can be looked for everywhere: `postgres` as a password would blacken every mention of the database."""
     if len(secret) < _MIN_CHARS or not _RUN.search(secret) or ("\n" in secret and len(secret) > 20_000):
         return False
-    if secret.startswith(("/", "~", "./", "http")) and wordiness(secret) > 0.4:
+    if _PATH.fullmatch(secret) and not is_random(secret):
         return False
     if is_mixed(secret) and (len(secret) >= _LONG_CHARS or (len(secret) >= _FAIR_CHARS and any(map(str.isdigit, secret)))):
         return True

@@ -47,7 +47,7 @@ _SPOKEN = re.compile(
     r"(?:[ \t][^\n.:;=\"'`]{0,40}?)?[ \t]?(?:\b(?:is|was|are|ist|lautet|es|est|è|é|to|jest|это)\b|是|は|为"
     r"|為)[ \t:：]{0,3}(?P<quote>[\"'`“«「])?"
 )
-_LOGIN_BEFORE = re.compile(r"\b(?:login|user(?:name)?|account)[ \t]+\S{1,100}\s{1,20}\Z")
+_LOGIN_BEFORE = re.compile(r"\b(?:login|user|account)[ \t]+\S{1,100}\s{1,20}\Z")
 _LINE_START = re.compile(
     r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const "
     r"|\d{1,4}[:|] ?)?[\"']?[\w.\-\[\]]{0,80}\Z",
@@ -159,7 +159,7 @@ def _said(text: str, low: str, hint: re.Match[str], *, weak: bool | None) -> Ite
         return
     if hint[0].startswith("pass") and _LOGIN_BEFORE.search(low, max(0, start - 130), start):
         after = end + len(low[end : end + 20]) - len(low[end : end + 20].lstrip())
-        yield from _plain(text, after, "PASSWORD", lambda value: not is_word_about(value))
+        yield from _plain(text, after, "PASSWORD", lambda value: not is_word_about(value) and (is_mixed(value) or len(value) >= 8))
     if _begins_a_word(text, start) or weak is False:
         yield from _spoken(text, low, end, weak=weak is not False)
 
@@ -190,7 +190,7 @@ def _is_spoken_password(value: str) -> bool:
 
 
 def _is_typed_password(value: str) -> bool:
-    """Whether a value behind a mere `pass:` is a password: long, with digits and letters. (A test's `PASS:` is not written small.)"""
+    """Whether a value behind a mere `pass:` is a password: long, with digits and letters. A test's `PASS:` is not written small."""
     return len(value) >= 8 and any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and not is_word_about(value)
 
 

@@ -1,7 +1,8 @@
 """Takes secrets out of texts and conversations, and puts typed placeholders where they stood."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 from metaclaw.domain.chat import Json, Message, Part
 from metaclaw.domain.step import Step
@@ -36,14 +37,16 @@ class Redacted:
         return not self.found
 
 
-@dataclass(slots=True)
-class _Numbers:
-    """Which secret of a label is which, for the time of one call."""
+class _Call:
+    """What one call knows: which secret of a label is which, and what it has read already, since a conversation repeats itself."""
 
-    _by_label: dict[str, dict[str, int]] = field(default_factory=dict)
+    def __init__(self, detector: Detector) -> None:
+        self._numbers: dict[str, dict[str, int]] = {}
+        self.find = cache(detector.find)
+        self.across = cache(detector.across)
 
     def placeholder(self, label: str, secret: str) -> str:
-        numbers = self._by_label.setdefault(label, {})
+        numbers = self._numbers.setdefault(label, {})
         number = numbers.setdefault(secret, len(numbers) + 1)
         return f"<{label}>" if number == 1 else f"<{label}#{number}>"
 
@@ -56,11 +59,11 @@ class Redactor:
 
     def text(self, text: str) -> Redacted:
         """One text."""
-        return self._texts((text,), _Numbers())[0]
+        return self._texts((text,), _Call(self._detector))[0]
 
     def texts(self, texts: Sequence[str]) -> tuple[Redacted, ...]:
         """Texts that follow one another: a secret cut in two by a seam is found as well."""
-        return self._texts(texts, _Numbers())
+        return self._texts(texts, _Call(self._detector))
 
     def parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         """The parts of one message or answer."""
@@ -79,21 +82,21 @@ class Redactor:
         return self._walker().step(step)
 
     def _walker(self) -> Walker:
-        numbers = _Numbers()
-        return Walker(lambda texts: [redacted.text for redacted in self._texts(texts, numbers)])
+        call = _Call(self._detector)
+        return Walker(lambda texts: [redacted.text for redacted in self._texts(texts, call)])
 
-    def _texts(self, texts: Sequence[str], numbers: _Numbers) -> tuple[Redacted, ...]:
-        hits = [self._detector.find(text) for text in texts]
+    def _texts(self, texts: Sequence[str], call: _Call) -> tuple[Redacted, ...]:
+        hits = [list(call.find(text)) for text in texts]
         for at in range(len(texts) - 1):
             left, right = texts[at][-_SEAM_CHARS:], texts[at + 1][:_SEAM_CHARS]
             shift = len(texts[at]) - len(left)
-            for hit in self._detector.across(left, right) if left and right else ():
+            for hit in call.across(left, right) if left and right else ():
                 hits[at].append(Hit(hit.start + shift, min(hit.end + shift, len(texts[at])), hit.label, hit.certainty))
                 hits[at + 1].append(Hit(max(0, hit.start - len(left)), hit.end - len(left), hit.label, hit.certainty))
-        return tuple(_replaced(text, merged(found), numbers) for text, found in zip(texts, hits, strict=True))
+        return tuple(_replaced(text, merged(found), call) for text, found in zip(texts, hits, strict=True))
 
 
-def _replaced(text: str, hits: list[Hit], numbers: _Numbers) -> Redacted:
+def _replaced(text: str, hits: list[Hit], call: _Call) -> Redacted:
     pieces: list[str] = []
     found: list[Finding] = []
     at = 0
@@ -101,7 +104,7 @@ def _replaced(text: str, hits: list[Hit], numbers: _Numbers) -> Redacted:
         secret = text[hit.start : hit.end]
         if PLACEHOLDER.fullmatch(secret):
             continue
-        placeholder = numbers.placeholder(hit.label, secret)
+        placeholder = call.placeholder(hit.label, secret)
         pieces += (text[at : hit.start], placeholder)
         found.append(Finding(hit.start, hit.end, placeholder, hit.certainty))
         at = hit.end

@@ -36,9 +36,14 @@ def is_word_about(value: str) -> bool:
     )
 
 
+def is_name(value: str) -> bool:
+    """Whether a value is an identifier made of words: a variable, not what it holds."""
+    return _NAME.fullmatch(value) is not None and wordiness(value) >= 0.5
+
+
 def is_password(value: str, *, quoted: bool, config: bool) -> bool:
     """Whether a value behind a password's name is the password. In code, a bare name is a variable; in a setting it is meant."""
-    if len(value) < 3 or is_word_about(value):
+    if len(value) < 3 or value[0].isspace() or is_word_about(value):
         return False
     if quoted:
         return not (" " in value.strip() and value.count(" ") >= 2 and wordiness(value) > 0.5)

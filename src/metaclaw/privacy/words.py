@@ -46,7 +46,7 @@ _PLAIN_VALUES = (
     " default hidden secret password passwd token key auth bearer basic digest value field input type name prompt stdin env file"
     " here it and or the to for is was of with from this that not must should can will has have are be in disabled enabled ok"
     " error failed example changeme placeholder test todo tbd n/a refresh access session optional[str] secretstr self cls ctx"
-    " args reset rotate rotated unknown"
+    " args reset rotate rotated unknown if credential credentials secretbytes apikey api_key"
 )
 PLAIN_VALUES = frozenset(_PLAIN_VALUES.split())
 """What stands behind a secret's name without being one: types, masks, words of a sentence."""

@@ -23,10 +23,11 @@ from metaclaw.store.packing import (
     unpack_text,
 )
 from metaclaw.store.records import GenerationRow, InForce
-from metaclaw.store.schema import generations, memberships, skill_texts
+from metaclaw.store.schema import events, generations, memberships, skill_texts
 from metaclaw.store.statements import Insertion, once
 
 _TEXTS_AT_ONCE = 64
+_MOST_TOLD = 50
 _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 
@@ -68,10 +69,13 @@ class SqlGenerations:
             # Locked so that two programs publish one after the other (SQLite holds its one write lock already).
             connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
             number = _latest_number(connection) + 1
-            row = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": pack_instant(self._clock())}
+            now = pack_instant(self._clock())
+            row = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": now}
             connection.execute(insert(generations), row)
-            _change_members(connection, number, hashes)
+            put, gone = _change_members(connection, number, hashes)
             _owe(connection, number, unwritten)
+            told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
+            connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(told)})
         return SkillGeneration(number, draft.hash, draft.skills)
 
     def unwritten(self) -> dict[SkillName, Skill | None]:
@@ -92,14 +96,18 @@ class SqlGenerations:
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill is what it is, text and state; None where it is not in force."""
-        query = (
+        is_mine = memberships.c.name == pack_text(name)
+        now = (
             select(memberships.c.since, generations.c.published_us)
             .join(generations, generations.c.number == memberships.c.since)
-            .where(memberships.c.name == pack_text(name), memberships.c.until.is_(None))
+            .where(is_mine, memberships.c.until.is_(None))
         )
+        tried = select(func.count()).join(skill_texts, skill_texts.c.hash == memberships.c.skill).select_from(memberships)
+        canaries = tried.where(is_mine, skill_texts.c.state == SkillState.CANARY.value)
         with self._database.reading("reading since when a skill is in force") as connection:
-            row = connection.execute(query).one_or_none()
-            return None if row is None else InForce(row.since, unpack_instant(row.published_us))
+            row = connection.execute(now).one_or_none()
+            count: int = connection.execute(canaries).scalar_one()
+            return None if row is None else InForce(row.since, unpack_instant(row.published_us), count)
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""
@@ -156,7 +164,8 @@ def _live(connection: Connection) -> dict[SkillName, bytes]:
     return {SkillName(name): found for name, found in connection.execute(query)}
 
 
-def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> None:
+def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> tuple[list[str], list[str]]:
+    """Write what changed; the names of skills that came or changed, and of those that went. At most some, to tell people."""
     live = _live(connection)
     gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
     came = [{"name": name, "since": number, "skill": found} for name, found in hashes.items() if live.get(name) != found]
@@ -165,6 +174,8 @@ def _change_members(connection: Connection, number: int, hashes: dict[SkillName,
         connection.execute(update(memberships).where(mine).values(until=number), gone)
     if came:
         connection.execute(insert(memberships), came)
+    put = [str(row["name"]) for row in came]
+    return put[:_MOST_TOLD], [str(row["gone"]) for row in gone if row["gone"] not in hashes][:_MOST_TOLD]
 
 
 def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> None:

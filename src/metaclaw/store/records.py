@@ -149,10 +149,12 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill says what it says and is in the state it is in: the generation, and when that was published."""
+    """Since when a skill says what it says and is in the state it is in: the generation, and when that was published; and how
+    often a skill of this name has been a canary."""
 
     generation: int
     since: datetime
+    canaries: int
 
 
 @dataclass(frozen=True, slots=True)

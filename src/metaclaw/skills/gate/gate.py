@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from anyio import to_thread
+
 from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, SkillState
@@ -100,13 +102,18 @@ class Gate:
         self, proposal: Proposal, library: Library, probes: Sequence[Probe] = (), *, model: str = "", attempt: int = 1
     ) -> Admission:
         """Take a proposal as far as the mode asks. `attempt` counts the proposals for its kind of failure, from 1."""
-        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
-        refused = self._refusal(proposal, library, clashes)
+        # In a thread: the checks read turns and the whole library, and whoever is served meanwhile must not wait for that.
+        clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
         admission = refused or await self._tested(proposal, probes, model, attempt)
         if not admission.is_in_force:
             return admission
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
+
+    def _draft(self, proposal: Proposal, library: Library) -> tuple[tuple[Clash, ...], Admission | None]:
+        """What the proposal clashes with, and why it may not go on, if it may not."""
+        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
+        return clashes, self._refusal(proposal, library, clashes)
 
     async def _tested(self, proposal: Proposal, probes: Sequence[Probe], model: str, attempt: int) -> Admission:
         if self.mode in (GateMode.OFF, GateMode.LINT):

@@ -1,0 +1,139 @@
+"""What there is to learn from: failures that nothing has been made of, and what was tried before for the likes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from metaclaw.domain.candidate import Candidate, Standing
+from metaclaw.domain.eligibility import RoleKind
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.step import Step
+from metaclaw.domain.verdict import Verdict
+from metaclaw.learn.recorded import RecordedSteps, without_bodies
+from metaclaw.skills import Shelf
+from metaclaw.skills.evolve import Failure, Kind, find_instructions, group
+from metaclaw.skills.terms import count_terms
+from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
+
+_LISTED: Final = 5_000
+_LOOKED_AT: Final = 200
+_REMEMBERED: Final = 200
+_ALIKE: Final = 3  # terms that a rejected proposal's trigger and the failing tasks share
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A failure as it was read, the turn that went on from it, and how many turns its session had then.
+
+    Without bodies: many may be waiting for their like.
+    """
+
+    failure: Failure
+    followed_by: TurnId | None
+    turns: int
+
+
+class Lessons:
+    """Reads the ledger for whoever learns. Blocks; one caller at a time."""
+
+    def __init__(
+        self, *, reader: LedgerReader, verdicts: SqlVerdicts, candidates: SqlCandidates, recorded: RecordedSteps, shelf: Shelf
+    ) -> None:
+        self._reader = reader
+        self._verdicts = verdicts
+        self._candidates = candidates
+        self._recorded = recorded
+        self._shelf = shelf
+        self._known: dict[TurnId, _Known] = {}
+
+    def open_failures(self, generation: int) -> list[Failure]:
+        """The newest failures of this generation that nothing has been made of; one that was read before is not read again unless
+        its verdict has changed, or somebody has gone on from it."""
+        turns = self._verdicts.open_failures(generation, _LISTED)[-_LOOKED_AT:]
+        standings = self._reader.standings_of(turns)
+        known, self._known = self._known, {}
+        for turn in turns:
+            verdict = standings[turn].verdict if turn in standings else None
+            if verdict is None:
+                continue
+            before = known.get(turn)
+            found = before if before is not None and self._is_current(before, verdict) else self._read(turn, verdict)
+            if found is not None:
+                self._known[turn] = found
+        return [found.failure for found in self._known.values()]
+
+    def answers(self, step: Step, failure: Failure) -> bool:
+        """Whether this turn's words are what the person said about that failure."""
+        known = self._known.get(failure.step.turn)
+        return known is not None and known.followed_by == step.turn
+
+    def is_spoken_for(self, failure: Failure) -> bool:
+        """Whether the person's answer to it was an instruction of which something has been made already."""
+        known, said = self._known.get(failure.step.turn), failure.step.said_after
+        if known is None or known.followed_by is None or said is None or not find_instructions(said):
+            return False
+        role = self._reader.role_of(known.followed_by)
+        return role is not None and role.kind is RoleKind.SUPPORT
+
+    def in_full(self, kind: Kind) -> Kind:
+        """The kind with everything that was said in its turns, for whoever is to write."""
+        whole = (self._recorded.step(failure.step.turn) for failure in kind.failures)
+        pairs = zip(kind.failures, whole, strict=True)
+        return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
+
+    def kind_of(self, attempt: Attempt) -> Kind | None:
+        """The kind that an interrupted attempt was about; None where nothing of it is a failure any more."""
+        standings = self._reader.standings_of(attempt.turns)
+        found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
+        failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
+        kinds = group(failures)
+        return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
+
+    def words(self, turn: TurnId) -> Step | None:
+        """A turn by itself, for what its person said in it."""
+        return self._recorded.alone(turn)
+
+    def newest(self, turns: Sequence[TurnId]) -> Step | None:
+        """The newest of these turns that is still there."""
+        steps = (self._recorded.alone(turn) for turn in sorted(turns, reverse=True))
+        return next((without_bodies(step) for step in steps if step is not None), None)
+
+    def unfinished(self) -> list[Candidate]:
+        """Candidates that were on their way, oldest first: those to be decided, and those in force whose test is still to come."""
+        found = [one for standing in (Standing.DRAFT, Standing.SHADOW, Standing.ACCEPTED) for one in self._of(standing)]
+        return sorted(found, key=lambda one: (one.made_at, one.id))
+
+    def turned_away(self, kind: Kind) -> list[Candidate]:
+        """Earlier proposals for this lesson, or one much like it, that were rejected or have been retired since; newest first."""
+        words = " ".join(f"{failure.step.task} {failure.complaint}" for failure in kind.failures)
+        terms = set(count_terms(words))
+        past = [*self._of(Standing.REJECTED), *(one for one in self._of(Standing.ACCEPTED) if self._is_gone(one))]
+        mine = [one for one in past if one.proposal.skill.scope == kind.scope and _is_alike(one, kind.name, terms)]
+        return sorted(mine, key=lambda one: (one.made_at, one.id), reverse=True)
+
+    def _of(self, standing: Standing) -> list[Candidate]:
+        return self._candidates.candidates(standing, _REMEMBERED)
+
+    def _is_gone(self, candidate: Candidate) -> bool:
+        return self._shelf.view.get(candidate.proposal.skill.name) is None
+
+    def _is_current(self, known: _Known, verdict: Verdict) -> bool:
+        if known.failure.verdict != verdict:
+            return False
+        return known.followed_by is not None or known.turns == self._turns_in(known.failure.step.session)
+
+    def _read(self, turn: TurnId, verdict: Verdict) -> _Known | None:
+        found = self._recorded.with_following(turn)
+        if found is None:
+            return None
+        turns = self._turns_in(found.step.session)
+        return _Known(Failure(without_bodies(found.step), verdict), found.followed_by, turns)
+
+    def _turns_in(self, session: SessionId) -> int:
+        row = self._reader.session(session)
+        return 0 if row is None else row.turns
+
+
+def _is_alike(candidate: Candidate, kind: str, terms: set[str]) -> bool:
+    trigger = set(count_terms(candidate.proposal.skill.trigger))
+    return candidate.proposal.kind == kind or len(trigger & terms) >= _ALIKE

@@ -1,0 +1,44 @@
+"""A daily chore: what was proven with one model is not proven with another; where the model has changed, a skill is tried again."""
+
+import logging
+from collections.abc import Sequence
+
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.learn.admitting import Admitting, accepted_candidate
+from metaclaw.learn.worth import Worth
+from metaclaw.skills.gate import after_model_change
+from metaclaw.store import SqlCandidates
+
+log = logging.getLogger(__name__)
+
+
+class Regating:
+    """Sends live skills back to the canary. Only for a gate that has one."""
+
+    name = "regating"
+
+    def __init__(self, *, candidates: SqlCandidates, admitting: Admitting, worth: Worth) -> None:
+        self._candidates = candidates
+        self._admitting = admitting
+        self._worth = worth
+
+    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+        """Compare the model each was proven with and the one that serves most of its tasks now."""
+        for skill in learned:
+            if skill.state is SkillState.LIVE and skill.author is Authorship.EVOLVER:
+                model = await run_sync(self._other_model, skill)
+                if model is not None and await self._admitting.change_state(
+                    skill, SkillState.CANARY, f"{skill.name} is tried again: {model} serves most of its tasks now"
+                ):
+                    log.info("skill_tried_again name=%s model=%s", skill.name, model)
+
+    def _other_model(self, skill: Skill) -> str | None:
+        """The model that serves now, if it is another one; None also where nobody knows with which one it was proven."""
+        model = self._worth.model(skill)
+        mine = None if model is None else accepted_candidate(self._candidates, skill)
+        if model is None or mine is None or mine.certificate is None or not mine.certificate.model:
+            return None
+        return model if after_model_change(skill, mine.certificate, model) is SkillState.CANARY else None

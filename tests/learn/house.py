@@ -1,0 +1,375 @@
+"""The learning part on real parts: database, ledger, shelf, gate and loops; the models are scripted, and time stands still."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from metaclaw.domain.candidate import Candidate, Standing
+from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Text, Usage, Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Draw, Scope, Stamp
+from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.learn.admitting import Admitting
+from metaclaw.learn.aging import Aging
+from metaclaw.learn.allowance import Allowance
+from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.fast import Fast, FastRules
+from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.merging import Merging
+from metaclaw.learn.owner import Owner
+from metaclaw.learn.probes import Probes
+from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.regating import Regating
+from metaclaw.learn.replay import CassetteReplayer, Placing
+from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.sensing import Sensing
+from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.tending import Tending
+from metaclaw.learn.widening import Widening
+from metaclaw.learn.worth import Worth
+from metaclaw.outcome import Calibration, Judge
+from metaclaw.ports import Purpose
+from metaclaw.privacy import Redactor, render_step
+from metaclaw.skills import Shelf, write_skill
+from metaclaw.skills.evolve import Evolver
+from metaclaw.skills.gate import Gate, GateMode
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    Limits,
+    SqlBatches,
+    SqlCandidates,
+    SqlCursors,
+    SqlForgetting,
+    SqlGenerations,
+    SqlLedger,
+    SqlUses,
+    SqlVerdicts,
+    connect,
+)
+from tests.learn.recordings import Agent, words
+
+VOTES = 3
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+ADA = Scope("ada")
+TASK = "Write the changelog entry for release {} with its release date."
+CORRECTION = "No, that's wrong. Release dates in the changelog must be written as YYYY-MM-DD."
+THANKS = "Thanks, that is exactly right!"
+DATES: dict[str, Json] = {
+    "name": "iso-release-dates",
+    "trigger": "When writing a changelog entry or release notes that contain a release date",
+    "body": "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the finished entry for other formats."
+    "\n\nDo not write release dates as day/month/year or with month names.",
+    "category": "writing",
+}
+PASSED: dict[str, Json] = {"outcome": "pass", "score": 1, "reason": "it did what was asked"}
+FAILED: dict[str, Json] = {"outcome": "fail", "score": -1, "reason": "it did not do what was asked"}
+
+
+class Clock:
+    """Time that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_by(self, **of: float) -> None:
+        self.now += timedelta(**of)
+
+
+class Speaker:
+    """A model that answers by a rule: text, something to be said as JSON, or an error to be raised."""
+
+    def __init__(self, name: str, rule: Callable[[str], object]) -> None:
+        self.name = name
+        self.rule = rule
+        self.asked: list[str] = []
+        self.purposes: list[Purpose] = []
+
+    @property
+    def questions(self) -> int:
+        """How often a judge was asked, each time for several votes."""
+        return len(self.asked) // VOTES
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        await anyio.lowlevel.checkpoint()
+        prompt = prompt_text(request)
+        self.asked.append(prompt)
+        self.purposes.append(purpose)
+        said = self.rule(prompt)
+        if isinstance(said, Exception):
+            raise said
+        text = said if isinstance(said, str) else json.dumps(said)
+        return Completion("x", "m", (Text(text),), Finish.STOP, Usage(100, 10))
+
+
+def prompt_text(request: ChatRequest) -> str:
+    """Every word of a request."""
+    return "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+
+
+@dataclass
+class House:
+    """One installation. `restart` stops the learning part wherever it is and builds it anew on what is on disk."""
+
+    folder: Path
+    gate: GateMode = GateMode.LINT
+    min_failures: int = 1
+    share: float = 1.0
+    judge: Speaker | None = None
+    evolver: Speaker | None = None
+    worker: Speaker | None = None
+    teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    pauses_s: tuple[float, ...] = (0.0,)
+    clock: Clock = field(default_factory=Clock)
+    told: list[tuple[str, dict[str, Json]]] = field(default_factory=list)
+    secret: str = ""
+
+    def __post_init__(self) -> None:
+        self.database: Database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
+        self.ledger = SqlLedger(self.database, Limits(patience_s=10), clock=self.clock)
+        self.build()
+
+    def build(self) -> None:
+        database = self.database
+        self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
+        self.candidates, self.generations = SqlCandidates(database, self.clock), SqlGenerations(database, self.clock)
+        self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
+        self.shelf = Shelf(self.folder / "skills", self.generations)
+        self.shelf.load()
+        self.steps = StepBuilder(words)
+        self.recorded = RecordedSteps(self.reader, self.steps)
+        self.redactor = Redactor()
+        self.probes = Probes(self.reader, self.verdicts, self.steps, self.teams)
+        self.allowance = Allowance(self.share)
+        placing = Placing(self.generations.at)
+        scorer = ReplayScorer(self.judge_for, self.redact)
+        self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, placing)
+        self.admitting = Admitting(
+            gate=Gate(self.gate, self.replayer, [Reviewing(self.recorded.step, self.shelf, self.redactor)]),
+            shelf=self.shelf,
+            candidates=self.candidates,
+            announce=self.announce,
+            redact=self.redact,
+            now=self.clock,
+        )
+        self.worth = Worth(self.reader, self.generations)
+        self.fast = Fast(
+            lessons=Lessons(
+                reader=self.reader,
+                verdicts=self.verdicts,
+                candidates=self.candidates,
+                recorded=self.recorded,
+                shelf=self.shelf,
+            ),
+            candidates=self.candidates,
+            shelf=self.shelf,
+            admitting=self.admitting,
+            probes=self.probes,
+            writer_for=lambda model: self.writer(),
+            rules=FastRules(self.min_failures, self.teams),
+            pauses_s=self.pauses_s,
+        )
+        self.sensing = Sensing(
+            reader=self.reader,
+            cursors=self.cursors,
+            verdicts=self.verdicts,
+            steps=self.steps,
+            assessor=Assessing(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
+            allowance=self.allowance,
+            heard=self.fast.hear,
+            failed=self.fast.bell.ring,
+            now=self.clock,
+        )
+        self.tending = self.build_tending()
+        self.owner = Owner(
+            reader=self.reader,
+            verdicts=self.verdicts,
+            candidates=self.candidates,
+            forgetting=SqlForgetting(database, self.clock),
+            shelf=self.shelf,
+            admitting=self.admitting,
+            worth=self.worth,
+            announce=self.announce,
+            failed=self.fast.bell.ring,
+            let_go=self.replayer.forget,
+        )
+
+    def build_tending(self) -> Tending:
+        shared: dict[str, Any] = {"shelf": self.shelf, "candidates": self.candidates, "cursors": self.cursors}
+        tried: dict[str, Any] = {"probes": self.probes, "admitting": self.admitting}
+        merging = Merging(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
+        widening = Widening(**shared, **tried, teams=self.teams)
+        aging = Aging(uses=self.uses, generations=self.generations, admitting=self.admitting, teams=self.teams, now=self.clock)
+        regating = Regating(candidates=self.candidates, admitting=self.admitting, worth=self.worth)
+        return Tending(
+            **shared,
+            reader=self.reader,
+            uses=self.uses,
+            admitting=self.admitting,
+            worth=self.worth,
+            chores=(aging, merging, widening, *([regating] if self.gate is GateMode.FULL else [])),
+            now=self.clock,
+        )
+
+    def judge_for(self, model: str) -> Judge | None:
+        return None if self.judge is None else Judge(self.judge, VOTES, self.render, 5.0)
+
+    def writer(self) -> Evolver | None:
+        if self.evolver is None:
+            return None
+        return Evolver(
+            self.evolver, self.render, 3, redact=self.redact, is_taken=lambda name: self.shelf.view.get(name) is not None
+        )
+
+    def render(self, step: Step) -> str:
+        return render_step(step, self.redactor, 24_000)
+
+    def redact(self, text: str) -> str:
+        return self.redactor.text(text).text
+
+    async def announce(self, kind: str, data: dict[str, Json]) -> None:
+        self.told.append((kind, data))
+
+    def restart(self) -> None:
+        """The program was killed, and started again."""
+        self.build()
+
+    async def sense(self) -> None:
+        """Look once, and wait until the judge has answered."""
+        async with anyio.create_task_group() as judging:
+            await self.sensing.look(judging)
+
+    async def learn(self) -> None:
+        """Take up once what there is, and wait until everything that went aside is done."""
+        async with anyio.create_task_group() as aside:
+            await self.fast.learn(aside)
+
+    async def take_up_again(self) -> None:
+        async with anyio.create_task_group() as aside:
+            await self.fast.take_up_again(aside)
+
+    async def tend(self) -> None:
+        async with anyio.create_task_group() as aside:
+            await self.tending.look(aside)
+
+    async def live(self) -> None:
+        """One round of the loops."""
+        await self.sense()
+        await self.learn()
+
+    @property
+    def names(self) -> list[str]:
+        """The skills in force."""
+        return [str(skill.name) for skill in self.shelf.view.skills]
+
+    def skill(self, name: str) -> Skill:
+        found = self.shelf.view.get(name)
+        assert found is not None, f"{name} is not among {self.names}"
+        return found
+
+    def verdict(self, turn: TurnId) -> Verdict:
+        found = self.verdicts.verdict_of(turn)
+        assert found is not None
+        return found
+
+    def outcome(self, turn: TurnId) -> Outcome | None:
+        found = self.verdicts.verdict_of(turn)
+        return None if found is None else found.outcome
+
+    def role(self, turn: TurnId) -> str | None:
+        role = self.reader.role_of(turn)
+        return None if role is None else role.kind.value
+
+    def only_candidate(self) -> Candidate:
+        (found,) = self.candidates.candidates()
+        return found
+
+    def of_standing(self, standing: Standing) -> list[str]:
+        return [str(one.proposal.skill.name) for one in self.candidates.candidates(standing)]
+
+    def write_by_hand(self, skill: Skill) -> None:
+        write_skill(self.shelf.folder, skill)
+        self.shelf.sync()
+
+    def say(self, turn: TurnId, outcome: Outcome, source: Source = Source.DETECTOR, fault: Fault = Fault.AGENT) -> None:
+        """A verdict from somewhere else."""
+        is_fail = outcome is Outcome.FAIL
+        self.verdicts.record_verdict(Verdict(turn, outcome, source, None, fault=fault if is_fail else None))
+
+    def put_in_force(self, name: str, **fields: Any) -> Skill:
+        """A learned skill, as if it had come through."""
+        skill = learned_skill(name, **fields)
+        self.shelf.publish([skill], (), f"learned {name}")
+        return self.skill(name)
+
+
+class Talk:
+    """One session with one person. Every answer is a turn, stamped with the generation in force."""
+
+    def __init__(self, house: House, scope: Scope = ADA, model: str = "m-1", wire: Wire = Wire.CHAT) -> None:
+        self.house = house
+        self.scope = scope
+        self.agent = Agent(wire, model=model)
+        self.segment = -1
+
+    @property
+    def session(self) -> SessionId:
+        return SessionId(self.agent.session)
+
+    async def say(self, text: str, answer: str = "Released on 01/02/2026.", **fields: Any) -> TurnId:
+        """The person says something, and the agent answers."""
+        self.agent.hear(text)
+        self.segment += 1
+        return await self.answer(Text(answer), **fields)
+
+    async def answer(self, *parts: Part, **fields: Any) -> TurnId:
+        view = self.house.shelf.view
+        skills: Sequence[str] = fields.pop("skills", ())
+        placed = tuple(SkillName(name) for name in skills)
+        stamp = Stamp(fields.pop("generation", view.generation), 0, view.hash, placed)
+        self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, **fields)
+        turn = self.agent.turns[-1].turn
+        assert await self.house.ledger.record(turn)
+        return turn.id
+
+    async def end(self) -> None:
+        await self.house.ledger.end_session(self.session, "the test says so")
+
+
+def learned_skill(name: str, **fields: Any) -> Skill:
+    """A skill as an evolver writes it, in force for ada."""
+    chosen: dict[str, Any] = {"scope": "user:ada", "author": Authorship.EVOLVER, "state": SkillState.LIVE} | fields
+    trigger = chosen.pop("trigger", f"When writing about {name.replace('-', ' ')} in a report")
+    body = chosen.pop("body", f"1. Look for {name}.\n2. Write it down.\n\nDo not leave {name} out.")
+    return Skill(SkillName(name), trigger, body, **chosen)
+
+
+def drawn(name: str, *, placed: bool, propensity: float = 0.5) -> tuple[Draw, ...]:
+    return (Draw(SkillName(name), placed, propensity),)
+
+
+@asynccontextmanager
+async def running(empty: Path, folder: Path, **fields: Any) -> AsyncIterator[House]:
+    """A house on a fresh ledger, which is a copy of an empty one: making the tables takes longer than most tests."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(empty, folder / "ledger.db")
+    house = House(folder, **fields)
+    await house.ledger.start()
+    try:
+        yield house
+    finally:
+        with anyio.fail_after(10):
+            await house.ledger.aclose()
+        house.database.close()
