@@ -22,6 +22,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/gen-docs --check
+	$(BIN)/python scripts/gen-schema --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -32,6 +33,7 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
+	$(BIN)/python scripts/gen-schema
 
 install: $(VENV)/.installed
 

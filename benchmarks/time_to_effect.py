@@ -157,7 +157,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     }
     if rounds:
         facts["serving"] = _serving_facts(rounds)
-    facts["goals"] = _goals(facts)
+    facts["goals"] = goals_met(facts)
     return facts
 
 
@@ -168,7 +168,8 @@ def _serving_facts(rounds: Sequence[Serving]) -> dict[str, Any]:
     return {**shown, **ratios, "rounds": len(rounds), "corrections": sum(one.corrections for one in rounds)}
 
 
-def _goals(facts: dict[str, Any]) -> dict[str, bool]:
+def goals_met(facts: dict[str, Any]) -> dict[str, bool]:
+    """Which of the goals are met; those of what was not measured are left out."""
     serving = facts.get("serving")
     met = {"effect_p50_s": facts["effect_s"]["p50"] < GOALS["effect_p50_s"]}
     if serving is not None:

@@ -7,24 +7,25 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import Api, Facts, LearningFacts, LearningRoutes, ProviderFacts, Status
+from metaclaw.dashboard import Api, Facts, LearningRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.errors import ConfigError, StoreError
 from metaclaw.instance import Instance, acquire
-from metaclaw.learn import Learning, Supervisor
+from metaclaw.learn import Supervisor
 from metaclaw.proxy import (
     Elsewhere,
     Gatekeeper,
@@ -42,7 +43,7 @@ from metaclaw.proxy import (
     own_words,
 )
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, connect
+from metaclaw.store import LedgerReader, SqlCandidates, SqlGenerations, SqlLedger, connect
 from metaclaw.store import Limits as StoreLimits
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Timeouts
 
@@ -52,6 +53,11 @@ _LAST_WORDS_S = 2.0
 _SKILLS_PATIENCE_S = 2.0
 _SWEEP_EVERY_S = 15.0
 _RESTORED_SESSIONS = 500
+_FIRST_REQUESTS_S = 0.3
+
+if TYPE_CHECKING:
+    from metaclaw.learn.assembly import Learning
+    from metaclaw.learn.owner import Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,8 @@ class House:
         # A database behind a network may take longer over a commit than a file without anything being wrong.
         self.ledger = SqlLedger(self.database, StoreLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0))
         self.reader = LedgerReader(self.database)
-        self.shelf = Shelf(config.skills.dir, SqlGenerations(self.database))
+        self.generations = SqlGenerations(self.database)
+        self.shelf = Shelf(config.skills.dir, self.generations)
         self.metrics = Metrics()
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
         self.placer = Placer(
@@ -180,9 +187,8 @@ class House:
         )
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
-        self.learning = Learning(
-            config, database=self.database, ledger=self.ledger, shelf=self.shelf, providers=self.providers, words=own_words
-        )
+        self.learning: Learning | None = None
+        self._learning_began = anyio.Event()
         self.supervisor: Supervisor | None = None
         self.api = Api(self._facts())
         self.server = self._build_server()
@@ -234,10 +240,10 @@ class House:
             reader=self.reader,
             learning=LearningRoutes(
                 reader=self.reader,
-                candidates=self.learning.candidates,
-                history=self.learning.generations.history,
+                candidates=SqlCandidates(self.database),
+                history=self.generations.history,
                 skills=lambda: self.shelf.view,
-                owner=self.learning.owner,
+                owner=self._owner,
             ),
             end_session=self._end_session,
             registry=self.metrics.registry if self._config.telemetry.prometheus else None,
@@ -256,22 +262,20 @@ class House:
             engine_state=None if embedded is None else lambda: embedded.state,
             loops=lambda: {} if self.supervisor is None else self.supervisor.states,
             active_sessions=lambda: self.origins.active,
-            learning=self._learning_facts(),
+            learned=self.reader.learning_counts,
+            learning=self._learning_facts,
             began=time.monotonic(),
         )
 
-    def _learning_facts(self) -> LearningFacts:
-        learning, config = self.learning, self._config
-        return LearningFacts(
-            is_on=config.skills.learn,
-            gate=config.skills.gate,
-            judge=learning.models.shown(config.judge),
-            evolver=learning.models.shown(config.evolver),
-            counts=self.reader.learning_counts,
-            judged_share=lambda: learning.allowance.share_asked,
-            trust=lambda: asdict(learning.calibrating.trust),
-            spent=learning.models.spent,
-        )
+    def _learning_facts(self) -> Mapping[str, object]:
+        if self.learning is None:
+            return {"on": self._config.skills.learn, "gate": self._config.skills.gate, "judge": None, "evolver": None}
+        return self.learning.facts()
+
+    async def _owner(self) -> "Owner":
+        await self._learning_began.wait()
+        assert self.learning is not None
+        return self.learning.owner
 
     async def open(self, parts: AsyncExitStack) -> None:
         """Start what must run before the first request; `parts` closes it again, last opened first."""
@@ -304,7 +308,29 @@ class House:
         self.supervisor = supervisor
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
-        self.learning.begin(supervisor)
+        supervisor.run("learning", self._begin_learning)
+
+    async def _begin_learning(self) -> None:
+        """Load and start what learns, once those who waited for the program to start have been served."""
+        if self.learning is None:
+            await anyio.sleep(_FIRST_REQUESTS_S)
+            self.learning = await anyio.to_thread.run_sync(self._build_learning)
+            self._learning_began.set()
+            assert self.supervisor is not None
+            self.learning.begin(self.supervisor)
+        await anyio.sleep_forever()
+
+    def _build_learning(self) -> "Learning":
+        from metaclaw.learn.assembly import Learning
+
+        return Learning(
+            self._config,
+            database=self.database,
+            ledger=self.ledger,
+            shelf=self.shelf,
+            providers=self.providers,
+            words=own_words,
+        )
 
     def _restore(self) -> None:
         """Recognise the sessions that were running when the program last stopped, with the skills in their prompts."""

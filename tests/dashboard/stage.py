@@ -6,69 +6,55 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 from prometheus_client import CollectorRegistry
 
+from metaclaw.config import build
 from metaclaw.dashboard import Api, Facts, LearningRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
-from metaclaw.learn.admitting import Admitting
+from metaclaw.learn.assembly import Learning
 from metaclaw.learn.owner import Owner
-from metaclaw.learn.worth import Worth
 from metaclaw.skills import Shelf
-from metaclaw.skills.gate import Gate, GateMode
-from metaclaw.store import (
-    Database,
-    LedgerReader,
-    Limits,
-    SqlCandidates,
-    SqlForgetting,
-    SqlGenerations,
-    SqlLedger,
-    SqlVerdicts,
-    open_database,
-)
+from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
 @dataclass
 class Stage:
-    """Everything the routes stand on, and the API itself. `running` are the sessions that may be ended."""
+    """Everything the routes stand on, and the API itself. `running` are the sessions that may be ended. No loop runs."""
 
+    folder: Path
     database: Database
     ledger: SqlLedger
     shelf: Shelf
     registry: CollectorRegistry | None = field(default_factory=CollectorRegistry)
     unready: str | None = None
     running: set[SessionId] = field(default_factory=set)
-    rung: int = 0
 
     def __post_init__(self) -> None:
+        config = build({"skills": {"gate": "lint"}}, self.folder)
+        self.learning = Learning(
+            config,
+            database=self.database,
+            ledger=self.ledger,
+            shelf=self.shelf,
+            providers=(),
+            words=lambda agent, text: text,
+        )
         self.reader = LedgerReader(self.database)
-        self.candidates = SqlCandidates(self.database)
+        self.candidates = self.learning.candidates
         self.verdicts = SqlVerdicts(self.database)
         self.generations = SqlGenerations(self.database)
-        admitting = Admitting(
-            gate=Gate(GateMode.LINT),
-            shelf=self.shelf,
-            candidates=self.candidates,
-            announce=self.announce,
-            redact=lambda text: text,
+        self.routes = LearningRoutes(
+            self.reader, self.candidates, self.generations.history, lambda: self.shelf.view, self._owner
         )
-        self.owner = Owner(
-            reader=self.reader,
-            verdicts=self.verdicts,
-            candidates=self.candidates,
-            forgetting=SqlForgetting(self.database),
-            shelf=self.shelf,
-            admitting=admitting,
-            worth=Worth(self.reader, self.generations),
-            announce=self.announce,
-            failed=self._ring,
-        )
-        self.learning = LearningRoutes(self.reader, self.candidates, self.generations.history, lambda: self.shelf.view, self.owner)
-        self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.learning, self._end, registry=self.registry))
+        self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry))
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
+
+    async def _owner(self) -> Owner:
+        return self.learning.owner
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
@@ -91,8 +77,12 @@ class Stage:
         assert sentence
         return sentence
 
-    def _ring(self) -> None:
-        self.rung += 1
+    async def wakes_learning(self) -> bool:
+        """Whether the loop that learns has something to do."""
+        with anyio.move_on_after(0.01):
+            await self.learning.fast.bell.wait(60)
+            return True
+        return False
 
     async def _status(self) -> dict[str, object]:
         return {"generation": self.shelf.view.generation}
@@ -110,7 +100,7 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
     database = open_database(f"sqlite:///{folder}/ledger.db")
     ledger = SqlLedger(database, Limits(patience_s=10))
     await ledger.start()
-    stage = Stage(database, ledger, Shelf(folder / "skills", SqlGenerations(database)))
+    stage = Stage(folder, database, ledger, Shelf(folder / "skills", SqlGenerations(database)))
     stage.shelf.load()
     try:
         yield stage

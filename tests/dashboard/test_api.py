@@ -31,7 +31,7 @@ async def test_metrics_are_served_as_prometheus_reads_them(stage: Stage) -> None
 
 async def test_metrics_that_are_switched_off_are_not_there(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
-        without = Stage(stage.database, stage.ledger, stage.shelf, registry=None)
+        without = Stage(tmp_path, stage.database, stage.ledger, stage.shelf, registry=None)
         assert "switched off" in await without.refused(404, "GET", "/metrics")
 
 

@@ -111,7 +111,7 @@ async def test_a_cursor_that_is_no_number_is_refused(stage: Stage) -> None:
 
 
 async def test_a_silent_line_shows_that_it_is_alive(stage: Stage) -> None:
-    learning = replace(stage.learning, poll_s=0.001, beat_s=0.003)
+    learning = replace(stage.routes, poll_s=0.001, beat_s=0.003)
     stream = await learning._events(Ask({}, {}, {}, b""))
     assert isinstance(stream, Stream)
     seen = []
@@ -151,7 +151,7 @@ class Flaky(LedgerReader):
 
 async def test_a_store_that_cannot_be_read_now_is_read_later(stage: Stage) -> None:
     await announced(stage, 1)
-    learning = replace(stage.learning, reader=Flaky(stage.database), poll_s=0.001)
+    learning = replace(stage.routes, reader=Flaky(stage.database), poll_s=0.001)
     stream = await learning._events(Ask({}, {}, {}, b""))
     assert isinstance(stream, Stream)
     with anyio.fail_after(5):

@@ -16,7 +16,7 @@ from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Te
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Draw, Scope, Stamp
+from metaclaw.domain.turn import Draw, Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admitting import Admitting
 from metaclaw.learn.aging import Aging
@@ -339,12 +339,15 @@ class Talk:
         skills: Sequence[str] = fields.pop("skills", ())
         placed = tuple(SkillName(name) for name in skills)
         stamp = Stamp(fields.pop("generation", view.generation), 0, view.hash, placed)
-        self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, **fields)
+        self.house.clock.pass_by(seconds=1)
+        times = Times(self.house.clock(), 0.1, 0.2)
+        self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, times=times, **fields)
         turn = self.agent.turns[-1].turn
         assert await self.house.ledger.record(turn)
         return turn.id
 
     async def end(self) -> None:
+        self.house.clock.pass_by(seconds=1)
         await self.house.ledger.end_session(self.session, "the test says so")
 
 

@@ -6,14 +6,15 @@ from itertools import pairwise
 import anyio
 import pytest
 
-from metaclaw.domain.chat import Text
+from metaclaw.domain.chat import ChatRequest, Completion, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.progress import Progress
 from metaclaw.learn.retrying import FIRST_PAUSE, MOST_TRIES
-from tests.learn.house import CORRECTION, FAILED, NOON, PASSED, TASK, THANKS, House, Speaker, Talk
+from metaclaw.ports import Purpose
+from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk
 from tests.learn.recordings import call
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,6 @@ async def test_a_session_that_goes_on_after_its_end_is_judged_again_at_its_next_
     first = await talk.say(PLAIN.format(1))
     await talk.end()
     await house.sense()
-    house.clock.pass_by(seconds=1)
     second = await talk.say(PLAIN.format(2))
     await talk.end()
     await house.sense()
@@ -129,7 +129,7 @@ async def test_it_is_asked_again_later_each_time_and_only_so_often(new_house: Ne
     speaker = judge(down)
     house = await new_house(judge=speaker)
     await unjudged(house)
-    asked_at = [NOON]
+    asked_at = [house.clock.now]
     for _ in range(40):
         before = speaker.questions
         house.clock.pass_by(seconds=30)
@@ -242,47 +242,57 @@ async def test_a_user_who_speaks_while_the_judge_thinks_has_the_last_word(new_ho
     assert (house.verdict(turn).outcome, house.verdict(turn).source) == (Outcome.FAIL, Source.USER)
 
 
+class Slow(Speaker):
+    """A judge that thinks until it is told to answer."""
+
+    def __init__(self) -> None:
+        super().__init__("world/judge", lambda prompt: PASSED)
+        self.began, self.may_answer = anyio.Event(), anyio.Event()
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        self.began.set()
+        await self.may_answer.wait()
+        return await super().ask(request, purpose)
+
+
 async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(new_house: NewHouse) -> None:
-    asked, may_answer = anyio.Event(), anyio.Event()
-
-    class Slow(Speaker):
-        async def ask(self, request, purpose):  # type: ignore[no-untyped-def]
-            asked.set()
-            await may_answer.wait()
-            return await super().ask(request, purpose)
-
-    speaker = Slow("world/judge", lambda prompt: PASSED)
+    speaker = Slow()
     house = await new_house(judge=speaker)
     talk = Talk(house)
     turn = await talk.say(PLAIN.format(1))
-    await talk.say(PLAIN.format(2))
+    await talk.end()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as judging:
             await house.sensing.look(judging)
-            await asked.wait()
-            await talk.say(PLAIN.format(3))
-            await talk.end()
+            await speaker.began.wait()
+            await talk.say("Now something else: which ferries are there?", "Three.")
             await house.sensing.look(judging)
-            may_answer.set()
-    assert len(house.verdicts.verdicts_of(turn)) == 1
-    assert speaker.questions == 3
+            speaker.may_answer.set()
+    assert [verdict.source for verdict in house.verdicts.verdicts_of(turn)] == [Source.JUDGE]
+    assert speaker.questions == 1
 
 
 async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_once(new_house: NewHouse) -> None:
-    speaker = judge(lambda prompt: PASSED)
+    speaker = Slow()
     house = await new_house(judge=speaker)
-    talk = Talk(house)
-    turns = [await talk.say(PLAIN.format(number)) for number in range(4)]
-    await talk.end()
-    async with anyio.create_task_group() as judging:
-        await house.sensing.look(judging)
-        judging.cancel_scope.cancel()
-    assert [house.outcome(turn) for turn in turns] == [None] * 4
+    turns = []
+    for number in range(3):
+        talk = Talk(house)
+        turns.append(await talk.say(PLAIN.format(number)))
+        await talk.end()
+        house.clock.pass_by(seconds=1)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as judging:
+            await house.sensing.look(judging)
+            await speaker.began.wait()
+            judging.cancel_scope.cancel()
+    assert [house.outcome(turn) for turn in turns] == [None] * 3
     house.restart()
+    speaker.may_answer.set()
     await house.sense()
     await house.sense()
-    assert [house.outcome(turn) for turn in turns] == [Outcome.PASS] * 4
-    assert [len(house.verdicts.verdicts_of(turn)) for turn in turns] == [1] * 4
+    assert [len(house.verdicts.verdicts_of(turn)) for turn in turns] == [1] * 3
+    assert speaker.questions == 3
 
 
 async def test_a_loop_that_is_started_again_takes_up_what_it_had_left(new_house: NewHouse) -> None:

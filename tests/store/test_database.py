@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,7 @@ from metaclaw.store import (
     connect,
     open_database,
 )
+from metaclaw.store.database import migrate_by_steps
 from metaclaw.store.migrations.upgrade import configuration
 from metaclaw.store.revisions import HEAD, REVISIONS
 from metaclaw.store.schema import metadata
@@ -110,12 +112,12 @@ def test_the_known_revisions_are_those_that_have_scripts() -> None:
     assert scripts.get_current_head() == HEAD
 
 
-def test_a_usual_start_does_not_import_alembic(sqlite_url: str) -> None:
+def test_neither_the_first_nor_a_usual_start_imports_alembic(sqlite_url: str) -> None:
     program = (
         f"import sys; from metaclaw.store import open_database; open_database({sqlite_url!r}); print('alembic' in sys.modules)"
     )
     answers = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(2)]
-    assert [answer.stdout.strip() for answer in answers] == ["True", "False"]
+    assert [answer.stdout.strip() for answer in answers] == ["False", "False"]
 
 
 def test_programs_that_start_at_once_migrate_once(url: str) -> None:
@@ -279,3 +281,16 @@ def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(tm
     assert SqlBatches(database).turns_of(1) == ["t_0003"]
     assert [drawn.placed for drawn in LedgerReader(database).drawn_turns(SkillName("tell-time"))] == [True]
     database.close()
+
+
+def test_a_new_file_is_set_up_exactly_as_the_migrations_would(tmp_path: Path) -> None:
+    at_once, by_steps = connect(f"sqlite:///{tmp_path / 'once.db'}"), connect(f"sqlite:///{tmp_path / 'steps.db'}")
+    at_once.prepare()
+    migrate_by_steps(by_steps)
+    for database in (at_once, by_steps):
+        database.close()
+    dumps = []
+    for name in ("once.db", "steps.db"):
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            dumps.append([line for line in connection.iterdump() if "sqlite_sequence" not in line])
+    assert dumps[0] == dumps[1]

@@ -2,6 +2,6 @@
 
 from metaclaw.dashboard.api import Api, Facts
 from metaclaw.dashboard.learning import LearningRoutes
-from metaclaw.dashboard.status import LearningFacts, ProviderFacts, Status
+from metaclaw.dashboard.status import ProviderFacts, Status
 
-__all__ = ["Api", "Facts", "LearningFacts", "LearningRoutes", "ProviderFacts", "Status"]
+__all__ = ["Api", "Facts", "LearningRoutes", "ProviderFacts", "Status"]

@@ -1,9 +1,9 @@
 """The routes about learning: a person's word on a turn, skills and generations, candidates, forgetting, events."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import anyio.to_thread
@@ -16,12 +16,14 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.learn import SkillFacts
 from metaclaw.ports import CandidateStore
 from metaclaw.store import Event, GenerationRow, LedgerReader
 from metaclaw.wires import encode_json
 
 log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from metaclaw.learn.owner import SkillFacts
 
 _EVENTS_AT_ONCE = 100
 _EVENT_POLL_S = 0.25
@@ -65,7 +67,7 @@ class Owner(Protocol):
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
         """Forget a session and whatever was learned from it; what went, or None where there is no such session."""
 
-    async def skill_facts(self, name: SkillName) -> SkillFacts:
+    async def skill_facts(self, name: SkillName) -> "SkillFacts":
         """What is known of a skill beside its text: certificate, teachers, uplift."""
 
 
@@ -77,7 +79,7 @@ class LearningRoutes:
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], Skills]
-    owner: Owner
+    owner: Callable[[], Awaitable[Owner]]
     poll_s: float = _EVENT_POLL_S
     beat_s: float = _BEAT_EVERY_S
 
@@ -107,7 +109,7 @@ class LearningRoutes:
             raise ApiError("outcome must be pass or fail")
         if not isinstance(comment, str) or len(comment) > _MOST_COMMENT_CHARS:
             raise ApiError(f"comment must be a text of at most {_MOST_COMMENT_CHARS} characters")
-        verdict = await self.owner.feedback(TurnId(turn), Outcome(outcome), comment)
+        verdict = await (await self.owner()).feedback(TurnId(turn), Outcome(outcome), comment)
         if verdict is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return {"turn": turn, "verdict": verdict_view(verdict)}
@@ -121,14 +123,14 @@ class LearningRoutes:
         skill = self.skills().get(name)
         if skill is None:
             raise ApiError(f"there is no skill {name} in force", 404)
-        return {**skill_view(skill), "body": skill.body, **skill_facts_view(await self.owner.skill_facts(name))}
+        return {**skill_view(skill), "body": skill.body, **skill_facts_view(await (await self.owner()).skill_facts(name))}
 
     async def _retire(self, ask: Ask) -> object:
         name = SkillName(ask.path["name"])
         if self.skills().get(name) is None:
             raise ApiError(f"there is no skill {name} in force", 404)
         try:
-            return {"skill": name, "retired": True, "generation": await self.owner.retire(name)}
+            return {"skill": name, "retired": True, "generation": await (await self.owner()).retire(name)}
         except SkillError as error:
             raise ApiError(str(error), 409) from error
 
@@ -142,7 +144,7 @@ class LearningRoutes:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_GENERATION:
             raise ApiError("generation must be the number of a generation; /api/generations lists them")
         try:
-            return {"reverted_to": number, "generation": await self.owner.revert(number)}
+            return {"reverted_to": number, "generation": await (await self.owner()).revert(number)}
         except SkillError as error:
             # What was once in force is there for ever; else a file stands in the way.
             raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
@@ -169,7 +171,7 @@ class LearningRoutes:
 
     async def _decide(self, ask: Ask, *, approved: bool) -> object:
         try:
-            decided = await self.owner.decide(CandidateId(ask.path["id"]), approved=approved)
+            decided = await (await self.owner()).decide(CandidateId(ask.path["id"]), approved=approved)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
         if decided is None:
@@ -179,7 +181,7 @@ class LearningRoutes:
     async def _forget(self, ask: Ask) -> object:
         session = SessionId(ask.path["id"])
         try:
-            forgotten = await self.owner.forget(session)
+            forgotten = await (await self.owner()).forget(session)
         except SkillError as error:
             raise ApiError(f"its turns are forgotten, but not all it taught is retired: {error}; then ask again", 409) from error
         if forgotten is None:

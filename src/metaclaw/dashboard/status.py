@@ -41,20 +41,6 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class LearningFacts:
-    """How the learning part is. `judge` and `evolver` say who is asked; None where nobody is."""
-
-    is_on: bool
-    gate: str
-    judge: str | None
-    evolver: str | None
-    counts: Callable[[], LearningCounts]
-    judged_share: Callable[[], float | None]
-    trust: Callable[[], Mapping[str, float | int | None]]
-    spent: Callable[[], Mapping[str, Mapping[str, int]]]
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
     """Asks every part how it is."""
 
@@ -68,7 +54,8 @@ class Status:
     engine_state: Callable[[], str] | None
     loops: Callable[[], Mapping[str, str]]
     active_sessions: Callable[[], int]
-    learning: LearningFacts
+    learned: Callable[[], LearningCounts]
+    learning: Callable[[], Mapping[str, object]]
     began: float
 
     async def tell(self) -> dict[str, object]:
@@ -92,15 +79,7 @@ class Status:
                 "rejections": {},
                 "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
             },
-            "learning": {
-                "on": self.learning.is_on,
-                "gate": self.learning.gate,
-                "judge": self.learning.judge,
-                "evolver": self.learning.evolver,
-                "judged_share": self.learning.judged_share(),
-                "trust": dict(self.learning.trust()),
-                "asked": {purpose: dict(spent) for purpose, spent in self.learning.spent().items()},
-            },
+            "learning": dict(self.learning()),
             "skills": {
                 "generation": shelf.generation,
                 "count": shelf.count,
@@ -132,7 +111,7 @@ class Status:
 
     async def _learned(self) -> LearningCounts | None:
         try:
-            return await anyio.to_thread.run_sync(self.learning.counts)
+            return await anyio.to_thread.run_sync(self.learned)
         except StoreError:
             return None
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
@@ -9,8 +10,10 @@ from metaclaw.domain.eligibility import Role, RoleKind
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
-from metaclaw.learn import SkillFacts
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
+
+if TYPE_CHECKING:
+    from metaclaw.learn.owner import SkillFacts
 
 
 def session_view(row: SessionRow) -> dict[str, Json]:
@@ -117,7 +120,7 @@ def certificate_view(certificate: Certificate | None) -> Json:
     }
 
 
-def skill_facts_view(facts: SkillFacts) -> dict[str, Json]:
+def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
     """What is known of a skill beside its text."""
     worth = facts.uplift
     interval = None if worth is None else worth.interval

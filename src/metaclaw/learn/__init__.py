@@ -1,7 +1,8 @@
-"""Background loops: everything that runs beside serving and never in its way."""
+"""Background loops: everything that runs beside serving and never in its way.
 
-from metaclaw.learn.assembly import Learning
-from metaclaw.learn.owner import Owner, SkillFacts
+`assembly.Learning` is not imported here: it brings half the program along, and serving does not wait for it to load.
+"""
+
 from metaclaw.learn.supervise import Supervisor
 
-__all__ = ["Learning", "Owner", "SkillFacts", "Supervisor"]
+__all__ = ["Supervisor"]

@@ -187,7 +187,7 @@ class Admitting:
         except SkillError as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
         log.info("skill_born name=%s state=%s generation=%d turns=%d", skill.name, skill.state, generation, len(proposal.support))
-        if not await self._save(replace(accepted, generation=generation)):
+        if not await self._save(accepted):
             await self.retire(skill, "a session that taught it was forgotten")
         return accepted
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -96,6 +97,19 @@ class Learning:
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
         await self._ledger.announce(kind, data)
+
+    def facts(self) -> dict[str, object]:
+        """How learning is, for people: who is asked, how often, what it cost, and how far verdicts are to be believed."""
+        config = self._config
+        return {
+            "on": config.skills.learn,
+            "gate": config.skills.gate,
+            "judge": self.models.shown(config.judge),
+            "evolver": self.models.shown(config.evolver),
+            "judged_share": self.allowance.share_asked,
+            "trust": asdict(self.calibrating.trust),
+            "asked": self.models.spent(),
+        }
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""

@@ -81,9 +81,9 @@ class Merging:
     def _due(self, skills: Sequence[Skill]) -> list[tuple[Skill, ...]]:
         """A group is tried at most once a day, and counts as tried from now on."""
         now_us = (self._now() - _EPOCH) // timedelta(microseconds=1)
-        tried = {group: self._cursors.cursor(_mark(group)) for group in map(tuple, find_merges(skills))}
-        due = [group for group, at_us in tried.items() if now_us - at_us >= _DAY // timedelta(microseconds=1)]
-        chosen = sorted(due, key=lambda group: (tried[group], [skill.name for skill in group]))[:_MOST_A_DAY]
+        tried = [(self._cursors.cursor(_mark(group)), [skill.name for skill in group], group) for group in find_merges(skills)]
+        due = [one for one in tried if now_us - one[0] >= _DAY // timedelta(microseconds=1)]
+        chosen = [group for _, _, group in sorted(due, key=lambda one: one[:2])[:_MOST_A_DAY]]
         for group in chosen:
             self._cursors.move_cursor(_mark(group), now_us)
         return chosen

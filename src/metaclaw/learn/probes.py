@@ -42,11 +42,12 @@ class Probes:
     def choose(self, proposal: Proposal) -> tuple[Probe, ...]:
         """The failures it was made from, then others that look like them, and as many passing turns, the most similar first.
 
-        What else taught it (the turn in which an instruction was given) is no failure, and nothing to try it on.
+        Where no failure taught it, the turn in which an instruction was given stands for one.
         """
         standings = self._reader.standings_of(proposal.support)
-        taught = [turn for turn in proposal.support if turn in standings and _failed(standings[turn].verdict)]
-        failing = dict.fromkeys([*taught, *self._alike(proposal, Outcome.FAIL)])
+        there = [turn for turn in proposal.support if turn in standings]
+        taught = [turn for turn in there if _failed(standings[turn].verdict)]
+        failing = dict.fromkeys([*(taught or there), *self._alike(proposal, Outcome.FAIL)])
         passing = self._alike(proposal, Outcome.PASS)
         return (
             *(Probe(turn, ProbeKind.FAILING) for turn in list(failing)[:_FAILING]),

@@ -1,5 +1,6 @@
 """Finds every secret in one text, in all its readings."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 
 from metaclaw.privacy.carried import carried
@@ -50,14 +51,18 @@ class Detector:
         found = []
         for hit in self._certain(view.text):
             start, end = hit.start, hit.end
-            for join in view.joins:
-                if start < join < end:
-                    begin, stop = view.origin(start, join)
-                    if any(one.start <= begin and stop <= one.end for one in seen) and not _is_rest(view.text[join:end]):
-                        end = join
+            for join in view.joins[bisect_right(view.joins, start) : bisect_left(view.joins, end)]:
+                if join < end and not _is_rest(view.text[join:end]) and _covers(seen, *view.origin(start, join)):
+                    end = join
             begin, stop = view.origin(start, end)
             found.append(Hit(begin, stop, hit.label, hit.certainty))
         return found
+
+
+def _covers(seen: list[Hit], start: int, end: int) -> bool:
+    """Whether one of the hits, which are in order and apart, holds the whole stretch."""
+    at = bisect_right(seen, start, key=lambda hit: hit.start) - 1
+    return at >= 0 and end <= seen[at].end
 
 
 def _goes_on(before: list[Hit], hit: Hit, whole: str, seam: int) -> bool:

@@ -17,22 +17,17 @@ _PERCENT = re.compile(r"%[0-9a-fA-F]{2}(?:%[0-9a-fA-F]{2})*")
 _E = r"[A-Za-z0-9+/_=.:@!*%~$-]"
 _SPACE = re.compile(r"\s")
 _CONCAT = re.compile(
-    rf"[\"'`](?<=[^\s\"'`].)[ \t]{{0,8}}(?:\+|\.\.?|&|\\)?[ \t]{{0,8}}(?:\r?\n[ \t]{{0,40}})?(?:\+|\.\.?|&"
-    rf"|\|\|)?[ \t]{{0,8}}[rbfu]{{0,2}}[\"'`](?=[^\s\"'`])"
+    r"[\"'`](?<=[^\s\"'`].)[ \t]{0,8}(?:\+|\.\.?|&|\\)?[ \t]{0,8}(?:\r?\n[ \t]{0,40})?(?:\+|\.\.?|&|\|\|)?[ \t]{0,8}"
+    r"[rbfu]{0,2}[\"'`](?=[^\s\"'`])"
 )
-
-
-def _wrap(indent: str) -> re.Pattern[str]:
-    """A break inside a token: something long touches it on one side at least, and something on the other."""
-    long_before = rf"(?:(?<={_E}{{8}}\n)|(?<={_E}{{8}}\r\n)){indent}(?={_E})"
-    long_after = rf"(?:(?<={_E}\n)|(?<={_E}\r\n)){indent}(?={_E}{{8}})"
-    return re.compile(rf"\n(?:{long_before}|{long_after})")
-
-
-_WRAP = _wrap(r"[ \t]{0,2}")
-_MARKED_WRAP = _wrap(r"[ \t]{0,2}[>+|#*-][ \t]{0,2}")
+_INDENT = r"[ \t]{0,2}(?:[>+|#*-][ \t]{0,2})?"
+# A break inside a token: something long touches it on one side at least, and something on the other.
+_WRAP = re.compile(
+    rf"\n(?:(?:(?<={_E}{{8}}\n)|(?<={_E}{{8}}\r\n)){_INDENT}(?={_E})|(?:(?<={_E}\n)|(?<={_E}\r\n)){_INDENT}(?={_E}{{8}}))"
+)
 # What begins a line of its own: a date, an address, a setting.
 _NEW_LINE = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:|\[\d|https?://|[A-Za-z_][\w.-]*=[^=\s]")
+_FIELDS = re.compile("[;&?]")
 _CUT = re.compile(r"\d|[a-z][A-Z]|[A-Z]{6}|://")
 _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
@@ -117,25 +112,22 @@ def unquoted(text: str) -> View | None:
     return _replaced(text, _PERCENT, lambda run: unquote(run, errors="replace")) if "%" in text else None
 
 
-def concatenated(text: str) -> View | None:
-    """With `"ab" + "cd"` as `"abcd"`."""
-    return _replaced(text, _CONCAT, lambda _: "")
+def glued(text: str) -> Iterator[View]:
+    """With `"ab" + "cd"` as `"abcd"`, and with tokens that a line break cuts in two in one piece.
 
-
-def unwrapped(text: str, breaks_at: re.Pattern[str] = _WRAP) -> View | None:
-    """With tokens that a line break cuts in two in one piece; words that end a line and begin one are left apart."""
-    breaks = [found.span() for found in breaks_at.finditer(text) if _cuts_a_token(text, *found.span())]
-    return _changed(text, [(start, end, "") for start, end in breaks])
-
-
-def unmarked(text: str) -> View | None:
-    """The same where each line begins with a mark: a quote's, a list's, a change's."""
-    return unwrapped(text, _MARKED_WRAP)
+    A sign at the beginning of a line may be a mark (a quote's, a list's, a change's) or belong to the token: both are tried.
+    """
+    whole = _replaced(text, _CONCAT, lambda _: "")
+    breaks = [found.span() for found in _WRAP.finditer(text) if _cuts_a_token(text, *found.span())]
+    unwrapped = _changed(text, [(start, end, "") for start, end in breaks])
+    marks = [(start, end - len(text[start:end].lstrip()), "") for start, end in breaks]
+    marked = _changed(text, marks) if any(text[start:end].strip() for start, end in breaks) else None
+    yield from (view for view in (whole, unwrapped, marked) if view is not None)
 
 
 def _cuts_a_token(text: str, start: int, end: int) -> bool:
     before, after = text[max(0, start - 80) : start].split()[-1], text[end : end + 80].split(None, 1)[0]
-    if (_NEW_LINE.match(after) and ";" not in before) or before[0] == after[0] == "/":
+    if (_NEW_LINE.match(after) and not _FIELDS.search(before)) or before[0] == after[0] == "/":
         return False
     return len(before) + len(after) >= 16 and (_CUT.search(before) or _CUT.search(after)) is not None
 
@@ -168,8 +160,6 @@ def views(text: str) -> Iterator[Chain]:
         if view is not None:
             base = Chain(view, base)
             yield base
-    for glue in (concatenated, unwrapped, unmarked):
-        for under in (None,) if base is None else (None, base):
-            view = glue(text if under is None else under.text)
-            if view is not None:
-                yield Chain(view, under)
+    for under in (None,) if base is None else (None, base):
+        for view in glued(text if under is None else under.text):
+            yield Chain(view, under)

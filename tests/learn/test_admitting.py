@@ -1,0 +1,342 @@
+"""A proposal becomes a skill only through the gate; what a person has written or decided meanwhile stands."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import SkillError
+from metaclaw.learn.admitting import Learned
+from metaclaw.skills.evolve import from_words
+from metaclaw.skills.gate import GateMode
+from metaclaw.store import SqlForgetting
+from tests.learn.house import ADA, CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, learned_skill
+
+pytestmark = pytest.mark.anyio
+NewHouse = Callable[..., Awaitable[House]]
+SECRET = "sk-proj-" + "Zk3vQ9xT7bLm2Rw8Yc5N" * 2
+RULE = "From now on, always write changelog release dates as YYYY-MM-DD."
+
+
+def dates(**fields: object) -> Skill:
+    """The skill that would have helped, as a draft."""
+    skill = learned_skill("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"], state=SkillState.DRAFT)
+    return replace(skill, **fields)  # type: ignore[arg-type]
+
+
+async def teacher(house: House, scope: Scope = ADA) -> TurnId:
+    """A turn that failed, in which the person said what was wrong; it is support."""
+    talk = Talk(house, scope)
+    turn = await talk.say(TASK.format(1))
+    await talk.say(CORRECTION, "Released on 2026-02-01.")
+    house.say(turn, Outcome.FAIL)
+    house.candidates.begin_attempt("dates", house.shelf.view.generation, [turn])
+    return turn
+
+
+async def admit(house: House, skill: Skill, *support: TurnId, **fields: object) -> Candidate:
+    turns = support or (await teacher(house),)
+    proposal = replace(Proposal(skill, Change.NEW, (), turns, "dates", "world/evolver"), **fields)  # type: ignore[arg-type]
+    learned = Learned(lambda: house.probes.choose(proposal), "m-1")
+    async with anyio.create_task_group() as proving:
+        await house.admitting.admit(proposal, learned, proving)
+    return house.candidates.candidates()[0]
+
+
+def policy(house: House) -> None:
+    """A worker that follows the rule exactly where it is told to, and a judge that sees it."""
+    house.worker = Speaker(
+        "primary/m-1", lambda prompt: "Released on 2026-02-01." if "Write each as YYYY-MM-DD" in prompt else "On 01/02/2026."
+    )
+    house.judge = Speaker("world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED)
+
+
+@pytest.mark.parametrize("gate", [GateMode.OFF, GateMode.LINT])
+async def test_where_nothing_is_replayed_a_sound_proposal_is_live_at_once(new_house: NewHouse, gate: GateMode) -> None:
+    house = await new_house(gate=gate)
+    candidate = await admit(house, dates())
+    assert candidate.standing is Standing.ACCEPTED
+    assert house.skill("iso-release-dates").state is SkillState.LIVE
+
+
+async def test_a_vague_draft_is_turned_away_unless_the_gate_is_off(new_house: NewHouse) -> None:
+    vague = dates(trigger="Whenever needed", body="Be careful with the release dates of the changelog.")
+    house = await new_house(gate=GateMode.LINT)
+    candidate = await admit(house, vague)
+    assert (candidate.standing, house.names) == (Standing.REJECTED, [])
+    assert "vague" in candidate.reason
+
+
+async def test_with_the_gate_off_the_draft_is_not_read_for_style(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.OFF)
+    candidate = await admit(house, dates(body="Write release dates in the changelog as YYYY-MM-DD."))
+    assert candidate.standing is Standing.ACCEPTED
+
+
+@pytest.mark.parametrize(("gate", "state"), [(GateMode.SHADOW, SkillState.LIVE), (GateMode.FULL, SkillState.CANARY)])
+async def test_what_mends_recorded_failures_comes_into_force(new_house: NewHouse, gate: GateMode, state: SkillState) -> None:
+    house = await new_house(gate=gate)
+    policy(house)
+    candidate = await admit(house, dates())
+    assert candidate.standing is Standing.ACCEPTED, candidate.reason
+    assert house.skill("iso-release-dates").state is state
+    certificate = candidate.certificate
+    assert certificate is not None
+    assert (certificate.losses, certificate.model) == (0, "m-1")
+    assert certificate.wins > 0
+    assert certificate.e_value >= 20
+
+
+async def test_what_mends_nothing_does_not(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.SHADOW)
+    policy(house)
+    assert house.worker is not None
+    house.worker.rule = lambda prompt: "On 01/02/2026."
+    candidate = await admit(house, dates())
+    assert (candidate.standing, house.names) == (Standing.REJECTED, [])
+    assert "not proven" in candidate.reason
+
+
+async def test_what_cannot_be_replayed_stays_in_the_shadow(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    candidate = await admit(house, dates())
+    assert (candidate.standing, house.names) == (Standing.SHADOW, [])
+
+
+async def words(house: House, text: str, scope: Scope = ADA, answer: str = "On 01/02/2026.") -> Candidate:
+    """A person's instruction on its way."""
+    talk = Talk(house, scope)
+    turn = await talk.say(text, answer)
+    step = house.recorded.alone(turn)
+    assert step is not None
+    (proposal,) = from_words(step)
+    house.candidates.begin_attempt("a standing instruction", house.shelf.view.generation, [turn])
+    learned = Learned(lambda: house.probes.choose(proposal), "m-1")
+    async with anyio.create_task_group() as proving:
+        await house.admitting.admit(proposal, learned, proving)
+    return house.candidates.candidates()[0]
+
+
+async def passed_before(house: House) -> None:
+    for number in range(3):
+        talk = Talk(house)
+        turn = await talk.say(TASK.format(number), "Released on 2026-02-01.")
+        await talk.say(THANKS, "You are welcome.")
+        house.say(turn, Outcome.PASS)
+
+
+async def test_an_instruction_is_in_force_before_it_is_tested(new_house: NewHouse) -> None:
+    began, never = anyio.Event(), anyio.Event()
+
+    class Hanging(Speaker):
+        async def ask(self, request, purpose):  # type: ignore[no-untyped-def]
+            began.set()
+            await never.wait()
+
+    house = await new_house(gate=GateMode.FULL, worker=Hanging("primary/m-1", lambda prompt: ""))
+    house.judge = Speaker("world/judge", lambda prompt: PASSED)
+    await passed_before(house)
+    talk = Talk(house)
+    await talk.say(RULE)
+    with anyio.fail_after(5):
+        await house.sense()
+        async with anyio.create_task_group() as aside:
+            await house.fast.learn(aside)
+            (skill,) = house.shelf.view.skills
+            assert skill.state is SkillState.CANARY
+            await began.wait()
+            aside.cancel_scope.cancel()
+    # The test was interrupted; after a restart it is made up for.
+    house.worker = None
+    house.restart()
+    await house.take_up_again()
+    certificate = house.only_candidate().certificate
+    assert certificate is not None
+    assert certificate.stage is SkillState.SHADOW
+
+
+async def test_an_instruction_whose_test_shows_no_harm_stays(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.SHADOW)
+    policy(house)
+    await passed_before(house)
+    candidate = await words(house, RULE)
+    (skill,) = house.shelf.view.skills
+    assert (skill.state, candidate.standing) == (SkillState.LIVE, Standing.ACCEPTED)
+
+
+def followed(prompt: str) -> bool:
+    return "to be followed as they stand" in prompt
+
+
+def tail(prompt: str) -> str:
+    """What the person said last."""
+    return prompt.rsplit("\n", 1)[-1]
+
+
+async def test_an_instruction_that_proves_harmful_is_withdrawn_and_the_person_is_told(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.SHADOW)
+    house.worker = Speaker("primary/m-1", lambda prompt: "nonsense" if followed(prompt) and RULE not in tail(prompt) else "fine")
+    house.judge = Speaker("world/judge", lambda prompt: FAILED if "nonsense" in prompt else PASSED)
+    await passed_before(house)
+    candidate = await words(house, RULE)
+    assert house.names == []
+    (notice,) = [data for kind, data in house.told if kind == "notice"]
+    assert "no longer in force" in str(notice["text"])
+    assert "retired" in candidate.reason
+
+
+async def test_a_newer_instruction_takes_the_place_of_the_one_it_contradicts(new_house: NewHouse) -> None:
+    house = await new_house()
+    await words(house, "From now on, always answer in German.")
+    (before,) = house.names
+    await words(house, "From now on, always answer in French.")
+    (after,) = house.names
+    assert before != after
+    assert "French" in house.skill(after).body
+
+
+async def test_a_rule_of_ones_own_is_not_placed_beside_the_wider_one_it_contradicts(new_house: NewHouse) -> None:
+    house = await new_house()
+    contrary = await words(house, RULE.replace("YYYY-MM-DD", "DD.MM.YYYY"), Scope("bob"))
+    wide = replace(contrary.proposal.skill, name=SkillName("house-dates"), scope=None, state=SkillState.LIVE)
+    house.shelf.publish([wide], (contrary.proposal.skill.name,), "for everyone")
+    await words(house, RULE)
+    mine = next(skill for skill in house.shelf.view.skills if skill.scope == "user:ada")
+    assert mine.extra["overrides"] == ["house-dates"]
+    assert [skill.name for skill in house.shelf.view.retrieve(TASK.format(1), 3, ADA)] == [mine.name]
+    assert [skill.name for skill in house.shelf.view.retrieve(TASK.format(1), 3, Scope("bob"))] == ["house-dates"]
+
+
+async def test_a_name_that_a_person_took_meanwhile_is_theirs(new_house: NewHouse) -> None:
+    house = await new_house()
+    support = await teacher(house)
+    own = Skill(SkillName("iso-release-dates"), "When I say so", "My own words.")
+    house.write_by_hand(own)
+    candidate = await admit(house, dates(), support)
+    assert candidate.standing is Standing.REJECTED
+    assert house.skill("iso-release-dates").body == "My own words."
+
+
+async def test_an_edit_of_what_a_person_has_changed_is_turned_away(new_house: NewHouse) -> None:
+    house = await new_house()
+    support = await teacher(house)
+    house.put_in_force("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"])
+    path = house.shelf.folder / "iso-release-dates" / "SKILL.md"
+    path.write_text(path.read_text() + "\nAnd a word of mine.\n")
+    edited = dates(body=f"{DATES['body']}\n- Check the year twice.")
+    candidate = await admit(house, edited, support, change=Change.EDIT, replaces=(edited.name,))
+    assert candidate.standing is Standing.REJECTED
+    assert "And a word of mine." in path.read_text()
+    assert house.skill("iso-release-dates").author is Authorship.PERSON
+
+
+async def test_an_edit_keeps_what_was_said_before_and_is_not_asked_who_said_it(new_house: NewHouse) -> None:
+    house = await new_house()
+    before = "1. Sort the contributors by their family name.\n2. Write each entry in the past tense.\n\nDo not thank anybody twice."
+    house.put_in_force("changelog-entries", trigger=DATES["trigger"], body=before)
+    support = await teacher(house)
+    edited = learned_skill(
+        "changelog-entries",
+        trigger=DATES["trigger"],
+        body=f"{before}\n\n- Write each release date as YYYY-MM-DD.",
+        state=SkillState.DRAFT,
+    )
+    candidate = await admit(house, edited, support, change=Change.EDIT, replaces=(edited.name,))
+    assert candidate.standing is Standing.ACCEPTED, candidate.reason
+
+
+async def test_reach_waits_for_a_person_and_the_person_may_let_it_pass(new_house: NewHouse) -> None:
+    house = await new_house()
+    waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
+    candidate = await admit(house, waiting)
+    assert candidate.standing is Standing.WAITING, candidate.reason
+    assert house.names == []
+    assert [kind for kind, data in house.told if data.get("candidate") == candidate.id] == ["notice"]
+    approved = await house.owner.decide(candidate.id, approved=True)
+    assert approved is not None
+    assert (approved.standing, house.names) == (Standing.ACCEPTED, ["iso-release-dates"])
+    with pytest.raises(SkillError, match="does not wait"):
+        await house.owner.decide(candidate.id, approved=True)
+
+
+async def test_a_person_may_turn_a_waiting_candidate_away(new_house: NewHouse) -> None:
+    house = await new_house()
+    waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
+    candidate = await admit(house, waiting)
+    decided = await house.owner.decide(candidate.id, approved=False)
+    assert decided is not None
+    assert (decided.standing, house.names) == (Standing.REJECTED, [])
+
+
+async def test_a_double_click_approves_once(new_house: NewHouse) -> None:
+    house = await new_house()
+    waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
+    candidate = await admit(house, waiting)
+    await house.admitting.decide(candidate, approved=True)
+    await house.admitting.decide(candidate, approved=True)
+    assert house.names == ["iso-release-dates"]
+
+
+async def test_a_secret_is_in_nothing_that_is_kept_or_told(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.OFF)
+    leaking = dates(body=f"{DATES['body']}\n- Use the key {SECRET}.", extra={"check": f"pattern: {SECRET}"})
+    candidate = await admit(house, leaking)
+    assert candidate.standing is Standing.REJECTED
+    with house.database.reading("looking") as connection:
+        dump = "\n".join(str(row) for row in connection.exec_driver_sql("SELECT * FROM candidates"))
+        dump += "\n".join(str(row) for row in connection.exec_driver_sql("SELECT * FROM events"))
+    assert SECRET not in dump + str(house.told)
+    assert house.names == []
+
+
+async def test_a_program_killed_between_publishing_and_writing_it_down_does_not_publish_twice(new_house: NewHouse) -> None:
+    house = await new_house()
+    candidate = await admit(house, dates())
+    generation = house.shelf.view.generation
+    house.candidates.save_candidate(replace(candidate, standing=Standing.DRAFT))
+    house.restart()
+    await house.take_up_again()
+    assert house.only_candidate().standing is Standing.ACCEPTED
+    assert (house.shelf.view.generation, house.names) == (generation, ["iso-release-dates"])
+
+
+async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not_stay(new_house: NewHouse) -> None:
+    house = await new_house()
+    talk = Talk(house)
+    turn = await talk.say(TASK.format(1))
+    await talk.say(CORRECTION, "Released on 2026-02-01.")
+    publish = house.shelf.publish
+
+    def forget_then_publish(*given: object, **named: object) -> object:
+        SqlForgetting(house.database).forget_session(talk.session)
+        return publish(*given, **named)  # type: ignore[arg-type]
+
+    house.shelf.publish = forget_then_publish  # type: ignore[method-assign,assignment]
+    proposal = Proposal(dates(), Change.NEW, (), (turn,), "dates", "world/evolver")
+    async with anyio.create_task_group() as proving:
+        await house.admitting.admit(proposal, Learned(lambda: (), "m-1"), proving)
+    assert (house.names, house.candidates.candidates()) == ([], [])
+
+
+async def test_a_person_who_changes_a_skill_while_its_state_changes_keeps_it(new_house: NewHouse) -> None:
+    house = await new_house()
+    skill = house.put_in_force("iso-release-dates", state=SkillState.CANARY)
+    path = house.shelf.folder / skill.name / "SKILL.md"
+    path.write_text(path.read_text() + "\nMine now.\n")
+    assert not await house.admitting.change_state(skill, SkillState.LIVE, "promoted")
+    assert not await house.admitting.retire(skill, "not proven")
+    assert house.skill("iso-release-dates").author is Authorship.PERSON
+
+
+async def test_every_publication_is_an_event(new_house: NewHouse) -> None:
+    house = await new_house()
+    await admit(house, dates())
+    events: list[dict[str, Json]] = [event.data for event in house.reader.events() if event.kind == "generation"]
+    assert [event["put"] for event in events] == [["iso-release-dates"]]

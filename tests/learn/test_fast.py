@@ -1,0 +1,421 @@
+"""Failures of one kind, and a person's standing words, become skills: once, from the generation in force, over restarts too."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import Fault, Outcome, Source
+from metaclaw.errors import StoreError, UpstreamError
+from metaclaw.skills.gate import GateMode
+from metaclaw.store import SqlForgetting
+from tests.learn.house import ADA, CORRECTION, DATES, FAILED, TASK, THANKS, House, Speaker, Talk, learned_skill
+
+pytestmark = pytest.mark.anyio
+NewHouse = Callable[..., Awaitable[House]]
+RULE = "From now on, always write changelog release dates as YYYY-MM-DD."
+NOTHING: dict[str, Json] = {"skills": []}
+
+
+def evolver(*skills: dict[str, Json]) -> Speaker:
+    return Speaker("world/evolver", lambda prompt: {"skills": list(skills)})
+
+
+def down(prompt: str) -> UpstreamError:
+    return UpstreamError("nobody is there", status=503)
+
+
+async def corrected(house: House, scope: Scope = ADA, number: int = 1) -> tuple[TurnId, TurnId]:
+    """A failure and the person's word on it."""
+    talk = Talk(house, scope)
+    failed = await talk.say(TASK.format(number))
+    return failed, await talk.say(CORRECTION, "Released on 2026-02-01.")
+
+
+async def silently_failed(house: House, task: object) -> TurnId:
+    """A failure of which nobody said in words what was wrong."""
+    talk = Talk(house)
+    turn = await talk.say(TASK.format(task))
+    house.say(turn, Outcome.FAIL)
+    return turn
+
+
+async def test_a_corrected_failure_becomes_a_skill_and_its_turn_is_support(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES))
+    failed, _ = await corrected(house)
+    await house.live()
+    assert house.names == ["iso-release-dates"]
+    skill = house.skill("iso-release-dates")
+    assert (skill.author, skill.scope) == (Authorship.EVOLVER, "user:ada")
+    assert house.role(failed) == "support"
+    assert house.only_candidate().proposal.support == (failed,)
+    assert house.evolver is not None
+    assert TASK.format(1) in house.evolver.asked[0]
+
+
+async def test_failures_are_taken_up_when_there_are_enough_of_their_kind(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=3)
+    turns = [await silently_failed(house, number) for number in range(2)]
+    await house.learn()
+    assert (house.names, [house.role(turn) for turn in turns]) == ([], [None, None])
+    turns.append(await silently_failed(house, 3))
+    await house.learn()
+    assert house.names == ["iso-release-dates"]
+    assert [house.role(turn) for turn in turns] == ["support"] * 3
+
+
+async def test_one_failure_is_enough_where_the_person_said_what_was_wrong(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=1000)
+    await corrected(house)
+    await house.live()
+    assert house.names == ["iso-release-dates"]
+
+
+async def test_failures_of_an_older_generation_are_left_alone(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES))
+    old = await silently_failed(house, 1)
+    house.write_by_hand(Skill(learned_skill("other").name, "When asked for other things", "Do them."))
+    await house.learn()
+    assert (house.names, house.role(old)) == (["other"], None)
+    assert house.evolver is not None
+    assert house.evolver.asked == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fault"), [(Outcome.UNKNOWN, Fault.AGENT), (Outcome.PASS, Fault.AGENT), (Outcome.FAIL, Fault.ENVIRONMENT)]
+)
+async def test_what_is_no_failure_of_the_agents_own_teaches_nothing(new_house: NewHouse, outcome: Outcome, fault: Fault) -> None:
+    house = await new_house(evolver=evolver(DATES))
+    turn = await Talk(house).say(TASK.format(1))
+    house.say(turn, outcome, fault=fault)
+    await house.learn()
+    assert (house.names, house.role(turn)) == ([], None)
+
+
+async def test_a_session_full_of_praise_teaches_nothing(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES))
+    talk = Talk(house)
+    for number in range(4):
+        await talk.say(TASK.format(number))
+        await talk.say(THANKS)
+    await talk.end()
+    await house.live()
+    assert house.candidates.candidates() == []
+
+
+async def test_an_evolver_that_had_nothing_to_say_is_not_asked_again(new_house: NewHouse) -> None:
+    speaker = evolver()
+    house = await new_house(evolver=speaker)
+    await corrected(house)
+    await house.live()
+    house.restart()
+    await house.take_up_again()
+    await house.live()
+    assert len(speaker.asked) == 1
+
+
+async def test_bells_that_ring_at_once_learn_once(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    await corrected(house)
+    await house.sense()
+    async with anyio.create_task_group() as aside:
+        for _ in range(5):
+            aside.start_soon(house.fast.learn, aside)
+    assert len(speaker.asked) == 1
+    assert house.names == ["iso-release-dates"]
+
+
+async def test_two_programs_on_one_ledger_learn_once(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    await corrected(house)
+    await house.sense()
+    first = house.fast
+    house.restart()
+    async with anyio.create_task_group() as aside:
+        aside.start_soon(first.learn, aside)
+        aside.start_soon(house.fast.learn, aside)
+    assert len(speaker.asked) == 1
+    assert len(house.candidates.candidates()) == 1
+
+
+async def test_an_instruction_that_answers_a_failure_makes_one_skill_of_both(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    talk = Talk(house)
+    failed = await talk.say(TASK.format(1))
+    told = await talk.say(f"No, that's wrong. {RULE}", "Released on 2026-02-01.")
+    await house.live()
+    await house.live()
+    assert len(house.names) == 1
+    assert set(house.only_candidate().proposal.support) == {failed, told}
+    assert (house.role(failed), house.role(told)) == ("support", "support")
+    assert speaker.asked == []
+
+
+async def test_a_failure_that_becomes_known_after_its_instruction_was_heard_makes_no_second_skill(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    await Talk(house).say(RULE)
+    await house.live()
+    talk = Talk(house)
+    failed = await talk.say(TASK.format(1))
+    house.say(failed, Outcome.UNKNOWN, Source.USER)
+    await talk.say(RULE, "Noted.")
+    await house.live()
+    assert house.role(failed) is None
+    house.say(failed, Outcome.FAIL, Source.USER)
+    await house.learn()
+    assert (len(house.names), house.role(failed), speaker.asked) == (1, "support", [])
+
+
+async def test_a_standing_instruction_alone_becomes_a_skill_for_its_person(new_house: NewHouse) -> None:
+    house = await new_house()
+    turn = await Talk(house).say(RULE)
+    await house.live()
+    (skill,) = house.shelf.view.skills
+    assert (skill.author, skill.scope) == (Authorship.INSTRUCTION, "user:ada")
+    assert "YYYY-MM-DD" in skill.body
+    assert house.role(turn) == "support"
+
+
+async def test_people_with_contrary_rules_each_keep_their_own(new_house: NewHouse) -> None:
+    house = await new_house()
+    await Talk(house, Scope("ada")).say(RULE)
+    await Talk(house, Scope("bob")).say(RULE.replace("YYYY-MM-DD", "DD.MM.YYYY"))
+    await house.live()
+    assert sorted(str(skill.scope) for skill in house.shelf.view.skills) == ["user:ada", "user:bob"]
+
+
+async def test_the_same_rule_said_twice_is_one_skill(new_house: NewHouse) -> None:
+    house = await new_house()
+    for _ in range(2):
+        await Talk(house).say(RULE)
+        await house.live()
+    assert len(house.names) == 1
+    assert [candidate.standing for candidate in house.candidates.candidates()] == [Standing.REJECTED, Standing.ACCEPTED]
+
+
+async def test_without_anybody_to_write_the_persons_own_words_do(new_house: NewHouse) -> None:
+    house = await new_house()
+    await corrected(house)
+    await house.live()
+    (skill,) = house.shelf.view.skills
+    assert "Release dates in the changelog must be written as YYYY-MM-DD." in skill.body
+
+
+async def test_an_evolver_that_is_down_is_asked_again_and_then_the_persons_words_do(new_house: NewHouse) -> None:
+    speaker = Speaker("world/evolver", down)
+    house = await new_house(evolver=speaker, pauses_s=(0.0, 0.0))
+    await corrected(house)
+    await house.live()
+    assert len(speaker.asked) == 3
+    assert len(house.names) == 1
+    assert house.only_candidate().proposal.written_by == "template"
+
+
+async def test_an_evolver_that_comes_back_writes(new_house: NewHouse) -> None:
+    speaker = Speaker("world/evolver", down)
+    house = await new_house(evolver=speaker, pauses_s=(0.0, 0.0))
+    answers: list[object] = [UpstreamError("not yet"), {"skills": [DATES]}]
+    speaker.rule = lambda prompt: answers.pop(0)
+    await corrected(house)
+    await house.live()
+    assert house.names == ["iso-release-dates"]
+
+
+async def test_an_attempt_that_was_interrupted_is_taken_up_again(new_house: NewHouse) -> None:
+    began, never = anyio.Event(), anyio.Event()
+
+    class Hanging(Speaker):
+        async def ask(self, request, purpose):  # type: ignore[no-untyped-def]
+            began.set()
+            await never.wait()
+
+    house = await new_house(evolver=Hanging("world/evolver", lambda prompt: NOTHING))
+    failed, _ = await corrected(house)
+    await house.sense()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as aside:
+            await house.fast.learn(aside)
+            await began.wait()
+            aside.cancel_scope.cancel()
+    assert house.role(failed) == "support"
+    speaker = house.evolver = evolver(DATES)
+    house.restart()
+    await house.live()
+    assert speaker.asked == []
+    await house.take_up_again()
+    assert house.names == ["iso-release-dates"]
+    await house.take_up_again()
+    assert len(speaker.asked) == 1
+
+
+async def test_an_instruction_that_was_interrupted_is_taken_up_again(new_house: NewHouse) -> None:
+    house = await new_house()
+    talk = Talk(house)
+    turn = await talk.say(RULE)
+    await talk.say("And now the weather, please.", "Sunny.")
+    house.candidates.begin_attempt("a standing instruction", 0, [turn])
+    await house.live()
+    assert house.names == []
+    house.restart()
+    await house.take_up_again()
+    assert len(house.names) == 1
+    assert house.only_candidate().proposal.support == (turn,)
+    await house.take_up_again()
+    assert len(house.candidates.candidates()) == 1
+
+
+async def test_an_attempt_whose_failures_were_none_after_all_is_let_go(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    turn = await silently_failed(house, 1)
+    house.candidates.begin_attempt("kind", 0, [turn])
+    await house.owner.feedback(turn, Outcome.PASS, "")
+    await house.take_up_again()
+    assert (speaker.asked, house.candidates.interrupted()) == ([], [])
+
+
+async def test_rejected_proposals_are_shown_to_the_next_attempt(new_house: NewHouse) -> None:
+    vague = {**DATES, "name": "be-careful", "trigger": "Whenever needed", "body": "Be careful."}
+    speaker = evolver(vague)
+    house = await new_house(evolver=speaker)
+    await corrected(house)
+    await house.live()
+    assert house.of_standing(Standing.REJECTED) == ["be-careful"]
+    speaker.rule = lambda prompt: {"skills": [DATES]}
+    await corrected(house, number=2)
+    await house.live()
+    assert house.names == ["iso-release-dates"]
+    rejected = next(one for one in house.candidates.candidates(Standing.REJECTED))
+    assert "be-careful" in speaker.asked[1]
+    assert rejected.reason[:40] in speaker.asked[1]
+
+
+async def test_what_was_retired_is_shown_to_the_next_attempt_with_the_reason(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    await corrected(house)
+    await house.live()
+    await house.admitting.retire(house.skill("iso-release-dates"), "it harms (e = 40)")
+    await corrected(house, number=2)
+    await house.live()
+    assert "it harms (e = 40)" in speaker.asked[1]
+
+
+async def test_another_persons_rejected_proposals_are_not_shown(new_house: NewHouse) -> None:
+    vague = {**DATES, "name": "adas-own", "trigger": "When writing a changelog with its release date", "body": "Be careful."}
+    speaker = evolver(vague)
+    house = await new_house(evolver=speaker)
+    await corrected(house, Scope("ada"))
+    await house.live()
+    await corrected(house, Scope("bob"))
+    await house.live()
+    assert len(speaker.asked) == 2
+    assert "adas-own" not in speaker.asked[1]
+
+
+async def test_an_edit_of_a_skill_that_has_changed_meanwhile_does_not_undo_the_change(new_house: NewHouse) -> None:
+    edit = {**DATES, "replaces": "iso-release-dates", "body": f"{DATES['body']}\n- Never leave the date out of the changelog."}
+    speaker = evolver(edit)
+    house = await new_house(evolver=speaker)
+    first = {"trigger": str(DATES["trigger"]), "body": str(DATES["body"])}
+    house.put_in_force("iso-release-dates", **first)
+    newer = learned_skill("iso-release-dates", trigger=first["trigger"], body=f"{first['body']}\n- Use a four-digit year.")
+
+    def meanwhile(prompt: str) -> object:
+        house.shelf.publish([newer], (), "somebody was faster")
+        return {"skills": [edit]}
+
+    speaker.rule = meanwhile
+    await corrected(house)
+    await house.live()
+    assert house.skill("iso-release-dates").body == newer.body
+    assert house.only_candidate().standing is Standing.REJECTED
+
+
+async def test_an_edit_of_a_skill_that_was_withdrawn_does_not_bring_it_back(new_house: NewHouse) -> None:
+    edit = {**DATES, "replaces": "iso-release-dates", "body": f"{DATES['body']}\n- Never leave the date out of the changelog."}
+    speaker = evolver(edit)
+    house = await new_house(evolver=speaker)
+    house.put_in_force("iso-release-dates", trigger=str(DATES["trigger"]), body=str(DATES["body"]))
+
+    def meanwhile(prompt: str) -> object:
+        house.shelf.retire(learned_skill("iso-release-dates").name)
+        return {"skills": [edit]}
+
+    speaker.rule = meanwhile
+    await corrected(house)
+    await house.live()
+    assert house.names == []
+    assert "no longer in force" in house.only_candidate().reason
+
+
+async def test_candidates_on_their_way_go_on_after_a_restart(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), gate=GateMode.SHADOW, judge=Speaker("world/judge", lambda prompt: FAILED))
+    await corrected(house)
+    await house.sense()
+    async with anyio.create_task_group() as aside:
+        await house.fast.learn(aside)
+        while not house.candidates.candidates():
+            await anyio.lowlevel.checkpoint()
+        aside.cancel_scope.cancel()
+    assert house.only_candidate().standing is Standing.DRAFT
+    house.gate = GateMode.LINT
+    house.restart()
+    await house.take_up_again()
+    assert house.only_candidate().standing is Standing.ACCEPTED
+    certificate = house.only_candidate().certificate
+    assert certificate is not None
+    assert certificate.model == "m-1"
+
+
+async def test_a_session_that_is_forgotten_while_the_evolver_writes_teaches_nothing(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker)
+    talk = Talk(house)
+    await talk.say(TASK.format(1))
+    await talk.say(CORRECTION)
+
+    def forgotten(prompt: str) -> object:
+        SqlForgetting(house.database).forget_session(talk.session)
+        return {"skills": [DATES]}
+
+    speaker.rule = forgotten
+    await house.live()
+    assert (house.names, house.candidates.candidates()) == ([], [])
+    await corrected(house, number=2)
+    speaker.rule = lambda prompt: {"skills": [DATES]}
+    await house.live()
+    assert house.names == ["iso-release-dates"]
+
+
+async def test_a_loop_that_cannot_read_what_was_unfinished_says_so_and_goes_on(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES))
+
+    def broken() -> None:
+        raise StoreError("the disk is full")
+
+    house.candidates.interrupted = broken  # type: ignore[method-assign,assignment]
+    await house.take_up_again()
+    await corrected(house)
+    await house.live()
+    assert house.names == ["iso-release-dates"]
+
+
+async def test_the_newest_failures_are_seen_however_many_wait_for_their_like(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=1000)
+    for number in range(201):
+        await silently_failed(house, number)
+    await corrected(house)
+    for _ in range(4):
+        await house.sense()
+    await house.learn()
+    assert house.names == ["iso-release-dates"]

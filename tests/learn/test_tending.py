@@ -1,0 +1,463 @@
+"""Live evidence decides: canaries go on or go, what harms or lies idle is retired, and what is a person's is left alone."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.turn import Scope, TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import UpstreamError
+from metaclaw.learn.aging import Whose, whose
+from metaclaw.learn.worth import model_of_most, trials_of
+from metaclaw.skills.gate import GateMode
+from metaclaw.store import DrawnTurn
+from tests.learn.house import CORRECTION, DATES, FAILED, NOON, PASSED, TASK, House, Speaker, Talk, drawn, learned_skill
+
+pytestmark = pytest.mark.anyio
+NewHouse = Callable[..., Awaitable[House]]
+NAME = "iso-release-dates"
+
+
+async def tasks(
+    house: House, name: str, *, placed: bool, passed: bool, times: int, propensity: float = 0.5, model: str = "m-1"
+) -> None:
+    """So many tasks on which chance placed or withheld a skill, and what came of them."""
+    for _ in range(times):
+        talk = Talk(house, model=model)
+        turn = await talk.say(
+            TASK.format(1), draws=drawn(name, placed=placed, propensity=propensity), skills=(name,) if placed else ()
+        )
+        house.say(turn, Outcome.PASS if passed else Outcome.FAIL)
+
+
+async def taught(house: House, skill: Skill, model: str = "m-1", **fields: object) -> Skill:
+    """A learned skill in force that came through the gate, with the certificate it earned."""
+    talk = Talk(house, Scope((skill.scope or "user:ada").removeprefix("user:")))
+    turn = await talk.say(TASK.format(1))
+    await talk.say(CORRECTION, "Released on 2026-02-01.")
+    house.say(turn, Outcome.FAIL)
+    house.candidates.begin_attempt("dates", house.shelf.view.generation, [turn])
+    certificate = Certificate(SkillState.SHADOW, 4, 8, 0, 0, 0, 0, 25.0, 900, model)
+    proposal = Proposal(replace(skill, state=SkillState.DRAFT), Change.NEW, (), (turn,), "dates", "world/evolver")
+    proposal = replace(proposal, **fields)  # type: ignore[arg-type]
+    house.candidates.save_candidate(
+        Candidate(CandidateId(f"c_{skill.name}"), proposal, Standing.ACCEPTED, "proven", 0, NOON, certificate)
+    )
+    house.shelf.publish([skill], (), f"learned {skill.name}")
+    return house.skill(skill.name)
+
+
+async def test_a_canary_that_helps_is_promoted_and_its_certificate_says_by_what(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await taught(house, learned_skill(NAME, state=SkillState.CANARY))
+    await tasks(house, NAME, placed=True, passed=True, times=12)
+    await tasks(house, NAME, placed=False, passed=False, times=12)
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.LIVE
+    certificate = house.only_candidate().certificate
+    assert certificate is not None
+    assert (certificate.stage, certificate.losses, certificate.model) == (SkillState.CANARY, 0, "m-1")
+    assert any("in shadow: 8 wins" in note for note in certificate.notes)
+
+
+async def test_a_canary_that_harms_is_demoted_and_it_is_written_down_why(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await taught(house, learned_skill(NAME, state=SkillState.CANARY))
+    await tasks(house, NAME, placed=True, passed=False, times=12)
+    await tasks(house, NAME, placed=False, passed=True, times=12)
+    await house.tend()
+    assert house.names == []
+    assert "harms" in house.only_candidate().reason
+    assert house.only_candidate().standing is Standing.ACCEPTED
+
+
+async def test_a_canary_of_which_little_is_known_waits(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    house.put_in_force(NAME, state=SkillState.CANARY)
+    await tasks(house, NAME, placed=True, passed=True, times=2)
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.CANARY
+
+
+async def test_what_was_drawn_for_another_text_of_this_name_does_not_count(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    house.put_in_force(NAME, state=SkillState.CANARY)
+    await tasks(house, NAME, placed=True, passed=True, times=12)
+    await tasks(house, NAME, placed=False, passed=False, times=12)
+    house.put_in_force(NAME, state=SkillState.CANARY, body="1. Something else.\n2. Entirely.\n\nDo not do it.")
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.CANARY
+
+
+async def test_a_live_skill_that_harms_is_retired(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    house.put_in_force(NAME)
+    await tasks(house, NAME, placed=True, passed=False, times=20, propensity=0.9)
+    await tasks(house, NAME, placed=False, passed=True, times=4, propensity=0.9)
+    await house.tend()
+    assert house.names == []
+
+
+@pytest.mark.parametrize("fields", [{"author": Authorship.PERSON}, {"pinned": True}])
+async def test_what_a_person_wrote_or_pinned_is_never_touched(new_house: NewHouse, fields: dict[str, object]) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    house.shelf.publish([learned_skill(NAME, **fields)], (), "by hand", by_person=True)
+    await tasks(house, NAME, placed=True, passed=False, times=20, propensity=0.9)
+    await tasks(house, NAME, placed=False, passed=True, times=4, propensity=0.9)
+    generation = house.shelf.view.generation
+    house.clock.pass_by(days=400)
+    for _ in range(2):
+        await house.tend()
+        house.clock.pass_by(days=1)
+    assert (house.names, house.shelf.view.generation) == ([NAME], generation)
+
+
+async def test_an_instruction_that_was_tested_and_has_often_matched_is_live(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    skill = learned_skill(NAME, state=SkillState.CANARY, author=Authorship.INSTRUCTION)
+    await taught(house, skill, is_instruction=True)
+    talk = Talk(house)
+    for number in range(49):
+        await talk.say(TASK.format(number), skills=(NAME,))
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.CANARY
+    await talk.say(TASK.format(50), skills=(NAME,))
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.LIVE
+
+
+async def test_the_turns_of_one_task_are_one_trial_and_it_failed_if_any_of_them_did() -> None:
+    def turn(session: str, segment: int, outcome: Outcome | None) -> DrawnTurn:
+        return DrawnTurn(TurnId("t"), SessionId(session), segment, True, 0.5, outcome)
+
+    newest_first = [turn("s", 1, Outcome.PASS), turn("s", 0, None), turn("s", 0, Outcome.FAIL), turn("s", 0, Outcome.PASS)]
+    assert [trial.outcome for trial in trials_of(newest_first)] == [Outcome.FAIL, Outcome.PASS]
+    assert [trial.outcome for trial in trials_of([turn("s", 0, None)])] == [Outcome.UNKNOWN]
+
+
+async def idle(house: House, days: float = 91, scope: Scope | None = None, work: int = 500) -> None:
+    """Time goes by in which people work at other things."""
+    await house.tend()
+    house.clock.pass_by(days=days)
+    talk = Talk(house, scope or Scope("ada"))
+    for number in range(work):
+        await talk.say(f"Sort list {number}.", "Sorted.")
+        talk.agent.messages.clear()
+    await house.tend()
+    house.clock.pass_by(days=1)
+    await house.tend()
+
+
+async def test_a_skill_that_nothing_asked_for_in_a_long_and_busy_time_is_retired(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME)
+    await idle(house)
+    assert house.names == []
+    event = next(event for event in house.reader.events() if event.kind == "generation" and event.data["gone"])
+    assert "no task has matched it for" in str(event.data["reason"])
+
+
+async def test_a_skill_that_matched_meanwhile_stays_also_where_chance_withheld_it(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force("placed-lately")
+    house.put_in_force("withheld-lately")
+    await house.tend()
+    house.clock.pass_by(days=91)
+    talk = Talk(house)
+    await talk.say(TASK.format(1), skills=("placed-lately",), draws=drawn("withheld-lately", placed=False))
+    await idle(house, days=0)
+    assert house.names == ["placed-lately", "withheld-lately"]
+    assert {name: use.times for name, use in house.uses.uses_of([SkillName(one) for one in house.names]).items()} == {
+        "placed-lately": 1,
+        "withheld-lately": 1,
+    }
+
+
+async def test_a_quiet_time_makes_nothing_stale(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME)
+    await idle(house, work=20)
+    assert house.names == [NAME]
+
+
+async def test_work_of_others_makes_nobodys_skill_stale(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME, scope="user:ada")
+    await idle(house, scope=Scope("bob"))
+    assert house.names == [NAME]
+
+
+async def test_an_instruction_does_not_go_stale(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME, author=Authorship.INSTRUCTION)
+    await idle(house)
+    assert house.names == [NAME]
+
+
+async def test_a_name_that_comes_back_begins_to_age_anew(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME)
+    await house.tend()
+    house.shelf.retire(SkillName(NAME))
+    await idle(house)
+    house.put_in_force(NAME)
+    house.clock.pass_by(days=1)
+    await house.tend()
+    assert house.names == [NAME]
+
+
+def test_whose_a_scope_is() -> None:
+    teams = {"web": ("ada", "bob")}
+    assert whose(None, teams) == Whose()
+    assert whose("owner", teams) == Whose(is_nobody=True)
+    assert whose("user:ada", teams) == Whose(users=("ada",))
+    assert whose("workspace:lab", teams) == Whose(workspaces=("lab",))
+    assert whose("team:web", teams) == Whose(users=("ada", "bob"))
+    assert whose("team:gone", teams) == Whose(users=())
+    assert whose("ada", teams) == Whose(users=("ada",), workspaces=("ada",))
+
+
+async def test_uses_are_counted_once_whoever_counts_and_however_often(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME)
+    talk = Talk(house)
+    await talk.say(TASK.format(1), skills=(NAME,))
+    await talk.say("A title, please.", skills=(NAME,), kind=TurnKind.SIDE)
+    await house.tend()
+    house.uses.note(house.reader.turns_after(0))
+    house.restart()
+    await house.tend()
+    assert house.uses.uses_of([SkillName(NAME)])[SkillName(NAME)].times == 1
+
+
+async def test_only_what_changed_is_listed_anew(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.put_in_force(NAME)
+    await house.tend()
+    before = house.tending._list()
+    await house.tend()
+    assert house.tending._list() is before
+
+
+async def test_each_of_many_canaries_is_looked_at_in_turn(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    skills = [learned_skill(f"canary-{number:03}", state=SkillState.CANARY) for number in range(150)]
+    house.shelf.publish(skills, (), "many")
+    last = "canary-149"
+    await tasks(house, last, placed=True, passed=True, times=12)
+    await tasks(house, last, placed=False, passed=False, times=12)
+    await house.tend()
+    assert house.skill(last).state is SkillState.CANARY
+    await house.tend()
+    assert house.skill(last).state is SkillState.LIVE
+
+
+async def test_a_chore_is_done_once_a_day_over_restarts_too(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    done: list[str] = []
+
+    class Sweeping:
+        name = "sweeping"
+
+        async def do(self, learned: object, aside: object) -> None:
+            done.append("swept")
+
+    for hours in (0, 1, 22, 1.5, 24):
+        house.clock.pass_by(hours=hours)
+        house.restart()
+        house.tending._chores = (Sweeping(),)
+        await house.tend()
+    assert len(done) == 3
+
+
+async def test_where_another_model_serves_a_skill_is_tried_again(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await taught(house, learned_skill(NAME), model="m-1")
+    await tasks(house, NAME, placed=True, passed=True, times=20, propensity=0.95, model="m-2")
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.CANARY
+    # What was drawn before does not count for the new trial, and with each trial more is asked for.
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.CANARY
+    assert (house.generations.in_force(SkillName(NAME)) or pytest.fail("it is not in force")).canaries == 1
+
+
+async def test_where_the_same_model_serves_it_stays(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await taught(house, learned_skill(NAME), model="m-1")
+    await tasks(house, NAME, placed=True, passed=True, times=20, propensity=0.95, model="m-1")
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.LIVE
+
+
+async def test_without_a_canary_nothing_is_tried_again(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.SHADOW)
+    await taught(house, learned_skill(NAME), model="m-1")
+    await tasks(house, NAME, placed=True, passed=True, times=20, propensity=0.95, model="m-2")
+    await house.tend()
+    assert house.skill(NAME).state is SkillState.LIVE
+
+
+def test_the_model_of_most_must_be_clear() -> None:
+    def turns(*models: str) -> list[DrawnTurn]:
+        return [DrawnTurn(TurnId("t"), SessionId("s"), 0, True, 0.5, None, 0, model) for model in models]
+
+    assert model_of_most(turns(*["a"] * 19)) is None
+    assert model_of_most(turns(*["a"] * 20)) == "a"
+    assert model_of_most(turns(*["a"] * 10, *["b"] * 10)) is None
+    assert model_of_most(turns(*["a"] * 14, *["b"] * 6)) == "a"
+
+
+# Two skills that say nearly the same, and what a model makes of them.
+STEPS = "1. Find every release date in the entry.\n2. Write each as YYYY-MM-DD.\n3. Check the finished entry for other formats."
+ANTI = "Do not write release dates as day/month/year or with month names."
+TWINS = (f"{STEPS}\n\n{ANTI}", f"{STEPS}\n4. Check the release date once more.\n\n{ANTI}")
+MERGED: dict[str, Json] = {
+    "name": "changelog-release-dates",
+    "trigger": DATES["trigger"],
+    "body": f"{STEPS}\n4. Check the release date once more.\n\nAnti-pattern: {ANTI}",
+    "category": "writing",
+}
+
+
+async def twins(house: House) -> None:
+    for number, body in enumerate(TWINS):
+        await taught(house, learned_skill(f"dates-{number}", trigger=DATES["trigger"], body=body))
+    house.worker = Speaker("primary/m-1", lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.")
+    house.judge = Speaker("world/judge", lambda prompt: PASSED if "2026-02-01" in prompt else FAILED)
+    house.evolver = Speaker("world/evolver", lambda prompt: {"skills": [MERGED]})
+
+
+@pytest.mark.parametrize("gate", [GateMode.LINT, GateMode.SHADOW])
+async def test_near_duplicates_become_one_where_every_probe_of_both_holds(new_house: NewHouse, gate: GateMode) -> None:
+    house = await new_house(gate=gate)
+    await twins(house)
+    await house.tend()
+    newest = house.candidates.candidates()[0]
+    assert newest.standing is Standing.ACCEPTED, newest.reason
+    assert house.names == ["changelog-release-dates"]
+    assert newest.proposal.change is Change.MERGE
+    assert set(newest.proposal.replaces) == {"dates-0", "dates-1"}
+    assert all(house.role(turn) == "support" for turn in newest.proposal.support)
+    assert len(newest.proposal.support) == 2
+
+
+@pytest.mark.parametrize("gate", [GateMode.LINT, GateMode.SHADOW])
+async def test_a_merge_that_loses_what_its_parents_do_is_not_made(new_house: NewHouse, gate: GateMode) -> None:
+    house = await new_house(gate=gate)
+    await twins(house)
+    assert house.worker is not None
+    # With its parents in the prompt it does well, with the merged text it does not.
+    house.worker.rule = lambda prompt: "On 01/02/2026." if "Anti-pattern: Do not" in prompt else "On 2026-02-01."
+    await house.tend()
+    assert house.names == ["dates-0", "dates-1"]
+
+
+async def test_a_merge_is_tried_once_a_day(new_house: NewHouse) -> None:
+    house = await new_house()
+    await twins(house)
+    assert house.evolver is not None
+    house.evolver.rule = lambda prompt: UpstreamError("nobody is there")
+    for hours in (0, 1, 22, 2):
+        house.clock.pass_by(hours=hours)
+        house.restart()
+        await house.tend()
+    assert len(house.evolver.asked) == 2
+    assert house.names == ["dates-0", "dates-1"]
+
+
+async def test_without_a_writer_nothing_is_merged(new_house: NewHouse) -> None:
+    house = await new_house()
+    await twins(house)
+    house.evolver = None
+    await house.tend()
+    assert house.names == ["dates-0", "dates-1"]
+
+
+async def test_a_parent_that_a_person_changes_while_the_merge_is_written_is_not_replaced(new_house: NewHouse) -> None:
+    house = await new_house()
+    await twins(house)
+    assert house.evolver is not None
+    path = house.shelf.folder / "dates-0" / "SKILL.md"
+
+    def edited(prompt: str) -> object:
+        path.write_text(path.read_text() + "\nMine.\n")
+        return {"skills": [MERGED]}
+
+    house.evolver.rule = edited
+    await house.tend()
+    assert house.names == ["dates-0", "dates-1"]
+    assert path.read_text().endswith("Mine.\n")
+
+
+async def test_what_people_wrote_or_said_is_not_merged(new_house: NewHouse) -> None:
+    house = await new_house()
+    await twins(house)
+    for number, body in enumerate(TWINS):
+        skill = learned_skill(f"dates-{number}", trigger=DATES["trigger"], body=body, author=Authorship.INSTRUCTION)
+        house.shelf.publish([skill], (), "said", by_person=True)
+    await house.tend()
+    assert house.evolver is not None
+    assert house.evolver.asked == []
+
+
+async def shared_by(house: House, users: tuple[str, ...]) -> None:
+    """These users have each learned the same lesson by themselves."""
+    for user in users:
+        skill = learned_skill(f"iso-release-dates-{user}", scope=f"user:{user}", trigger=DATES["trigger"], body=DATES["body"])
+        await taught(house, skill)
+
+
+async def test_a_lesson_of_three_users_is_proposed_for_everyone(new_house: NewHouse) -> None:
+    house = await new_house()
+    await shared_by(house, ("ada", "bob", "cay"))
+    await house.tend()
+    shared = [skill for skill in house.shelf.view.skills if skill.scope is None]
+    assert [(skill.name, skill.body, skill.author) for skill in shared] == [(NAME, DATES["body"], Authorship.EVOLVER)]
+    newest = house.candidates.candidates()[0]
+    assert len(newest.proposal.support) == 3
+    assert all(house.role(turn) == "support" for turn in newest.proposal.support)
+
+
+async def test_a_lesson_is_proposed_once(new_house: NewHouse) -> None:
+    house = await new_house()
+    await shared_by(house, ("ada", "bob", "cay"))
+    for _ in range(3):
+        await house.tend()
+        house.clock.pass_by(days=1)
+        house.restart()
+    assert len(house.candidates.candidates()) == 4
+
+
+async def test_a_lesson_of_two_users_stays_theirs(new_house: NewHouse) -> None:
+    house = await new_house()
+    await shared_by(house, ("ada", "bob"))
+    await house.tend()
+    assert all(skill.scope is not None for skill in house.shelf.view.skills)
+
+
+async def test_a_lesson_for_everyone_is_not_made_a_teams_as_well(new_house: NewHouse) -> None:
+    house = await new_house(teams={"web": ("ada", "bob", "cay")})
+    await shared_by(house, ("ada", "bob", "cay"))
+    await house.tend()
+    assert [skill.scope for skill in house.shelf.view.skills if not str(skill.scope).startswith("user:")] == [None]
+
+
+async def test_where_somebody_outside_says_the_contrary_the_team_still_has_its_lesson(new_house: NewHouse) -> None:
+    house = await new_house(teams={"web": ("ada", "bob", "cay")})
+    await shared_by(house, ("ada", "bob", "cay"))
+    other = learned_skill(
+        "dates-of-dan",
+        scope="user:dan",
+        trigger=DATES["trigger"],
+        body="1. Write each release date as DD.MM.YYYY.\n2. Keep it.\n\nNever write each as YYYY-MM-DD.",
+    )
+    await taught(house, other)
+    await house.tend()
+    scopes = [skill.scope for skill in house.shelf.view.skills if not str(skill.scope).startswith("user:")]
+    assert scopes == ["team:web"]
