@@ -1,0 +1,155 @@
+"""Who has a say in what a turn came to: a skill's own check, the detectors, the judge; and how the end of a replay is scored."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.verdict import Outcome, Source
+from metaclaw.errors import JudgeError
+from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.replay import PlayedCall
+from metaclaw.outcome import Calibration, Judge
+from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
+
+pytestmark = pytest.mark.anyio
+PLAIN = "Please prepare the report about our harbour cranes."
+
+
+def step(answer: str, said_after: str | None = None, task: str = PLAIN, skills: Sequence[str] = ()) -> Step:
+    after = () if said_after is None else (Message(Role.USER, (Text(said_after),)),)
+    return Step(
+        turn=TurnId("t_1"),
+        session=SessionId("s_1"),
+        scope=Scope("ada"),
+        stamp=Stamp(0, 0, "", tuple(SkillName(name) for name in skills)),
+        model="m-1",
+        task=task,
+        history=(Message(Role.USER, (Text(task),)),),
+        tools=(),
+        answer=(Text(answer),),
+        end=TurnEnd.COMPLETED,
+        after=after,
+        said_after=said_after,
+        is_last=said_after is None,
+    )
+
+
+def assessing(skills: Sequence[Skill] = (), judge: Speaker | None = None) -> Assessing:
+    known = {skill.name: skill for skill in skills}
+    return Assessing(judge_for=judges(judge), skill=known.get, calibration=Calibration)
+
+
+def judges(speaker: Speaker | None) -> Callable[[str], Judge | None]:
+    return lambda model: None if speaker is None else Judge(speaker, 3, lambda step: step.task, 5.0)
+
+
+DATED = learned_skill("dated", extra={"check": r"pattern: \d{4}-\d{2}-\d{2}"})
+BRIEF = learned_skill("brief", extra={"check": "not: (?i)in conclusion"})
+
+
+def test_a_check_that_fails_is_a_failure_whatever_else_is_said() -> None:
+    verdict = assessing([DATED, BRIEF]).at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"]))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.CHECK)
+
+
+def test_checks_that_pass_pass_a_turn_that_nobody_complains_about() -> None:
+    verdict = assessing([DATED, BRIEF]).at_once(step("On 2026-02-01.", skills=["dated", "brief"]))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.source) == (Outcome.PASS, Source.CHECK)
+
+
+def test_a_check_that_passes_does_not_silence_a_complaint_about_something_else() -> None:
+    verdict = assessing([BRIEF]).at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"]))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.DETECTOR)
+
+
+def test_a_skill_that_is_gone_or_has_no_check_says_nothing() -> None:
+    assert assessing([learned_skill("plain")]).at_once(step("Done.", skills=["plain", "gone"])) is None
+
+
+def test_a_check_that_cannot_be_read_says_nothing_and_stops_nothing() -> None:
+    broken = learned_skill("broken", extra={"check": "whatever this is"})
+    odd = learned_skill("odd", extra={"check": ["a", "list"]})
+    assert assessing([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])) is None
+
+
+def test_the_next_answer_is_looked_at_where_it_is_known() -> None:
+    first = step("The crane is blue.", "Is it?")
+    sorry = step("I apologize, I was wrong: the crane is red.", task="Is it?")
+    with_later, without = assessing().at_once(first, sorry), assessing().at_once(first)
+    names = {signal.detector for signal in with_later.signals} if with_later is not None else set()
+    assert with_later != without
+    assert "apology.next" in names
+
+
+async def test_the_judge_is_asked_where_there_is_one() -> None:
+    speaker = Speaker("world/judge", lambda prompt: FAILED)
+    mine = assessing(judge=speaker)
+    assert mine.has_judge(step("Done."))
+    verdict = await mine.asked(step("Done."))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.JUDGE)
+    assert not assessing().has_judge(step("Done."))
+    assert await assessing().asked(step("Done.")) is None
+
+
+async def scored(speaker: Speaker | None, skill: Skill, probe: Step, answer: str, calls: Sequence[PlayedCall] = ()) -> Outcome:
+    parts: tuple[Part, ...] = (Text(answer),)
+    return await ReplayScorer(judges(speaker), lambda text: text).score(skill, probe, parts, calls)
+
+
+async def test_a_replay_is_scored_by_the_skills_own_check_where_it_has_one() -> None:
+    assert await scored(None, DATED, step("x"), "On 2026-02-01.") is Outcome.PASS
+    assert await scored(None, DATED, step("x"), "On 01/02/2026.") is Outcome.FAIL
+
+
+async def test_else_by_whether_the_correction_would_still_have_been_needed() -> None:
+    speaker = Speaker("world/judge", lambda prompt: PASSED if CORRECTION in prompt and "2026-02-01" in prompt else FAILED)
+    probe = step("x", CORRECTION, TASK.format(1))
+    assert await scored(speaker, learned_skill("plain"), probe, "On 2026-02-01.") is Outcome.PASS
+    assert await scored(speaker, learned_skill("plain"), probe, "On 01/02/2026.") is Outcome.FAIL
+
+
+@pytest.mark.parametrize("next_words", [None, THANKS, "Now water the plants."])
+async def test_what_the_person_went_on_to_is_no_requirement_of_the_answer_before(next_words: str | None) -> None:
+    speaker = Speaker("world/judge", lambda prompt: PASSED)
+    await scored(speaker, learned_skill("plain"), step("x", next_words, TASK.format(1)), "On 2026-02-01.")
+    requirement = speaker.asked[0].split("== The requirement\n")[1].split("\n\n== The answer")[0]
+    assert requirement == TASK.format(1)
+
+
+async def test_the_judge_reads_what_the_model_did() -> None:
+    speaker = Speaker("world/judge", lambda prompt: PASSED)
+    played = PlayedCall(ToolCall("1", "bash", '{"command": "date"}'), ToolResult("1", (Text("2026"),)))
+    await scored(speaker, learned_skill("plain"), step("x"), "Done.", [played])
+    assert 'called bash with {"command": "date"}' in speaker.asked[0]
+
+
+async def test_nobody_to_judge_and_an_unreadable_check_are_no_score() -> None:
+    with pytest.raises(JudgeError):
+        await scored(None, learned_skill("plain"), step("x"), "Done.")
+    with pytest.raises(JudgeError):
+        await scored(None, learned_skill("odd", extra={"check": "whatever this is"}), step("x"), "Done.")
+
+
+async def test_votes_that_are_split_or_unreadable_are_unknown() -> None:
+    unreadable = Speaker("world/judge", lambda prompt: "Hm.")
+    assert await scored(unreadable, learned_skill("plain"), step("x"), "Done.") is Outcome.UNKNOWN
+    answers = [PASSED, FAILED, "Hm."]
+    split = Speaker("world/judge", lambda prompt: answers.pop())
+    assert await scored(split, learned_skill("plain"), step("x"), "Done.") is Outcome.UNKNOWN
+
+
+async def test_what_must_not_leave_does_not_reach_whoever_scores() -> None:
+    speaker = Speaker("world/judge", lambda prompt: PASSED)
+    scorer = ReplayScorer(judges(speaker), lambda text: text.replace("hunter2", "<PASSWORD>"))
+    await scorer.score(learned_skill("plain"), step("x", task="Log in with hunter2."), (Text("I used hunter2."),), ())
+    assert speaker.asked
+    assert all("hunter2" not in prompt for prompt in speaker.asked)

@@ -1,0 +1,95 @@
+"""A candidate is tried on what it was made from, on what failed alike, and on what passed and looks alike; nobody else's turns."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from metaclaw.domain.candidate import Change, ProbeKind, Proposal
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import Fault, Outcome
+from tests.learn.house import ADA, DATES, TASK, House, Talk, learned_skill
+
+pytestmark = pytest.mark.anyio
+NewHouse = Callable[..., Awaitable[House]]
+
+
+async def turn(
+    house: House, outcome: Outcome, task: str = TASK.format(1), scope: Scope = ADA, fault: Fault = Fault.AGENT
+) -> TurnId:
+    made = await Talk(house, scope).say(task)
+    house.say(made, outcome, fault=fault)
+    return made
+
+
+def proposal(*support: TurnId, scope: str | None = "user:ada") -> Proposal:
+    skill = learned_skill("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"], scope=scope)
+    return Proposal(skill, Change.NEW, (), support, "dates", "world/evolver")
+
+
+def chosen(house: House, candidate: Proposal, kind: ProbeKind) -> list[TurnId]:
+    return [probe.turn for probe in house.probes.choose(candidate) if probe.kind is kind]
+
+
+async def test_the_failures_it_was_made_from_come_first_then_their_like(new_house: NewHouse) -> None:
+    house = await new_house()
+    mine = [await turn(house, Outcome.FAIL) for _ in range(2)]
+    like = await turn(house, Outcome.FAIL, "Add the release date to the changelog.")
+    await turn(house, Outcome.FAIL, "Water the plants.")
+    assert chosen(house, proposal(*mine), ProbeKind.FAILING) == [*mine, like]
+
+
+async def test_passing_turns_are_taken_by_likeness(new_house: NewHouse) -> None:
+    house = await new_house()
+    mine = await turn(house, Outcome.FAIL)
+    little = await turn(house, Outcome.PASS, "When is the release?")
+    much = await turn(house, Outcome.PASS, TASK.format(7))
+    await turn(house, Outcome.PASS, "Water the plants.")
+    await turn(house, Outcome.UNKNOWN, TASK.format(8))
+    assert chosen(house, proposal(mine), ProbeKind.PASSING) == [much, little]
+
+
+async def test_the_turn_of_an_instruction_stands_in_where_nothing_failed(new_house: NewHouse) -> None:
+    house = await new_house()
+    said = await Talk(house).say("From now on, always write release dates as YYYY-MM-DD.")
+    assert chosen(house, proposal(said), ProbeKind.FAILING) == [said]
+    failed = await turn(house, Outcome.FAIL)
+    assert chosen(house, proposal(failed, said), ProbeKind.FAILING) == [failed]
+
+
+async def test_what_the_environment_did_is_nothing_to_try_a_skill_on(new_house: NewHouse) -> None:
+    house = await new_house()
+    mine = await turn(house, Outcome.FAIL)
+    await turn(house, Outcome.FAIL, fault=Fault.ENVIRONMENT)
+    assert chosen(house, proposal(mine), ProbeKind.FAILING) == [mine]
+
+
+async def test_nobodys_skill_is_tried_on_another_persons_turns(new_house: NewHouse) -> None:
+    house = await new_house(teams={"web": ("ada", "bob")})
+    mine = await turn(house, Outcome.FAIL)
+    bobs = await turn(house, Outcome.PASS, TASK.format(2), Scope("bob"))
+    cays = await turn(house, Outcome.PASS, TASK.format(2), Scope("cay"))
+    assert chosen(house, proposal(mine), ProbeKind.PASSING) == []
+    assert chosen(house, proposal(mine, scope="team:web"), ProbeKind.PASSING) == [bobs]
+    assert set(chosen(house, proposal(mine, scope=None), ProbeKind.PASSING)) == {bobs, cays}
+
+
+async def test_forgotten_turns_are_not_probes(new_house: NewHouse) -> None:
+    house = await new_house()
+    talk = Talk(house)
+    gone = await talk.say(TASK.format(1))
+    house.say(gone, Outcome.FAIL)
+    mine = await turn(house, Outcome.FAIL, "Water the plants.")
+    assert chosen(house, proposal(mine), ProbeKind.FAILING) == [mine, gone]
+    await house.owner.forget(talk.session)
+    house.probes.forget()
+    assert chosen(house, proposal(mine, gone), ProbeKind.FAILING) == [mine]
+
+
+async def test_there_are_no_more_than_eight_of_a_kind(new_house: NewHouse) -> None:
+    house = await new_house()
+    mine = [await turn(house, Outcome.FAIL) for _ in range(10)]
+    for _ in range(10):
+        await turn(house, Outcome.PASS)
+    assert chosen(house, proposal(*mine), ProbeKind.FAILING) == mine[:8]
+    assert len(chosen(house, proposal(*mine), ProbeKind.PASSING)) == 8
