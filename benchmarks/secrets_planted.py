@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
 
 _ALNUM = string.ascii_letters + string.digits
 _URL = _ALNUM + "_-"
@@ -186,7 +187,7 @@ def password(rng: Draw) -> str:
         end = rng.choice(("", "!", "$", "?x"))
         return f"{rng.choice(_WORDS)}{rng.choice('!@_-.#')}{rng.choice(_WORDS)}{rng.randrange(10, 9999)}{end}"
     return (
-        _some(rng, _ALNUM, 1)
+        rng.choice((_some(rng, _ALNUM, 1), _some(rng, _ALNUM, 1), rng.choice("!#@^*+&")))
         + _some(rng, _ALNUM + "!@^*_-+.", rng.randrange(10, 22))
         + str(rng.randrange(10))
         + _some(rng, _ALNUM, 1)
@@ -453,6 +454,38 @@ def _chat_named(rng: Draw, name: str, value: str) -> str:
     )
 
 
+def _xml(rng: Draw, name: str, value: str) -> str:
+    tag = name.lower().replace("_", "-")
+    return rng.choice((f"<server>\n  <{tag}>{escape(value)}</{tag}>\n</server>", f'<server user="app" {tag}={quoteattr(value)}/>'))
+
+
+def _dockerfile(rng: Draw, name: str, value: str) -> str:
+    return f"FROM python:3.11\nENV {name}{rng.choice('= ')}{value}\nRUN make\n"
+
+
+def _properties(_: Draw, name: str, value: str) -> str:
+    return f"spring.application.name=shop\nspring.datasource.{name.lower().replace('_', '-')}={value}\nserver.port=8080\n"
+
+
+def _call(rng: Draw, name: str, value: str) -> str:
+    camel = "".join(part.title() for part in name.split("_"))
+    return rng.choice(
+        (
+            f"client.set{camel}({json.dumps(value)});",
+            f"define('{name}', {json.dumps(value)});",
+            f"cfg{{{camel}: {json.dumps(value)}}}",
+        )
+    )
+
+
+def _container(_: Draw, name: str, value: str) -> str:
+    return json.dumps({"Config": {"Env": ["PATH=/usr/bin", f"{name}={value}", "LANG=C"], "Cmd": ["app"]}}, indent=4)
+
+
+def _table(_: Draw, name: str, value: str) -> str:
+    return f"| service | {name} |\n|---|---|\n| billing | {value} |\n"
+
+
 def _plain_chat(rng: Draw, _: str, value: str) -> str:
     return rng.choice(
         (f"It says invalid: {value} – why?", f"try with {value} instead", f"I pasted `{value}` into the box.", f"({value})")
@@ -499,7 +532,8 @@ def _percent(_: Draw, __: str, value: str) -> str:
 NAMED: tuple[tuple[str, Carrier], ...] = (
     ("environment", _env), ("shell profile", _exported), ("JSON", _json_field), ("JSON in JSON", _json_in_json), ("YAML", _yaml),
     ("Python", _python), ("JavaScript", _javascript), ("diff", _diff), ("log", _log), ("ini", _ini), ("TOML", _toml),
-    ("flag", _flag), ("chat", _chat_named),
+    ("flag", _flag), ("chat", _chat_named), ("XML", _xml), ("Dockerfile", _dockerfile), ("properties", _properties),
+    ("call", _call), ("container", _container), ("table", _table),
 )  # fmt: skip
 PLAIN: tuple[tuple[str, Carrier], ...] = (
     ("plain chat", _plain_chat), ("plain shell", _plain_shell), ("plain log", _plain_log), ("plain Markdown", _plain_markdown),

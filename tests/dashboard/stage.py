@@ -46,9 +46,7 @@ class Stage:
         self.candidates = self.learning.candidates
         self.verdicts = SqlVerdicts(self.database)
         self.generations = SqlGenerations(self.database)
-        self.routes = LearningRoutes(
-            self.reader, self.candidates, self.generations.history, lambda: self.shelf.view, self._owner
-        )
+        self.routes = LearningRoutes(self.reader, self.candidates, self.generations.history, lambda: self.shelf.view, self._owner)
         self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry))
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")

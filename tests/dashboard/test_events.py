@@ -4,9 +4,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from anyio.abc import TaskGroup
 
@@ -14,8 +16,11 @@ from metaclaw.dashboard.routes import Ask, Stream
 from metaclaw.errors import StoreError
 from metaclaw.store import Event, LedgerReader
 from tests.dashboard.stage import Stage
+from tests.support.program import Program, providers_toml
 
 pytestmark = pytest.mark.anyio
+STOPS_WITHIN_S = 10
+"""Far less than `proxy.drain_s`, for which answers under way may keep the program."""
 
 
 class Follower:
@@ -158,3 +163,12 @@ async def test_a_store_that_cannot_be_read_now_is_read_later(stage: Stage) -> No
         seen = [await anext(stream.chunks), await anext(stream.chunks)]
     await stream.chunks.aclose()
     assert b"event: happened" in seen[1]
+
+
+async def test_the_real_program_stops_at_once_although_somebody_follows_its_events(tmp_path: Path) -> None:
+    program = Program(tmp_path / "program", providers_toml("http://127.0.0.1:1")).start()
+    with httpx.stream("GET", f"{program.url}/api/events", headers=program.auth, timeout=20) as events:
+        pieces = events.iter_raw()
+        assert next(pieces).startswith(b": events")
+        assert program.stop(STOPS_WITHIN_S) == 0
+        assert b"".join(pieces) == b""  # whole: one that breaks off in the middle is an error

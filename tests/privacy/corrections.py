@@ -154,4 +154,86 @@ CORRECTIONS: tuple[Correction, ...] = (
     _correction(
         "Clean the data.", "Keep the empty rows, they mean something.", "Keep empty rows when cleaning data; they mean something."
     ),
+    _correction(
+        "Write a changelog entry.",
+        "Past tense please, and mention the issue number.",
+        "1. Write the entry in the past tense.\n2. Mention the issue number at the end.\nAvoid: present tense, entries without"
+        " a number.",
+    ),
+    _correction(
+        "Add validation.",
+        "Raise ValueError, don't return None.",
+        "When validation fails, raise `ValueError` with a clear message. Never return None to signal invalid input.",
+    ),
+    _correction(
+        "Plot the results.",
+        "Use a log scale on the y axis.",
+        "Use a logarithmic scale for the y axis of result plots. Label the axis as logarithmic.",
+    ),
+    _correction(
+        "Write the email to the client.",
+        "No emojis, and sign with 'Best, Mira'.",
+        "- Do not use emojis in emails to clients.\n- Sign emails with 'Best, Mira'.",
+    ),
+    _correction(
+        "Fix the flaky test.",
+        "Don't add sleeps! Use the event.",
+        "Do not add sleeps to tests. Wait for an event with a timeout instead.",
+    ),
+    _correction(
+        "Create the migration.",
+        "Migrations must be reversible here.",
+        "Write a downgrade for each migration so that it is reversible. Test upgrade and downgrade.",
+    ),
+    _correction(
+        "Book a meeting.",
+        "Not before 10, I do school runs.",
+        "Do not book meetings before 10 o'clock: the person does school runs.",
+    ),
+    _correction(
+        "Translate the doc.", "Keep code blocks untranslated.", "Leave code blocks untranslated when translating a document."
+    ),
+    _correction(
+        "Review this PR.",
+        "Focus on correctness, skip style nits.",
+        "In reviews, focus on correctness. Skip style nits such as spacing.",
+    ),
+    _correction(
+        "Make the API call.",
+        "Use the v2 endpoint, v1 is deprecated.",
+        "Use the v2 endpoint. The v1 endpoint is deprecated; do not call it.",
+    ),
+    _correction("Sort the list.", "Case-insensitively!", "Sort names case-insensitively, for instance with `key=str.casefold`."),
+    _correction(
+        "Write unit tests.",
+        "We use pytest fixtures, not setUp methods.",
+        "Use pytest fixtures in unit tests instead of setUp methods.",
+    ),
+    _correction(
+        "Explain the error.", "Shorter, I'm on my phone.", "Keep explanations short: two or three sentences, no code unless asked."
+    ),
+    _correction(
+        "Deploy.",
+        "Wait for CI to be green before deploying.",
+        "Before deploying, check that CI is green. If it is red or running, wait and tell the person.",
+    ),
+    _correction(
+        "Estimate the effort.", "Give ranges, not single numbers.", "Give effort estimates as ranges, for example 2-4 days."
+    ),
+    _correction(
+        "Update dependencies.",
+        "One at a time, with a commit each.",
+        "Update one dependency at a time and commit each update separately.",
+    ),
+    _correction(
+        "Clean up the code.",
+        "Don't delete the commented block in auth.py, legal needs it.",
+        "Do not delete the commented block in auth.py; legal needs it.",
+    ),
+    _correction(
+        "Summarise the paper.",
+        "Start with the main result.",
+        "Begin a summary of a paper with its main result, then method, then limits.",
+    ),
+    _correction("Set up logging.", "JSON logs please.", "Emit logs as JSON, one object per line."),
 )

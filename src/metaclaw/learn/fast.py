@@ -26,7 +26,7 @@ from metaclaw.learn.bell import Bell
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
 from metaclaw.skills import Shelf
-from metaclaw.skills.evolve import Failure, Kind, from_correction, from_words, group, ripe
+from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
@@ -129,7 +129,7 @@ class Fast:
 
     async def _from_words(self, step: Step, failures: list[Failure], aside: TaskGroup) -> list[Failure]:
         """A standing instruction; the failures it answers are its support too, and not left for anybody else."""
-        proposals = await run_sync(from_words, step)
+        proposals = await run_sync(self._lessons.instructions, step)
         if not proposals:
             return failures
         answered = [one for one in failures if self._lessons.answers(step, one)]
@@ -217,7 +217,7 @@ class Fast:
     async def _resume(self, attempt: Attempt, aside: TaskGroup) -> None:
         if attempt.kind == _INSTRUCTION:
             step = await run_sync(self._lessons.words, attempt.turns[-1])
-            proposals = () if step is None else await run_sync(from_words, step)
+            proposals = () if step is None else await run_sync(self._lessons.instructions, step)
             if step is not None and proposals:
                 await self._admit_words(proposals, step, attempt.turns, attempt.number, aside)
                 return

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from metaclaw.domain.candidate import Candidate, Standing
+from metaclaw.domain.candidate import Candidate, Proposal, Standing
 from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
+from metaclaw.privacy import Source, user_spans
 from metaclaw.skills import Shelf
-from metaclaw.skills.evolve import Failure, Kind, find_instructions, group
+from metaclaw.skills.evolve import Failure, Kind, find_instructions, from_words, group
 from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
 
@@ -88,6 +89,11 @@ class Lessons:
         failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
         kinds = group(failures)
         return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
+
+    def instructions(self, step: Step) -> tuple[Proposal, ...]:
+        """What the person laid down in this turn, in words of their own: what they pasted or forwarded is somebody else's."""
+        own = "\n".join(span.text for span in user_spans(step.task) if span.source is Source.USER)
+        return from_words(replace(step, task=own))
 
     def words(self, turn: TurnId) -> Step | None:
         """A turn by itself, for what its person said in it."""

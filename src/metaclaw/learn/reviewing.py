@@ -1,6 +1,9 @@
 """The gate's safety checks, which run in every mode: secrets, instructions nobody gave, reach that a person must allow."""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import islice
+from operator import or_
 from typing import Final
 
 from metaclaw.domain.candidate import Change, Proposal
@@ -8,13 +11,15 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
-from metaclaw.privacy import Doubt, Redactor, Span, imperatives, review, spans_of
+from metaclaw.privacy import Doubt, Redactor, Span, emergent, imperatives, review, spans_of
 from metaclaw.privacy.sentences import open_text, sentences
-from metaclaw.skills import Shelf
+from metaclaw.skills import Shelf, is_untouchable
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.gate import Objection
+from metaclaw.skills.gate import IndexLibrary, Objection
 
-_BESIDE: Final = 8
+_TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
+_MOST_KIN: Final = 48
+_NEAR: Final = 8
 _OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
 
@@ -30,25 +35,37 @@ class Reviewing:
         """Blocks: it reads every turn that taught the proposal."""
         skill = proposal.skill
         before = [known for name in proposal.replaces if (known := self._shelf.view.get(name)) is not None]
-        beside = self._near(proposal)
-        found = review(skill, self._spans(proposal), [*beside, *before], self._redactor, beside)
+        near, beside = self._near(proposal), self._beside(proposal)
+        # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
+        found = review(skill, self._spans(proposal), [*near, *before], self._redactor, beside[:_TOGETHER])
+        reach = reduce(or_, (emergent((skill, one)) for one in beside[_TOGETHER:]), found.reach)
         stood = _said_before(proposal, before)
         doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
         objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in found.secrets]
         objections += [Objection(f"{one.doubt}: {one.instruction!r}: {one.reason}") for one in doubts]
-        if found.must_wait:
-            objections.append(Objection(f"it adds {found.reach.words()}", waits=True))
+        if reach:
+            objections.append(Objection(f"it adds {reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
 
     def _spans(self, proposal: Proposal) -> list[Span]:
         steps = (self._step(turn) for turn in proposal.support)
         return [span for step in steps if step is not None for span in spans_of(step)]
 
+    def _beside(self, proposal: Proposal) -> list[Skill]:
+        """What could stand in the same prompt, the likeliest first: skills for the same situation, those for every task, and other
+        learned ones of its scope. An attacker's pieces need share no word with each other."""
+        skill, index = proposal.skill, self._shelf.view.index
+        alike = IndexLibrary(index).near(skill)
+        standing = [one for one in index.standing() if one.scope in (None, skill.scope)]
+        kin = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
+        found = {one.name: one for one in (*alike, *standing, *islice(kin, _MOST_KIN))}
+        return [one for name, one in found.items() if name not in (skill.name, *proposal.replaces)]
+
     def _near(self, proposal: Proposal) -> list[Skill]:
-        """What could stand in the same prompt."""
-        skill, view = proposal.skill, self._shelf.view
+        """Skills for the same situation."""
+        skill, index = proposal.skill, self._shelf.view.index
         scopes = frozenset((skill.scope,)) if skill.scope else frozenset()
-        found = view.index.search(f"{skill.trigger}\n{skill.body}", _BESIDE, scopes)
+        found = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
         return [one.skill for one in found if one.skill.name not in (skill.name, *proposal.replaces)]
 
 

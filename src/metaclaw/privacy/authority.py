@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from metaclaw.privacy.provenance import Source, Span
-from metaclaw.privacy.sentences import Imperative, imperatives, is_imperative, open_text, sentences
+from metaclaw.privacy.sentences import Imperative, instructions, is_imperative, open_text, sentences
 from metaclaw.privacy.terms import telling, terms
 from metaclaw.privacy.unicode import plain, smuggles
 
@@ -146,7 +146,7 @@ def authority(proposal: str, spans: Sequence[Span]) -> tuple[Objection, ...]:
     found = [*_disguises(proposal)]
     backing = _Backing(spans)
     supported = backing.supported
-    told = imperatives(proposal)
+    told = instructions(proposal)
     unbacked = [one for one in told if _is_unbacked(one, supported)]
     # Where nothing from outside speaks to agents, a backed proposal may be spelled out by steps that act on nothing.
     strict = len(unbacked) == len(told) or backing.is_suspect(proposal)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from metaclaw.privacy.hits import Certainty, Hit
 from metaclaw.privacy.randomness import is_digest, is_mixed
-from metaclaw.privacy.values import is_name, is_token, is_word_about
+from metaclaw.privacy.values import is_name, is_token, is_typed, is_word_about
 
 
 def _literal(value: str) -> bool:
-    return not is_word_about(value)
+    return not is_word_about(value, quoted=False)
 
 
 def _opaque(value: str) -> bool:
@@ -23,16 +23,17 @@ def _user_token(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A place that holds a secret in group 1. The pattern begins at one of the anchors, which are in lower case like the text."""
+    """A place that holds a secret in group 1. The pattern begins at one of the anchors; each comes with a word that it contains."""
 
     label: str
-    anchors: tuple[str, ...]
+    anchors: tuple[tuple[str, str], ...]
     pattern: re.Pattern[str]
     is_secret: Callable[[str], bool]
 
 
 def _carrier(label: str, anchors: tuple[str, ...], pattern: str, is_secret: Callable[[str], bool] = _literal) -> Carrier:
-    return Carrier(label, anchors, re.compile(pattern), is_secret)
+    words = (max(anchor.split(), key=len) for anchor in anchors)
+    return Carrier(label, tuple(zip(anchors, words, strict=True)), re.compile(pattern), is_secret)
 
 
 _Q = r"(?:\\{0,3}[\"'`])"
@@ -72,20 +73,36 @@ CARRIERS: tuple[Carrier, ...] = (
         rf"|password){_Q}?[ \t]{{0,4}}[:=,][ \t]{{0,4}}{_Q}?([^\s\"'`,;<>\\]{{6,4000}})",
         _opaque,
     ),
-    _carrier("COOKIE", ("sid=", "sess", "csrf", "xsrf", "remember"), r"[a-z_.-]{3,30}=([a-z0-9%+/_.=~:|-]{10,4000})", _opaque),
+    _carrier("COOKIE", ("sid=", "sess"), r"[a-z_.-]{3,30}=([a-z0-9%+/_.=~:|-]{10,4000})", _opaque),
     _carrier("PASSWORD:command", ("htpasswd",), r"htpasswd[ \t]+-\w{0,6}b\w{0,6} (?:-\w ){0,4}\S{1,200} \S{1,100} (\S{3,200})"),
     _carrier("PASSWORD:command", ("pass:",), rf"(?:(?<=-pass )|(?<=-passin )|(?<=-passout )|(?<=-k ))pass:{_VALUE}"),
     _carrier("PASSWORD:command", ("identified ",), rf"identified (?:with \S{{1,40}} )?by (?:password )?{_Q}([^\"'\n\\]{{3,200}})"),
     _carrier("PASSWORD:command", ("password ",), rf"password {_Q}([^\s\"'`\\]{{3,200}}){_Q}"),
     _carrier(
+        "PASSWORD:command",
+        ("convertto-securestring",),
+        rf"convertto-securestring[ \t]{{1,4}}(?:-\w{{1,20}}[ \t]{{1,4}}){{0,3}}{_Q}?{_VALUE}",
+    ),
+    _carrier(
+        "PASSWORD",
+        ("variable ",),
+        rf"variable {_Q}[\w-]{{0,60}}(?:pass|secret|token|key"
+        rf"|pwd)[\w-]{{0,20}}{_Q}\s{{0,4}}\{{[^{{}}]{{0,200}}?default\s{{0,20}}=\s{{0,4}}{_Q}([^\"'\n]{{3,200}})",
+    ),
+    _carrier(
+        "PASSWORD",
+        ("creds", "login"),
+        r"(?:creds?|login|credentials)(?:[ \t]{1,3}(?:are|is"
+        r"|for \S{1,40}))?[ \t:=]{1,4}[\w.@-]{1,40}[ \t]{0,3}[:/|,][ \t]{0,3}([^\s\"'`,<>]{6,100})",
+        is_typed,
+    ),
+    _carrier("PASSWORD:command", ('send "', "send -- "), r"send (?:-- )?\"([^\"\\\s]{6,100})\\[rn]", is_typed),
+    _carrier("PASSWORD:command", ("net use ",), r"net use [^\n]{0,100}?/user:\S{1,60} ([^\s/*][^\s]{5,100})", is_typed),
+    _carrier(
         "PASSWORD:file",
         (":5432:", ":*:"),
         r":(?:\d{2,5}|\*):[a-z0-9_*-]{1,60}:[a-z0-9_*.-]{1,60}:([^\s:\"']{4,200})(?=\s|\Z|\\n|[\"'])",
     ),
-)
-_COMMAND_FLAGS = (" -p", " -u", " -a ", " -w ", "--user")
-_PIPED = ("sudo -", "chpasswd", "passwd", "password-stdin", "cryptsetup", "kinit", " login")
-PIPES: tuple[Carrier, ...] = (
     _carrier(
         "PASSWORD:command",
         ("echo ", "printf "),
@@ -93,10 +110,6 @@ PIPES: tuple[Carrier, ...] = (
         rf"4}}(?:sudo -\w{{0,2}}s\b|sudo -k -s|(?:sudo )?(?:chpasswd|passwd)|[\w /-]{{0,20}}--?password-stdin|cryptsetup|kinit"
         rf"|(?:docker|podman|helm)[^\n]{{0,40}}login)",
     ),
-)
-"""Passwords that are piped into one of the programs above."""
-
-COMMANDS: tuple[Carrier, ...] = (
     _carrier("PASSWORD:command", ("sshpass",), rf"sshpass[ \t]{{1,4}}-p[ \t]{{0,4}}{_Q}?{_VALUE}"),
     _carrier(
         "PASSWORD:command",
@@ -119,8 +132,6 @@ COMMANDS: tuple[Carrier, ...] = (
         rf"[a-z -]{{4,24}}[^\n|;]{{0,200}}? -{{1,2}}(?:a|p|pass|w)[ \t=]{{1,4}}{_Q}?([^\s\"'-][^\s\"']{{2,200}})",
     ),
 )
-"""Programs that take a password behind one of the flags above; text without any is passed over."""
-
 _COOKIE_LINE = re.compile(r"(?:set-)?cookie\\?[\"']?[ \t]*[:=,][ \t]*(?:\\?[\"'])?([^\n\r]{1,8000})")
 _COOKIE = re.compile(r"([^\s=;,\"'\\]{1,100})=([^;\s\"'\\,]{6,4000})")
 _COOKIE_WORDS = re.compile(
@@ -132,24 +143,27 @@ _KUBERNETES_VALUE = re.compile(
 )
 
 
-def carried(text: str, low: str) -> Iterator[Hit]:
-    """Every secret that its carrier gives away."""
-    commands = COMMANDS if any(flag in low for flag in _COMMAND_FLAGS) else ()
-    pipes = PIPES if "|" in low and any(program in low for program in _PIPED) else ()
-    for carrier in (*CARRIERS, *commands, *pipes):
-        for anchor in carrier.anchors:
-            for at in _occurrences(low, anchor):
-                match = carrier.pattern.match(low, at)
-                if match is not None and carrier.is_secret(text[match.start(1) : match.end(1)]):
-                    yield Hit(match.start(1), match.end(1), carrier.label, Certainty.NAMED)
-    if "=" in low:
+def carried(text: str, low: str, words: str) -> Iterator[Hit]:
+    """Every secret that its carrier gives away. `words` are the words of `low`, each once: what is not there is not looked for."""
+    for carrier in CARRIERS:
+        for anchor, word in carrier.anchors:
+            if word in words:
+                yield from _at(carrier, anchor, text, low)
+    if _QUERY.search(words):
         for match in _QUERY.finditer(low):
             if _opaque(text[match.start(1) : match.end(1)]):
                 yield Hit(match.start(1), match.end(1), "TOKEN:url", Certainty.NAMED)
-    if "cookie" in low:
+    if "cookie" in words:
         yield from _cookies(text, low)
-    if "secret" in low and "kind" in low:
+    if "secret" in words and "kind" in words:
         yield from _kubernetes(text)
+
+
+def _at(carrier: Carrier, anchor: str, text: str, low: str) -> Iterator[Hit]:
+    for at in _occurrences(low, anchor):
+        match = carrier.pattern.match(low, at)
+        if match is not None and carrier.is_secret(text[match.start(1) : match.end(1)]):
+            yield Hit(match.start(1), match.end(1), carrier.label, Certainty.NAMED)
 
 
 def _occurrences(low: str, anchor: str) -> Iterator[int]:

@@ -11,7 +11,8 @@ from metaclaw.privacy.kinds import shaped
 from metaclaw.privacy.known import KnownSecrets
 from metaclaw.privacy.named import named
 from metaclaw.privacy.randomness import wordiness
-from metaclaw.privacy.tokens import MIN_CHARS, LongTokens, long_words
+from metaclaw.privacy.tables import tabled
+from metaclaw.privacy.tokens import MIN_CHARS, LongTokens, Words
 from metaclaw.privacy.views import Chain, views
 
 
@@ -24,8 +25,8 @@ class Detector:
 
     def find(self, text: str) -> list[Hit]:
         """Every secret in the text, in order and without overlaps."""
-        words = long_words(text, self._min_chars)
-        tokens = LongTokens(text, words)
+        words = Words(text, self._min_chars)
+        tokens = LongTokens(text, words.long)
         hits = [*self._read(text, words, tokens), *random_tokens(text, tokens), *encoded(tokens, self._certain)]
         for view in views(text):
             hits += self._in_view(view, merged(hits))
@@ -39,12 +40,13 @@ class Detector:
 
     def _certain(self, text: str) -> list[Hit]:
         """What can be told without weighing chance."""
-        words = long_words(text, self._min_chars)
-        return self._read(text, words, LongTokens(text, words))
+        words = Words(text, self._min_chars)
+        return self._read(text, words, LongTokens(text, words.long))
 
-    def _read(self, text: str, words: list[str], tokens: LongTokens) -> list[Hit]:
+    def _read(self, text: str, words: Words, tokens: LongTokens) -> list[Hit]:
         low = lowered(text)
-        return [*self._known.find(text, words), *shaped(text, tokens), *carried(text, low), *named(text, low)]
+        surest = (*self._known.find(text, words.long), *shaped(text, tokens))
+        return [*surest, *carried(text, low, words.low), *named(text, low), *tabled(text, low)]
 
     def _in_view(self, view: Chain, seen: list[Hit]) -> list[Hit]:
         """What a view shows: new places, and the rest of a secret behind a gap, but not the next word behind a whole one."""

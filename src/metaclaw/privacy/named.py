@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator
 
 from metaclaw.privacy.hits import PLACEHOLDER, Certainty, Hit
 from metaclaw.privacy.randomness import is_mixed
-from metaclaw.privacy.values import is_password, is_token, is_word_about
+from metaclaw.privacy.values import has_digits, is_password, is_token, is_typed, is_word_about
 
 # Alternatives share their first letters: this is the one pattern that runs over everything.
 _HINTS = (
     r"key|token|se(?:cret|ssion(?:[-_ ]?id)?)|p(?:ass(?:word|wd|phrase|code|wort)?|wd?|sk)|auth(?:orization)?|signature|jwt|dsn"
     r"|c(?:redentials?|ookie|onn(?:ection)?[-_ ]?str(?:ing)?)|webhook(?:[-_ ]?url)?"
 )
-_FOREIGN = (
-    "kennwort", "contraseña", "contrasena", "senha", "mot de passe", "wachtwoord", "lösenord", "hasło", "пароль",
-    "密码", "密碼", "口令", "パスワード", "비밀번호",
-)  # fmt: skip
+_LATIN = ("kennwort", "contrasena", "senha", "mot de passe", "wachtwoord")
+_FOREIGN = (*_LATIN, "contraseña", "lösenord", "hasło", "пароль", "密码", "密碼", "口令", "パスワード", "비밀번호")
 _HINT = re.compile(_HINTS)
 _ANY_HINT = re.compile("|".join((_HINTS, *_FOREIGN)))
 _WEAK = ("token", "auth", "session", "cookie", "jwt", "signature", "dsn", "conn", "webhook")
@@ -30,6 +28,7 @@ _KEY = re.compile(
     r"|write|ingest"
     r"|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
 )
+_SOMEBODYS = re.compile(r"\b(?:this|that|my|our|your|the|new) \Z")
 _INNOCENT = re.compile(
     r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page"
     r"|special|object|row|map|hot"
@@ -39,7 +38,13 @@ _INNOCENT = re.compile(
 _QUOTE = r"(?:\\{0,3}[\"'`])"
 _TAIL = r"(?:[-_. ]?(?:base64|b64|value|val|prod(?:uction)?|dev|staging|live|old|new|primary|secondary|id|v?\d{1,2})){0,2}"
 _ASSIGNED = re.compile(
-    rf"{_TAIL}(?:{_QUOTE}|\*\*)?\]?[ \t]{{0,20}}(?:=>|:=|==?|\?=|[:：|])[ \t]{{0,20}}(?:\*\*)?(?:[brfu]{{0,2}}(?P<quote>{_QUOTE}))?"
+    rf"{_TAIL}(?:{_QUOTE}|\*\*)?\]?[ \t]{{0,20}}(?:=>|->|→|:=|==?|\?="
+    rf"|[:：|])[ \t]{{0,20}}(?:\*\*)?(?:[brfu]{{0,2}}(?P<quote>{_QUOTE}))?"
+)
+# Forms in which only a value that looks like a secret by itself is taken for one: an element, a call, a pair.
+_BESIDE = re.compile(
+    rf"{_TAIL}(?:>(?=[^<\s])|\((?:\"|')|{_QUOTE}[ \t]{{0,4}},[ \t]{{0,4}}{_QUOTE}"
+    rf"|{_QUOTE}?[ \t]{{0,4}}[=:][ \t]{{0,4}}[a-z-]{{4,40}}[ \t]\"|[ \t]{{1,20}}(?![ \t]))"
 )
 _FLAG = re.compile(rf"[ \t]{{1,4}}(?P<quote>{_QUOTE})?(?![\s-])")
 _FLAG_BEFORE = re.compile(r"(?<![\w-])--?(?:[a-z0-9]{1,20}[-_]){0,3}(?:api|access|secret|auth|private)?[-_]?\Z")
@@ -53,6 +58,7 @@ _LINE_START = re.compile(
     r"|\d{1,4}[:|] ?)?[\"']?[\w.\-\[\]]{0,80}\Z",
     re.IGNORECASE,
 )
+_AFTER = frozenset(" \t\"'`\\*]=:-?|_.>(→：0123456789是は为為")
 _MAX_VALUE = 2000
 _BARE = re.compile(r"[^\s\"'`<>]{1,2000}")
 _CODE_BARE = re.compile(r"[^\s\"'`<>,;(){}\[\]|\\]{1,2000}")
@@ -62,25 +68,32 @@ _CLOSING = {"“": "”", "«": "»", "「": "」"}
 
 def named(text: str, low: str) -> Iterator[Hit]:
     """Every secret behind a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
-    for hint in (_ANY_HINT if any(word in low for word in _FOREIGN) else _HINT).finditer(low):
+    foreign = any(word in low for word in (_LATIN if text.isascii() else _FOREIGN))
+    for hint in (_ANY_HINT if foreign else _HINT).finditer(low):
         start, end = hint.span()
-        if low[end : end + 1].isalpha() and low[end] < "\x80":
-            continue
         if text[start - 1 : start] == "<" and PLACEHOLDER.match(text, start - 1):
             continue
-        assigned = _ASSIGNED.match(low, end)
-        if assigned is None and low[end : end + 1] not in " \t" and text.isascii():
-            continue
-        weak = _is_weak(hint[0], low, start)
-        if assigned is not None:
-            if weak is not None and _may_be_assigned(hint[0], text, low, start):
-                yield from _value(text, assigned, start, hint[0], weak=weak)
-            elif text[start:end] == "pass":
-                yield from _plain(text, assigned.end(), "PASSWORD", _is_typed_password)
-        elif low[end : end + 1] in " \t":
-            yield from _said(text, low, hint, weak=weak)
-        elif weak is not None and not text.isascii():
-            yield from _spoken(text, low, end, weak=weak)
+        if low[end : end + 1] in _AFTER:
+            yield from _behind(text, low, hint)
+
+
+def _behind(text: str, low: str, hint: re.Match[str]) -> Iterator[Hit]:
+    """What follows a word that could name a secret."""
+    start, end = hint.span()
+    assigned, weak = _ASSIGNED.match(low, end), _is_weak(hint[0], low, start)
+    if assigned is not None and weak is not None and _may_be_assigned(hint[0], text, low, start):
+        yield from _value(text, assigned, start, hint[0], weak=weak)
+    elif assigned is not None and (
+        text[start:end] == "pass" or (hint[0] == "key" and _SOMEBODYS.search(low, max(0, start - 8), start))
+    ):
+        yield from _plain(text, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
+    elif low[end : end + 1] in " \t" or not low[end : end + 1].isascii():
+        yield from _said(text, low, hint, weak=weak)
+    beside = _BESIDE.match(low, end) if weak is not None else None
+    if beside is not None and not (weak and hint[0].startswith("session")):
+        quoted = beside[0][-1:] in ("'", '"')
+        typed = _is_typed_token if weak else has_digits if quoted else is_typed
+        yield from _plain(text, beside.end(), "SECRET" if weak else "PASSWORD", typed)
 
 
 def _is_weak(word: str, low: str, start: int) -> bool | None:
@@ -116,7 +129,7 @@ def _value(text: str, match: re.Match[str], name_start: int, word: str, *, weak:
         found = (_BARE if in_line else _CODE_BARE).match(text, start)
         value = _without_rest(found[0]) if found else ""
         end = start + len(value)
-        good = is_token(value) if weak else is_password(value, quoted=False, config=in_line and _ends_line(text, end))
+        good = is_token(value, quoted=False) if weak else is_password(value, quoted=False, config=in_line and _ends_line(text, end))
     if good and end > start:
         label = "PASSWORD" if not weak and "secret" not in word and "cred" not in word and word != "key" else "SECRET"
         yield Hit(start, end, label, Certainty.NAMED)
@@ -184,14 +197,15 @@ def _quoted_or_plain(text: str, match: re.Match[str], is_secret: Callable[[str],
 
 def _is_spoken_password(value: str) -> bool:
     """Whether a word after "the password is" is one: mixed, and not `up-to-date` or `what's`."""
+    if is_typed(value):
+        return True
     if len(value) < 4 or sum(map(str.isascii, value)) < len(value) / 2 or not is_mixed(value):
         return False
-    return not is_word_about(value) and not re.fullmatch(r"[^\W\d]+(?:[-'’/.][^\W\d]+)+", value)
+    return not is_word_about(value, quoted=False) and not re.fullmatch(r"[^\W\d]+(?:[-'’/.][^\W\d]+)+", value)
 
 
-def _is_typed_password(value: str) -> bool:
-    """Whether a value behind a mere `pass:` is a password: long, with digits and letters. A test's `PASS:` is not written small."""
-    return len(value) >= 8 and any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and not is_word_about(value)
+def _is_typed_token(value: str) -> bool:
+    return len(value) >= 16 and is_typed(value)
 
 
 def _plain(text: str, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[Hit]:

@@ -116,6 +116,20 @@ def imperatives(text: str) -> tuple[Imperative, ...]:
     return (*told, *(Imperative(command, is_command=True) for command in commands(seen)))
 
 
+def instructions(text: str) -> tuple[Imperative, ...]:
+    """What a skill's text would have an agent do: its imperatives, and whatever else does not state how something is.
+
+    No list of verbs is complete, and in a skill every sentence is there to be followed.
+    """
+    seen = open_text(text)
+    told = (
+        _STEP.sub("", one, count=1)
+        for one in sentences(seen)
+        if is_imperative(one) or not (_STATES.search(one) or one.startswith("#"))
+    )
+    return (*map(Imperative, told), *(Imperative(command, is_command=True) for command in commands(seen)))
+
+
 def open_text(text: str) -> str:
     """The text with nothing hidden: plain characters, entities spelled out, comments and attributes laid open."""
     shown = plain(html.unescape(text) if "&" in text else text)

@@ -10,9 +10,15 @@ _DIGIT = re.compile("[0-9]")
 _LONG = re.compile(rf"[A-Za-z0-9+/=_.:$~%@,-]{{{MIN_CHARS},}}")
 
 
-def long_words(text: str, min_chars: int = MIN_CHARS) -> list[str]:
-    """Everything between white space that is long enough to hold something, each once: far less than the text."""
-    return [word for word in set(text.split()) if len(word) >= min_chars]
+class Words:
+    """Everything that stands between white space, each once: far less than the text, and enough to tell what it cannot contain."""
+
+    def __init__(self, text: str, min_chars: int) -> None:
+        unique = set(text.split())
+        self.long = [word for word in unique if len(word) >= min_chars]
+        """Those that are long enough to hold something."""
+        self.low = "\n".join(unique).lower()
+        """All of them in lower case, a line for each."""
 
 
 class LongTokens:

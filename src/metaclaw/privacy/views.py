@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from metaclaw.privacy.unicode import HIDDEN, may_hide, unhidden
 
 _MAX_DEPTH = 3
-_WINDOW = 240
+_WINDOW = 160
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[nrtbf\"'\\/]|\r?\n[ \t]*)")
 _PERCENT = re.compile(r"%[0-9a-fA-F]{2}(?:%[0-9a-fA-F]{2})*")
 _E = r"[A-Za-z0-9+/_=.:@!*%~$-]"
