@@ -142,7 +142,8 @@ class VerdictStore(Protocol):
         """The verdict that stands."""
 
     def open_failures(self, generation: int, limit: int = 200) -> list[TurnId]:
-        """Main turns of this generation whose standing verdict teaches, and that have no role yet; oldest first."""
+        """Main turns made, or found to have failed, in this generation, whose standing verdict teaches and that have no role yet;
+        oldest first."""
 
 
 class CandidateStore(Protocol):

@@ -25,13 +25,20 @@ class Models:
         return self._known[key]
 
     def chosen(self, wish: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        """For a turn's model, the model to ask by this configuration: its provider, else the first that may be asked.
+        """For a turn's model, the model to ask by this configuration: at the provider it names, else at one that has the model.
 
         The embedded model is asked only where it is named, since it is too small to judge or to write."""
-        provider = self._provider(wish)
-        if provider is None:
-            return lambda model: None
-        return lambda model: self.served(provider, wish.model or model)
+
+        def ask(served: str) -> Model | None:
+            model = wish.model or served
+            provider = wish.provider or self._having(model) or self._provider(wish)
+            return None if provider is None else self.served(provider, model)
+
+        return ask
+
+    def _having(self, model: str) -> str | None:
+        """The first provider that may be asked and lists this model."""
+        return next((name for name, one in self._providers.items() if _may_be_asked(one) and model in one.models), None)
 
     def shown(self, wish: JudgeConfig | EvolverConfig) -> str | None:
         """Who is asked by this configuration, for people; None for nobody."""

@@ -120,7 +120,7 @@ class Sensing:
                 if rows >= _AT_ONCE:
                     # Far behind means much traffic: then most of the time belongs to serving.
                     await anyio.sleep((time.monotonic() - began_s) * _SERVING_TO_SENSING)
-                elif not rows:
+                else:
                     await self.bell.wait(_LOOK_EVERY_S)
 
     async def look(self, judging: TaskGroup) -> int:

@@ -85,12 +85,13 @@ def fit(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT)
 @dataclass(slots=True)
 class _Block:
     weight: float
-    score: float
+    low: float
+    high: float
     share: float
 
     def join(self, other: "_Block") -> None:
         weight = self.weight + other.weight
-        self.score = (self.score * self.weight + other.score * other.weight) / weight
+        self.high = other.high
         self.share = (self.share * self.weight + other.share * other.weight) / weight
         self.weight = weight
 
@@ -100,7 +101,7 @@ def _pooled(points: list[tuple[float, float, float]]) -> list[_Block]:
     for score, same in groupby(sorted(points), key=lambda point: point[0]):
         weighed = [(share, weight) for _, share, weight in same]
         total = sum(weight for _, weight in weighed)
-        blocks.append(_Block(total, score, sum(share * weight for share, weight in weighed) / total))
+        blocks.append(_Block(total, score, score, sum(share * weight for share, weight in weighed) / total))
         while len(blocks) > 1 and blocks[-2].share >= blocks[-1].share:
             last = blocks.pop()
             blocks[-1].join(last)
@@ -108,12 +109,13 @@ def _pooled(points: list[tuple[float, float, float]]) -> list[_Block]:
 
 
 def _joined(blocks: list[_Block]) -> Isotonic:
-    """Rounding may make two blocks touch; then the later one is left out."""
+    """Flat over each block, from its lowest score to its highest, and straight between blocks."""
     scores: list[float] = []
     shares: list[float] = []
     for block in blocks:
-        score, share = min(1.0, max(0.0, block.score)), min(1.0, max(0.0, block.share))
-        if not scores or score > scores[-1]:
-            scores.append(score)
-            shares.append(max(share, shares[-1]) if shares else share)
+        share = min(1.0, max(0.0, block.share))
+        for score in (block.low, block.high):
+            if not scores or score > scores[-1]:
+                scores.append(score)
+                shares.append(max(share, shares[-1]) if shares else share)
     return Isotonic(tuple(scores), tuple(shares))

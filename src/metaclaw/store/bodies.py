@@ -1,21 +1,28 @@
 """Bodies out of their patches; and what must be written anew so that a body survives one it was a patch on."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
-from sqlalchemy import Connection, Row, Table, delete, insert, select
+from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, insert, select
 
 from metaclaw.store import patches
 
 
 def rebuild(connection: Connection, table: Table, seq: int) -> bytes | None:
     """A body rebuilt from the whole one its patches stand on."""
-    columns = [table.c[name] for name in ("turn", "base", "link", "prefix", "suffix", "middle")]
-    chain = select(*columns).where(table.c.turn == seq).cte("chain", recursive=True)
-    chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
     body: bytes | None = None
-    for row in connection.execute(select(chain).order_by(chain.c.link)):
+    for row in connection.execute(_patches_of(table), {"seq": seq}):
         body = patches.apply(body or b"", row.prefix, row.suffix, row.middle)
     return body
+
+
+@cache
+def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
+    """The patches of the body `seq`, from the whole one on. Made once: to put it together takes longer than to run it."""
+    columns = [table.c[name] for name in ("turn", "base", "link", "prefix", "suffix", "middle")]
+    chain = select(*columns).where(table.c.turn == bindparam("seq")).cte("chain", recursive=True)
+    chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
+    return select(chain).order_by(chain.c.link)
 
 
 def remove(connection: Connection, table: Table, gone: Sequence[int]) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, literal, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, func, literal, select, text, tuple_
 
 from metaclaw.domain.candidate import Standing as CandidateStanding
 from metaclaw.domain.eligibility import Role, RoleKind, Standing
@@ -29,6 +30,12 @@ from metaclaw.store.unpacking import (
     turn_of,
     turn_row_of,
 )
+
+# Made once: to put a statement together takes longer than to run it, and a turn is read for every turn that is made.
+_TURN = select(turns).where(turns.c.id == bindparam("turn"))
+_TOKENS = select(tokens).where(tokens.c.turn == bindparam("seq"))
+_SAID = select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(payloads.c.turn == bindparam("seq"))
+_DRAWS = select(draws).where(draws.c.turn == bindparam("seq")).order_by(draws.c.place)
 
 
 class LedgerReader:
@@ -145,13 +152,13 @@ class LedgerReader:
     def turn(self, turn: TurnId) -> RecordedTurn | None:
         """All of a turn, bytes and tokens included."""
         with self._database.reading("reading a turn") as connection:
-            row = connection.execute(select(turns).where(turns.c.id == pack_text(turn))).one_or_none()
+            row = connection.execute(_TURN, {"turn": pack_text(turn)}).one_or_none()
             if row is None:
                 return None
-            sampled = connection.execute(select(tokens).where(tokens.c.turn == row.seq)).one_or_none()
+            sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
             exchange = _exchange(connection, row.seq)
             placed = _placements(connection, row.placements)
-            drawn = tuple(draw_of(draw) for draw in connection.execute(_draws(row.seq)))
+            drawn = tuple(draw_of(draw) for draw in connection.execute(_DRAWS, {"seq": row.seq}))
             return RecordedTurn(row.seq, turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn))
 
     def counts(self) -> Counts:
@@ -216,15 +223,11 @@ def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
 
 
 def _exchange(connection: Connection, seq: int) -> Exchange:
-    said = connection.execute(select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(payloads.c.turn == seq)).one()
+    said = connection.execute(_SAID, {"seq": seq}).one()
     request = rebuild(connection, payloads, seq)
     if request is None:
         raise StoreError(f"reading a turn: number {seq} has no request")
     return Exchange(request, _splices(connection, said.splices), rebuild(connection, translations, seq), said.said, said.seen)
-
-
-def _draws(seq: int) -> Select[*tuple[object, ...]]:
-    return select(draws).where(draws.c.turn == seq).order_by(draws.c.place)
 
 
 def _placements(connection: Connection, last: bytes | None) -> tuple[Placement, ...]:
@@ -239,7 +242,12 @@ def _chain(connection: Connection, table: Table, last: bytes | None) -> list[Row
     """The rows of a tuple, first to last, each with its snippet's body; `last` is the address of the tuple."""
     if last is None:
         return []
-    chain = select(table, literal(0).label("place")).where(table.c.hash == last).cte("chain", recursive=True)
+    return list(connection.execute(_chain_in(table), {"last": last}))
+
+
+@cache
+def _chain_in(table: Table) -> Select[*tuple[object, ...]]:
+    chain = select(table, literal(0).label("place")).where(table.c.hash == bindparam("last")).cte("chain", recursive=True)
     chain = chain.union_all(select(table, chain.c.place + 1).join(chain, table.c.hash == chain.c.previous))
     query = select(chain, snippets.c.body).join(snippets, snippets.c.hash == chain.c.snippet)
-    return list(connection.execute(query.order_by(chain.c.place.desc())))
+    return query.order_by(chain.c.place.desc())

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy import Connection, Row, Select, insert, or_, select, update
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import TurnKind
@@ -13,7 +13,7 @@ from metaclaw.store.documents import pack_document, unpack_document
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import IS_LESSON, roles, stands, verdicts
 from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_text
-from metaclaw.store.schema import turns
+from metaclaw.store.schema import generations, turns
 
 VERDICT = [
     verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own
@@ -70,12 +70,19 @@ class SqlVerdicts:
             return [verdict_of(turn, row) for row in connection.execute(query.order_by(verdicts.c.seq))]
 
     def open_failures(self, generation: int, limit: int = 200) -> list[TurnId]:
-        """Main turns of this generation whose standing verdict teaches, and that have no role yet; oldest first."""
+        """Main turns of this generation whose standing verdict teaches, and that have no role yet; oldest first.
+
+        A turn of an earlier generation counts too if its verdict came in this one: a correction is not lost because something else
+        was published between the answer and the person's word on it.
+        """
+        published = select(generations.c.published_us).where(generations.c.number == generation).scalar_subquery()
+        is_of_now = or_(stands.c.generation == generation, verdicts.c.at_us >= published)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         query = (
             select(turns.c.id)
             .join(stands, stands.c.turn == turns.c.seq)
-            .where(stands.c.generation == generation, IS_LESSON, ~has_role)
+            .join(verdicts, verdicts.c.seq == stands.c.verdict)
+            .where(IS_LESSON, stands.c.generation <= generation, is_of_now, ~has_role)
             .order_by(stands.c.turn)
             .limit(limit)
         )
