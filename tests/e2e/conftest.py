@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program, providers_toml
+from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
 
@@ -19,6 +19,6 @@ def provider() -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def program(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     home: Path = tmp_path_factory.mktemp("program") / "home"
-    running = Program(home, providers_toml(provider.url)).start()
+    running = Program(home, providers_toml(provider.url), env=NOT_LEARNING).start()
     yield running
     assert running.stop() == 0, running.log.read_text()[-4000:]

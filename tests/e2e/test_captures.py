@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.program import KEY, Program, providers_toml
+from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
 SIDE = ("compaction", "title", "commit_message", "session_end", "prm_judge", "lesson_to_skill")
@@ -41,7 +41,7 @@ def captures() -> list[Path]:
 @pytest.fixture(scope="module")
 def taught(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     home = tmp_path_factory.mktemp("captures") / "home"
-    running = Program(home, providers_toml(provider.url))
+    running = Program(home, providers_toml(provider.url), env=NOT_LEARNING)
     folder = home / "skills" / "tail-the-ledger"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)

@@ -224,6 +224,8 @@ def test_an_evolver_with_nothing_to_say_is_not_asked_again_about_the_same_failur
     other.say(UNRELATED)
     other.say("Thanks!")
     learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["pass"] >= 2, 10)
+    wait_until(lambda: teacher.asked("evolve"))
+    time.sleep(1)
     assert len(teacher.asked("evolve")) == 1
     assert skills_in_force(learner) == set()
 

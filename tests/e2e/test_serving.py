@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.program import KEY, Program, providers_toml
+from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import STREAMS, WHOLES, Provider
 
 ROUTES = [("/v1/chat/completions", "chat"), ("/v1/responses", "responses"), ("/v1/messages", "messages")]
@@ -141,7 +141,7 @@ def test_garbage_from_a_provider_is_an_error_not_an_answer(
 
 def test_a_dead_first_provider_is_passed_over_before_the_first_byte(provider: Provider, tmp_path: Path) -> None:
     dead = '[[providers]]\nname = "dead"\nkind = "openai"\nbase_url = "http://127.0.0.1:9/v1"\napi_key = "sk-dead"\n'
-    running = Program(tmp_path / "home", dead + providers_toml(provider.url)).start()
+    running = Program(tmp_path / "home", dead + providers_toml(provider.url), env=NOT_LEARNING).start()
     try:
         answer = httpx.post(f"{running.url}/v1/chat/completions", json=body_for("chat", "echo"), headers=running.auth)
         assert answer.status_code == 200
@@ -179,7 +179,7 @@ def test_passthrough_forwards_the_callers_own_credentials_and_nothing_of_ours(pr
 
 
 def test_a_locked_store_never_stops_serving_and_is_shown_everywhere(provider: Provider, tmp_path: Path) -> None:
-    running = Program(tmp_path / "home", providers_toml(provider.url)).start()
+    running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
     try:
         assert httpx.get(f"{running.url}/readyz", headers=running.auth).status_code == 200
         locker = sqlite3.connect(running.home / "ledger.db", isolation_level=None)
@@ -205,7 +205,7 @@ def test_a_locked_store_never_stops_serving_and_is_shown_everywhere(provider: Pr
 
 
 def test_sigterm_lets_a_running_answer_finish_and_exits_zero(provider: Provider, tmp_path: Path) -> None:
-    running = Program(tmp_path / "home", providers_toml(provider.url)).start()
+    running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
     provider.chunk_delay_s = 0.1
     try:
         with httpx.stream(

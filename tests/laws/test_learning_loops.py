@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,17 +36,13 @@ from tests.learn.house import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, H
 
 T = TypeVar("T")
 PEOPLE = [Scope("ada"), Scope("bob")]
-WORDS = [
-    TASK.format(1),
-    TASK.format(2),
-    CORRECTION,
-    CORRECTION,
-    THANKS,
+INSTRUCTIONS = [
     "From now on, always write changelog release dates as YYYY-MM-DD.",
     f"No, that's wrong. From now on, always answer in German. {CORRECTION}",
     "From now on, always answer in French.",
-    "Please prepare the report about the state of our harbour cranes.",
 ]
+PLAIN = "Please prepare the report about the state of our harbour cranes."
+WORDS = [TASK.format(1), CORRECTION, CORRECTION, THANKS, PLAIN, *INSTRUCTIONS]
 SKILLS: list[dict[str, Any]] = [
     dict(DATES),
     {**DATES, "name": "dates-again", "body": f"{DATES['body']}\n- Look at the release date once more."},
@@ -53,7 +50,10 @@ SKILLS: list[dict[str, Any]] = [
     {**DATES, "name": "reaching", "body": f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases."},
     {**DATES, "replaces": "iso-release-dates", "body": f"{DATES['body']}\n- Never leave the release date out."},
 ]
+Skills = list[dict[str, Any]]
 picks = st.integers(0, 10**6)
+some_words = st.lists(st.sampled_from(WORDS), min_size=2, max_size=4)
+some_skills = st.lists(st.sampled_from(SKILLS), min_size=1, max_size=2)
 
 
 class KilledError(BaseException):
@@ -90,6 +90,16 @@ class Fragile:
             yield connection
         if mine is not None:
             raise KilledError
+
+
+async def survived(work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    """Whether the program was killed over it; anything else that is raised is a breach of the law."""
+    was_killed = False
+    try:
+        await work()
+    except* KilledError:
+        was_killed = True
+    return was_killed
 
 
 class Loops(RuleBasedStateMachine):
@@ -131,40 +141,49 @@ class Loops(RuleBasedStateMachine):
         followed = [recorded.turn.id for talk in self.talks for recorded in talk.agent.turns[:-1]]
         assert [turn for turn in followed if self.house.outcome(turn) is None] == []
 
-    @rule(who=st.sampled_from(PEOPLE), words=st.sampled_from(WORDS), which=picks, is_new=st.booleans())
-    def somebody_speaks(self, who: Scope, words: str, which: int, is_new: bool) -> None:
+    @rule(
+        who=st.sampled_from(PEOPLE), lines=st.lists(st.sampled_from(WORDS), min_size=2, max_size=4), which=picks, ends=st.booleans()
+    )
+    def somebody_works(self, who: Scope, lines: list[str], which: int, ends: bool) -> None:
+        """In a session of before, or in a new one."""
         mine = [talk for talk in self.talks if talk.scope == who]
-        if is_new or not mine:
-            mine = [Talk(self.house, who)]
-            self.talks += mine
-        talk = mine[which % len(mine)]
+        talk = mine[which % len(mine)] if mine and which % 3 else Talk(self.house, who)
+        self.talks += [] if talk in mine else [talk]
         tokens = SampledTokens((1,), (2,), (-0.5,))
-        self.turns.append(self.call(lambda: talk.say(words, tokens=tokens)))
+        for words in (TASK.format(which % 5), *lines):
+            self.turns.append(self.call(partial(talk.say, words, tokens=tokens)))
+        if ends:
+            self.call(talk.end)
 
-    @precondition(lambda self: self.talks)
-    @rule(which=picks)
-    def a_session_ends(self, which: int) -> None:
-        self.call(self.talks[which % len(self.talks)].end)
-
-    @rule(says=st.sampled_from([PASSED, FAILED, None, "mumbling"]), kill=kills)
+    @rule(says=st.sampled_from([PASSED, FAILED, FAILED, None, "mumbling"]), kill=kills)
     def sense(self, says: object, kill: Kill | None) -> None:
         self.judge.rule = lambda prompt: UpstreamError("down") if says is None else says
         self.run_or_kill(self.house.sense, kill)
 
-    @rule(written=st.lists(st.sampled_from(SKILLS), max_size=2), is_down=st.booleans(), kill=kills)
-    def learn(self, written: list[dict[str, Any]], is_down: bool, kill: Kill | None) -> None:
+    @rule(
+        written=st.lists(st.sampled_from(SKILLS), min_size=1, max_size=2), is_down=st.sampled_from([True, False, False]), kill=kills
+    )
+    def sense_and_learn(self, written: Skills, is_down: bool, kill: Kill | None) -> None:
+        self.sense(FAILED, None)
         self.evolver.rule = lambda prompt: UpstreamError("down") if is_down else {"skills": written}
         self.run_or_kill(self.house.learn, kill)
+
+    @precondition(lambda self: self.talks)
+    @rule(correction=st.sampled_from([CORRECTION, *INSTRUCTIONS]), which=picks, written=some_skills, kill=kills)
+    def somebody_corrects_and_it_is_learned(self, correction: str, which: int, written: Skills, kill: Kill | None) -> None:
+        talk = Talk(self.house, PEOPLE[which % len(PEOPLE)])
+        self.talks.append(talk)
+        for words in (TASK.format(which % 5), correction):
+            self.turns.append(self.call(partial(talk.say, words)))
+        self.sense_and_learn(written, False, kill)
 
     def run_or_kill(self, work: Callable[[], Coroutine[Any, Any, None]], kill: Kill | None) -> None:
         """Let it run; or kill the program when it writes for the how-manyeth time, and start it again."""
         self.fragile.kill, self.fragile.writes = kill, 0
-        try:
-            self.call(work)
-        except* KilledError:
-            self.fragile.kill = None
-            self.restart()
+        was_killed = self.call(partial(survived, work))
         self.fragile.kill = None
+        if was_killed:
+            self.restart()
 
     @rule()
     def restart(self) -> None:

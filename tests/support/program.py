@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 
 KEY = "mc-test-key"
+NOT_LEARNING = {"METACLAW__SKILLS__LEARN": "false"}
+"""For tests that look at every request a provider gets: no judge asks in between."""
 
 
 def providers_toml(url: str, *, timeout_s: float = 20) -> str:

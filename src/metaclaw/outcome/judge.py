@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import anyio
 import msgspec
+from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Sampling, Text, Wire
 from metaclaw.domain.step import Step
@@ -106,7 +107,7 @@ class Judge:
     async def judge(self, step: Step) -> Votes:
         """What the votes say about a step. Never raises: a judge that is down, slow or makes no sense counts as unknown."""
         try:
-            record = self._redact(step)
+            record = await run_sync(self._redact, step)  # aside: requests are being served on this loop
         except (MetaClawError, ValueError) as error:
             log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
             return Votes(0, 0, self._votes, self._model.name)

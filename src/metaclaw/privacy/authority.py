@@ -222,7 +222,7 @@ def _borrowed(
         repeats = len(apart) >= 2 and covered >= _BORROWED_SHARE
         if (repeats or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE)) and is_imperative(sentence.text):
             return sentence.text
-        if repeats and covered > share and (telling(ordered) - supported) & sentence.terms:
+        if (repeats or alike >= _BORROWED_SHARE) and covered > share and (telling(ordered) - supported) & sentence.terms:
             return sentence.text
     return None
 

@@ -17,6 +17,9 @@ _LINE_CHARS = 200
 _ARGUMENTS_CHARS = 4_000
 _TAGS = re.compile(r"<[/|]?[A-Za-z_][^<>\n]{0,80}>|<\|[^|>\n]{0,40}\|>|\[/?INST\]")
 _MAX_EARLIER = 40
+_HEADING_CHARS = 160
+# A line that begins like one of our headings is moved aside: nothing that was said can open a section of its own.
+_HEADING = re.compile(r"^(?=#)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def render_step(step: Step, redactor: Redactor, limit_chars: int = 24_000) -> st
 
 def render(evidence: Evidence, limit_chars: int) -> str:
     """The evidence as text: each piece under a heading, tools' words as JSON strings."""
-    pieces = [*_pieces(evidence)]
+    pieces = [(" ".join(heading.split())[:_HEADING_CHARS], _HEADING.sub(" ", body)) for heading, body in _pieces(evidence)]
     frame = sum(len(heading) + 2 for heading, _ in pieces)
     shares = fair_shares([len(body) for _, body in pieces], max(0, limit_chars - frame))
     text = "\n".join(f"{heading}\n{cut_middle(body, share)}" for (heading, body), share in zip(pieces, shares, strict=True))

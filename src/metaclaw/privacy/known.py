@@ -105,4 +105,5 @@ def is_worth_knowing(secret: str) -> bool:
         return False
     if is_mixed(secret) and (len(secret) >= _LONG_CHARS or (len(secret) >= _FAIR_CHARS and any(map(str.isdigit, secret)))):
         return True
-    return wordiness(secret) < 0.7
+    oddly_written = not (secret.islower() or secret.isupper() or secret.istitle())
+    return wordiness(secret) < 0.7 or (len(secret) >= _FAIR_CHARS and oddly_written)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from metaclaw.privacy.hits import PLACEHOLDER, Certainty, Hit
 from metaclaw.privacy.randomness import is_mixed
-from metaclaw.privacy.values import has_digits, is_password, is_token, is_typed, is_word_about
+from metaclaw.privacy.values import is_meant, is_password, is_token, is_typed, is_word_about
 
 # Alternatives share their first letters: this is the one pattern that runs over everything.
 _HINTS = (
@@ -25,14 +25,12 @@ _SHORT = frozenset(("pass", "pw", "pwd", "psk"))
 _STRONG_KEY = re.compile(r"(?:secret|private|encryption|signing|master|crypto)[-_ ]?\Z")
 _KEY = re.compile(
     r"(?:api|access|account|storage|app|application|auth|service|license|shared|client|admin|session|consumer|subscription"
-    r"|write|ingest"
-    r"|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
+    r"|write|ingest|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
 )
 _SOMEBODYS = re.compile(r"\b(?:this|that|my|our|your|the|new) \Z")
 _INNOCENT = re.compile(
     r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page"
-    r"|special|object|row|map|hot"
-    r"|short|arrow|press|continuation|idempotency|publishable)[-_ ]?(?:key|token)?[-_ ]?\Z"
+    r"|special|object|row|map|hot|short|arrow|press|continuation|idempotency|publishable)[-_ ]?(?:key|token)?[-_ ]?\Z"
 )
 
 _QUOTE = r"(?:\\{0,3}[\"'`])"
@@ -92,7 +90,7 @@ def _behind(text: str, low: str, hint: re.Match[str]) -> Iterator[Hit]:
     beside = _BESIDE.match(low, end) if weak is not None else None
     if beside is not None and not (weak and hint[0].startswith("session")):
         quoted = beside[0][-1:] in ("'", '"')
-        typed = _is_typed_token if weak else has_digits if quoted else is_typed
+        typed = _is_typed_token if weak else is_meant if quoted else is_typed
         yield from _plain(text, beside.end(), "SECRET" if weak else "PASSWORD", typed)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from metaclaw.privacy.hits import Certainty, Hit
-from metaclaw.privacy.values import has_digits, is_typed
+from metaclaw.privacy.values import is_meant
 
 _TABLE = re.compile(r"^([ \t]*\|[^\n]{1,500})\n[ \t]*\|[ \t:|+-]{3,500}\n((?:[ \t]*\|[^\n]{1,2000}(?:\n|\Z)){1,500})", re.MULTILINE)
 _SECRET = re.compile(r"pass|secret|token|api.?key|[a-z]_key|credential|pwd|пароль|密码")
@@ -28,6 +28,6 @@ def _cells(text: str, at: int, row: str, columns: list[int]) -> Iterator[Hit]:
             bare = cell.strip(" \t`")
             start = at + cell.find(bare)
             value = text[start : start + len(bare)]
-            if is_typed(value) or has_digits(value):
+            if is_meant(value):
                 yield Hit(start, start + len(bare), "PASSWORD", Certainty.NAMED)
         at += len(cell) + 1

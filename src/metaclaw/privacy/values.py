@@ -81,6 +81,8 @@ def is_typed(value: str) -> bool:
     return not _COMPOUND.fullmatch(value) and not _FIELD.fullmatch(value)
 
 
-def has_digits(value: str) -> bool:
-    """Whether a value has digits among its letters and stands for nothing else; enough where its place says that it is a secret."""
-    return len(value) >= 8 and any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and not is_word_about(value)
+def is_meant(value: str) -> bool:
+    """Whether a value is a secret where its place says that it is one: digits among letters, or letters that make no words."""
+    if len(value) < 8 or not any(map(str.isalpha, value)) or is_word_about(value):
+        return False
+    return any(map(str.isdigit, value)) or (len(value) >= 12 and wordiness(value) < 0.6)

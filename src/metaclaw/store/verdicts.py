@@ -76,7 +76,7 @@ class SqlVerdicts:
         was published between the answer and the person's word on it.
         """
         published = select(generations.c.published_us).where(generations.c.number == generation).scalar_subquery()
-        is_of_now = or_(stands.c.generation == generation, verdicts.c.at_us >= published)
+        is_of_now = or_(stands.c.generation == generation, verdicts.c.at_us > published)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         query = (
             select(turns.c.id)

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from anyio.to_thread import run_sync
+
 from metaclaw.domain.candidate import Candidate, Change, Proposal
 from metaclaw.domain.chat import Completion, Text, Usage
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -63,7 +65,8 @@ class Evolver:
 
     async def evolve(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:
         """The same, with why there is nothing and what was refused."""
-        request = build_request(kind, near, rejected, self._render, self._redact, self._most)
+        # Rendering and redacting much text takes a while, and requests are being served on this loop.
+        request = await run_sync(build_request, kind, near, rejected, self._render, self._redact, self._most)
         completion = await self._model.ask(request, Purpose.EVOLVE)
         written = read_skills(_text(completion))
         if isinstance(written, str):
