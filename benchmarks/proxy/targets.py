@@ -231,7 +231,7 @@ http {{
 
 
 def ours(skills: int) -> Recipe:
-    """This project's proxy as a user starts it: recording on, a library of skills loaded."""
+    """This project's proxy as a user starts it, but for learning, which is off as the others' is: recording on, a library loaded."""
 
     def recipe(home: Path, port: int, provider_port: int) -> Launch:
         program = Path(sys.executable).parent / "metaclaw"
@@ -258,6 +258,8 @@ api_key = "sk-bench"
         settings.chmod(0o600)
         home.chmod(0o700)
         write_library(home / "skills", skills)
-        return Launch([str(program), "start", "--port", str(port)], {"METACLAW_HOME": str(home)})
+        return Launch(
+            [str(program), "start", "--port", str(port)], {"METACLAW_HOME": str(home), "METACLAW__SKILLS__LEARN": "false"}
+        )
 
     return recipe
