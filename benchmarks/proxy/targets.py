@@ -231,7 +231,7 @@ http {{
 
 
 def ours(skills: int) -> Recipe:
-    """This project's proxy as a user starts it, but for learning, which is off as the others' is: recording on, a library loaded."""
+    """This project's proxy as a user starts it, but for learning, which is off as the others' is."""
 
     def recipe(home: Path, port: int, provider_port: int) -> Launch:
         program = Path(sys.executable).parent / "metaclaw"
