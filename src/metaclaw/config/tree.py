@@ -222,7 +222,11 @@ class TeamConfig(Section):
 class PrivacyConfig(Section):
     """What may not travel."""
 
-    redact: bool = Field(default=True, description="Replace secrets before a judge, an evolver or a trainer sees a turn.")
+    redact: bool = Field(
+        default=True,
+        description="Before anybody else sees a turn, replace also what your environment and dotfiles hold; "
+        "what looks like a secret is always replaced.",
+    )
     retention_days: int = Field(default=0, ge=0, le=36_500, description="Forget turns older than this; 0 keeps them.")
 
 
