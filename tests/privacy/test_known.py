@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from metaclaw.config import build
-from metaclaw.privacy import KnownSecrets, Redactor, collect
+from metaclaw.privacy import KnownSecrets, Redactor
 
 PROVIDER = {"name": "p", "kind": "openai", "base_url": "http://127.0.0.1:1/v1", "api_key": "env:NOT_THERE"}
 SECRET = "Falcon 17 over Bremen"
@@ -81,7 +81,7 @@ def test_secrets_are_collected_from_the_environment_and_dotfiles(tmp_path: Path)
         "PATH": "/usr/bin-Secret-99",
         "PWD": str(tmp_path),
     }
-    redactor = Redactor(collect(environ, tmp_path))
+    redactor = Redactor(KnownSecrets.collect(environ, tmp_path))
     for secret in (
         "netrc-Secret-1",
         "aws/Secret+2abcdef",
@@ -99,11 +99,11 @@ def test_secrets_are_collected_from_the_environment_and_dotfiles(tmp_path: Path)
 
 def test_our_own_configuration_counts_and_a_missing_secret_does_not_hurt(tmp_path: Path) -> None:
     config = build({"proxy": {"api_key": "mc-own-Secret-77"}, "providers": [PROVIDER]}, tmp_path)
-    assert not Redactor(collect({}, tmp_path, config)).text("the key mc-own-Secret-77 was used").is_clean
+    assert not Redactor(KnownSecrets.collect({}, tmp_path, config)).text("the key mc-own-Secret-77 was used").is_clean
 
 
 def test_an_unreadable_file_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / ".netrc").mkdir()
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker/config.json").write_text("{not json")
-    assert len(collect({}, tmp_path)) == 0
+    assert len(KnownSecrets.collect({}, tmp_path)) == 0

@@ -3,14 +3,13 @@
 from metaclaw.privacy.authority import Doubt, Objection, authority
 from metaclaw.privacy.capabilities import Capabilities, Workspace, added, capabilities, workspace_of
 from metaclaw.privacy.combination import emergent
-from metaclaw.privacy.dotfiles import collect
 from metaclaw.privacy.evidence import CallRecord, Evidence, Outcome, evidence_of, render, render_step
 from metaclaw.privacy.hits import Certainty
-from metaclaw.privacy.known import KnownSecrets
+from metaclaw.privacy.known import KnownSecrets, collect
 from metaclaw.privacy.provenance import Source, Span, spans_of, user_spans
 from metaclaw.privacy.redact import Finding, Redacted, Redactor
 from metaclaw.privacy.review import Review, review
-from metaclaw.privacy.sentences import Imperative, imperatives
+from metaclaw.privacy.sentences import Imperative, imperatives, instructions
 
 __all__ = [
     "CallRecord",
@@ -36,6 +35,7 @@ __all__ = [
     "emergent",
     "evidence_of",
     "imperatives",
+    "instructions",
     "render",
     "render_step",
     "review",

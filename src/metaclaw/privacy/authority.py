@@ -189,15 +189,15 @@ def _examine(imperative: Imperative, backing: _Backing, supported: frozenset[str
     """One instruction against what was said."""
     contradiction = _contradicted(imperative, backing)
     if contradiction is not None:
-        return Objection(Doubt.CONTRADICTED, _cut(imperative.text), f"the person said the opposite: {_cut(contradiction)}")
+        return Objection(Doubt.CONTRADICTED, imperative.text, f"the person said the opposite: {_cut(contradiction)}")
     everything = terms(imperative.text)
     ordered = everything if imperative.is_command else terms(_QUOTED.sub(" ", imperative.text)) or everything
     borrowed = _borrowed(everything, ordered, supported, backing, strict=strict)
     if borrowed is not None:
-        return Objection(Doubt.BORROWED, _cut(imperative.text), f"only text from outside says so: {_cut(borrowed)}")
+        return Objection(Doubt.BORROWED, imperative.text, f"only text from outside says so: {_cut(borrowed)}")
     acts = imperative.is_command or _ACTING.search(imperative.text)
     if _is_unbacked(imperative, supported) and (strict or acts) and (backing.outside or not backing.said):
-        return Objection(Doubt.UNBACKED, _cut(imperative.text), "neither the person's words nor an observed outcome says so")
+        return Objection(Doubt.UNBACKED, imperative.text, "neither the person's words nor an observed outcome says so")
     return None
 
 
@@ -250,11 +250,11 @@ def _claims(proposal: str, told: set[str], backing: _Backing, supported: frozens
             continue
         share = len(meant & supported) / len(meant)
         if _ATTRIBUTED.search(text) and share < 0.5 and (backing.outside or not backing.said):
-            yield Objection(Doubt.ATTRIBUTED, _cut(text), "it says what the person wants, and the person did not")
+            yield Objection(Doubt.ATTRIBUTED, text, "it says what the person wants, and the person did not")
         elif text not in told and share < _BACKED_SHARE:
             for sentence in backing.outside:
                 if len(meant & sentence.terms) / len(meant) >= 0.8 and is_imperative(sentence.text):
-                    yield Objection(Doubt.BORROWED, _cut(text), f"it repeats an instruction from outside: {_cut(sentence.text)}")
+                    yield Objection(Doubt.BORROWED, text, f"it repeats an instruction from outside: {_cut(sentence.text)}")
                     break
 
 

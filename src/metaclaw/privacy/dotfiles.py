@@ -9,7 +9,6 @@ from pathlib import Path
 
 from metaclaw.config import Config, Secret, flatten
 from metaclaw.errors import ConfigError
-from metaclaw.privacy.known import KnownSecrets
 
 _SECRET_NAME = re.compile(
     r"pass(?:word|wd|phrase|code)?(?:_|$)|pwd$|secret|token|api_?key|access_?key|private_?key|_key$|auth|credential|session"
@@ -51,12 +50,8 @@ _JSON = (
 )
 
 
-def collect(environ: Mapping[str, str], home: Path, config: Config | None = None) -> KnownSecrets:
-    """Everything secret that can be found in the environment, the home folder's dotfiles and our own configuration, as hashes."""
-    return KnownSecrets(_all(environ, home, config))
-
-
-def _all(environ: Mapping[str, str], home: Path, config: Config | None) -> Iterator[str]:
+def secrets_of(environ: Mapping[str, str], home: Path, config: Config | None) -> Iterator[str]:
+    """Everything secret in the environment, a home folder's dotfiles and our own configuration; to be hashed, never to be kept."""
     yield from _from_environment(environ)
     for name in _ASSIGNING:
         yield from _from_assignments(_read(home / name))

@@ -3,9 +3,12 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from metaclaw.config import Config
+from metaclaw.privacy.dotfiles import secrets_of
 from metaclaw.privacy.hits import Certainty, Hit
 from metaclaw.privacy.randomness import is_mixed, is_random, wordiness
 
@@ -44,6 +47,11 @@ class KnownSecrets:
             if is_worth_knowing(secret):
                 self._learn(secret)
         self._lengths = tuple(sorted(self._prefixes))
+
+    @classmethod
+    def collect(cls, environ: Mapping[str, str], home: Path, config: Config | None = None) -> "KnownSecrets":
+        """What the environment, the dotfiles of a home folder and our own configuration hold, as hashes."""
+        return cls(secrets_of(environ, home, config))
 
     def __len__(self) -> int:
         return self._count
@@ -95,6 +103,9 @@ class KnownSecrets:
 
     def _hash(self, text: str) -> bytes:
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, salt=self._salt).digest()
+
+
+collect = KnownSecrets.collect
 
 
 def is_worth_knowing(secret: str) -> bool:
