@@ -11,7 +11,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
-from metaclaw.privacy import Doubt, Redactor, Span, emergent, imperatives, review, spans_of
+from metaclaw.privacy import Doubt, Redactor, Span, emergent, instructions, review, spans_of
 from metaclaw.privacy.sentences import open_text, sentences
 from metaclaw.skills import Shelf, is_untouchable
 from metaclaw.skills.checks import waits_for_person
@@ -74,7 +74,7 @@ def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
     if proposal.change is not Change.EDIT:
         return frozenset()
     texts = [f"{one.trigger}\n\n{one.body}" for one in before]
-    orders = {order.text for text in texts for order in imperatives(text)}
+    orders = {order.text for text in texts for order in instructions(text)}
     return frozenset(orders | {one for text in texts for one in sentences(open_text(text), with_code=True)})
 
 
