@@ -134,7 +134,6 @@ class House:
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
     told: list[tuple[str, dict[str, Json]]] = field(default_factory=list)
-    secret: str = ""
 
     def __post_init__(self) -> None:
         self.database: Database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
@@ -212,7 +211,7 @@ class House:
         merging = Merging(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
         widening = Widening(**shared, **tried, teams=self.teams)
         aging = Aging(uses=self.uses, generations=self.generations, admitting=self.admitting, teams=self.teams, now=self.clock)
-        regating = Regating(candidates=self.candidates, admitting=self.admitting, worth=self.worth)
+        regating = Regating(uses=self.uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth, now=self.clock)
         return Tending(
             **shared,
             reader=self.reader,

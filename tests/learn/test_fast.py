@@ -7,7 +7,7 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Source
@@ -76,14 +76,30 @@ async def test_one_failure_is_enough_where_the_person_said_what_was_wrong(new_ho
     assert house.names == ["iso-release-dates"]
 
 
+def publish_something(house: House) -> None:
+    house.clock.pass_by(seconds=1)
+    house.write_by_hand(Skill(SkillName("other"), "When asked for other things", "Do them."))
+    house.clock.pass_by(seconds=1)
+
+
 async def test_failures_of_an_older_generation_are_left_alone(new_house: NewHouse) -> None:
     house = await new_house(evolver=evolver(DATES))
     old = await silently_failed(house, 1)
-    house.write_by_hand(Skill(learned_skill("other").name, "When asked for other things", "Do them."))
+    publish_something(house)
     await house.learn()
     assert (house.names, house.role(old)) == (["other"], None)
     assert house.evolver is not None
     assert house.evolver.asked == []
+
+
+async def test_a_correction_is_not_lost_to_what_was_published_since_the_answer(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES))
+    talk = Talk(house)
+    failed = await talk.say(TASK.format(1))
+    publish_something(house)
+    await talk.say(CORRECTION)
+    await house.live()
+    assert (house.names, house.role(failed)) == (["iso-release-dates", "other"], "support")
 
 
 @pytest.mark.parametrize(

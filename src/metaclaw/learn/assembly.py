@@ -158,7 +158,7 @@ class Learning:
             teams=self._teams,
         )
         aging = Aging(uses=uses, generations=self.generations, admitting=self.admitting, teams=self._teams)
-        regating = Regating(candidates=self.candidates, admitting=self.admitting, worth=self.worth)
+        regating = Regating(uses=uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth)
         return Tending(
             reader=self.reader,
             uses=uses,

@@ -1,7 +1,9 @@
 """A daily chore: what was proven with one model is not proven with another; where the model has changed, a skill is tried again."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
@@ -10,9 +12,12 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.learn.admitting import Admitting, accepted_candidate
 from metaclaw.learn.worth import Worth
 from metaclaw.skills.gate import after_model_change
-from metaclaw.store import SqlCandidates
+from metaclaw.store import SqlCandidates, SqlUses, Use
 
 log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 500
+_LATELY: Final = timedelta(days=30)
 
 
 class Regating:
@@ -20,20 +25,41 @@ class Regating:
 
     name = "regating"
 
-    def __init__(self, *, candidates: SqlCandidates, admitting: Admitting, worth: Worth) -> None:
+    def __init__(
+        self,
+        *,
+        uses: SqlUses,
+        candidates: SqlCandidates,
+        admitting: Admitting,
+        worth: Worth,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._uses = uses
         self._candidates = candidates
         self._admitting = admitting
         self._worth = worth
+        self._now = now
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
         """Compare the model each was proven with and the one that serves most of its tasks now."""
-        for skill in learned:
-            if skill.state is SkillState.LIVE and skill.author is Authorship.EVOLVER:
-                model = await run_sync(self._other_model, skill)
-                if model is not None and await self._admitting.change_state(
-                    skill, SkillState.CANARY, f"{skill.name} is tried again: {model} serves most of its tasks now"
-                ):
-                    log.info("skill_tried_again name=%s model=%s", skill.name, model)
+        for skill in await run_sync(self._in_use, learned):
+            model = await run_sync(self._other_model, skill)
+            reason = f"{skill.name} is tried again: {model} serves most of its tasks now"
+            if model is not None and await self._admitting.change_state(skill, SkillState.CANARY, reason):
+                log.info("skill_tried_again name=%s model=%s", skill.name, model)
+
+    def _in_use(self, learned: Sequence[Skill]) -> list[Skill]:
+        """Live skills that have matched lately: which model serves the others, nobody knows."""
+        live = [skill for skill in learned if skill.state is SkillState.LIVE and skill.author is Authorship.EVOLVER]
+        found: list[Skill] = []
+        for at in range(0, len(live), _AT_ONCE):
+            some = live[at : at + _AT_ONCE]
+            uses = self._uses.uses_of([skill.name for skill in some])
+            found += [one for one in some if one.name in uses and self._is_lately(uses[one.name])]
+        return found
+
+    def _is_lately(self, use: Use) -> bool:
+        return use.times > 0 and self._now() - use.last_at < _LATELY
 
     def _other_model(self, skill: Skill) -> str | None:
         """The model that serves now, if it is another one; None also where nobody knows with which one it was proven."""

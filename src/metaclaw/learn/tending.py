@@ -5,7 +5,9 @@ made anew only when the library has changed.
 """
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -66,8 +68,7 @@ class Tending:
         self._chores = chores
         self._now = now
         self._seen: ShelfView | None = None
-        self._learned: list[Skill] = []
-        self._canaries, self._live = _Rotation(), _Rotation()
+        self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -80,13 +81,13 @@ class Tending:
         """Count what was used, decide about some canaries, retire what harms, and do the chores whose day it is."""
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
-        for skill in self._canaries.next([one for one in learned if one.state is SkillState.CANARY]):
+        for skill in learned.canaries.next():
             await self._judge(skill)
-        for skill in self._live.next([one for one in learned if one.state is SkillState.LIVE]):
+        for skill in learned.live.next():
             await self._retire_if_harmful(skill)
         for chore in self._chores:
             if await run_sync(self._is_due, chore):
-                await chore.do(await run_sync(self._list), aside)
+                await chore.do((await run_sync(self._list)).skills, aside)
 
     def _count_uses(self) -> None:
         for _ in range(_PAGES):
@@ -95,12 +96,14 @@ class Tending:
             if len(rows) < _PAGE:
                 return
 
-    def _list(self) -> list[Skill]:
-        """The learned skills that the program may touch, by name."""
+    def _list(self) -> "_Learned":
+        """The learned skills that the program may touch."""
         view = self._shelf.view
         if view is not self._seen:
-            found = [skill for skill in view.index.skills() if not is_untouchable(skill)]
-            self._learned, self._seen = sorted(found, key=lambda skill: skill.name), view
+            skills = sorted((one for one in view.index.skills() if not is_untouchable(one)), key=lambda one: one.name)
+            canaries = self._learned.canaries.of([one for one in skills if one.state is SkillState.CANARY])
+            live = self._learned.live.of([one for one in skills if one.state is SkillState.LIVE])
+            self._learned, self._seen = _Learned(tuple(skills), canaries, live), view
         return self._learned
 
     def _is_due(self, chore: Chore) -> bool:
@@ -152,14 +155,30 @@ class Tending:
 
 
 class _Rotation:
-    """A few of many at a time, each as often as the others."""
+    """A few of many at a time, in the order of their names, each as often as the others."""
 
-    def __init__(self) -> None:
-        self._last = ""
+    def __init__(self, skills: Sequence[Skill], last: str = "") -> None:
+        self._skills = skills
+        self._names = [str(skill.name) for skill in skills]
+        self._last = last
 
-    def next(self, skills: Sequence[Skill]) -> list[Skill]:
-        """The next few, in the order of their names."""
-        behind = [skill for skill in skills if skill.name > self._last][:_AT_ONCE]
-        found = behind + [skill for skill in skills if skill.name <= self._last][: _AT_ONCE - len(behind)]
-        self._last = found[-1].name if found else ""
+    def next(self) -> list[Skill]:
+        """The next few."""
+        at = bisect_right(self._names, self._last)
+        found = [*self._skills[at : at + _AT_ONCE]]
+        found += self._skills[: min(at, _AT_ONCE - len(found))]
+        self._last = str(found[-1].name) if found else ""
         return found
+
+    def of(self, skills: Sequence[Skill]) -> "_Rotation":
+        """The same among other skills, going on where this one is."""
+        return _Rotation(skills, self._last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What is looked after: all of it by name, and whose turn it is among the canaries and the live ones."""
+
+    skills: tuple[Skill, ...]
+    canaries: _Rotation
+    live: _Rotation
