@@ -1,6 +1,7 @@
 """When skills were last needed, counted once; and attempts that were interrupted are known to be."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -122,15 +123,23 @@ async def test_the_candidates_of_a_skill_are_found_by_its_name(database: Databas
 async def test_since_when_a_skill_is_what_it_is(database: Database) -> None:
     now = [MOMENT]
     generations = SqlGenerations(database, lambda: now[0])
-    skill = Skill(A, "when", "how", state=SkillState.CANARY, author=Authorship.EVOLVER)
-    live = Skill(A, "when", "how", author=Authorship.EVOLVER)
+    canary = Skill(A, "when", "how", state=SkillState.CANARY, author=Authorship.EVOLVER)
+    live, other = replace(canary, state=SkillState.LIVE), Skill(SkillName("z"), "when", "how")
+    edited = replace(live, body="how else")
+    story: list[tuple[list[Skill], tuple[int, int, int] | None]] = [
+        ([canary], (1, 1, 1)),
+        ([canary, other], (1, 1, 1)),
+        ([live], (3, 1, 1)),
+        ([canary], (4, 1, 2)),
+        ([edited], (5, 5, 2)),
+        ([], None),
+        ([edited], (7, 7, 2)),
+    ]
     assert generations.in_force(A) is None
-    for minutes, skills in enumerate(([skill], [skill, Skill(SkillName("z"), "when", "how")], [live], [skill])):
+    for minutes, (skills, expected) in enumerate(story):
         now[0] = MOMENT + timedelta(minutes=minutes)
         generations.publish(skills, "")
         found = generations.in_force(A)
-        assert found is not None
-        assert (found.generation, found.canaries) == [(1, 1), (1, 1), (3, 1), (4, 2)][minutes]
-        assert found.since == MOMENT + timedelta(minutes=[0, 0, 2, 3][minutes])
-    generations.publish([], "")
-    assert generations.in_force(A) is None
+        assert (None if found is None else (found.generation, found.text_since, found.canaries)) == expected
+        if found is not None and found.generation == minutes + 1:
+            assert found.since == now[0]

@@ -230,7 +230,8 @@ class Learning:
         )
 
     def _let_go(self) -> None:
-        """A session is to be forgotten: what was read of it for replays goes too."""
+        """A session is to be forgotten: what was read of it goes too."""
+        self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
 

@@ -85,11 +85,14 @@ class Fast:
         self._writer_for = writer_for
         self._rules = rules
         self._pauses_s = pauses_s
-        self._heard: deque[_Heard] = deque(maxlen=_MOST_HEARD)
+        self._heard: deque[_Heard] = deque()
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
 
     def hear(self, step: Step, done: Callable[[], None] = lambda: None) -> None:
         """A person has said something new. `done` is called once everything has been made of it that can be."""
+        if len(self._heard) == _MOST_HEARD:
+            log.warning("words_not_taken_up turn=%s", self._heard[0].step.turn)
+            self._heard.popleft().done()
         self._heard.append(_Heard(step, done))
         self.bell.ring()
 

@@ -4,10 +4,12 @@ What stands behind an answer in the next request is what came after it. Where th
 message that was edited and sent again), it is what the next request has behind its last answer and this one did not have.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Tool, ToolCall, ToolResult, Wire
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
@@ -16,6 +18,7 @@ from metaclaw.store import RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
 
 _LOOK_AHEAD: Final = 64
+_REMEMBERED: Final = 8
 
 
 class StepBuilder:
@@ -23,6 +26,8 @@ class StepBuilder:
 
     def __init__(self, words: Callable[[str, str], str]) -> None:
         self._words = words
+        self._lock = threading.Lock()
+        self._recent: dict[TurnId, tuple[Turn, ReadTurn | None]] = {}
 
     def build(
         self, recorded: RecordedTurn, following: RecordedTurn | None, is_last: bool = False, previous: Step | None = None
@@ -131,6 +136,25 @@ class StepBuilder:
         return tuple(messages[at] for at in range(last + 1, len(messages)) if following.marks[at] not in known)
 
     def _read(self, turn: Turn) -> ReadTurn | None:
+        """A turn is asked about several times in a row, and again with the turn that follows it; to read it takes long."""
+        with self._lock:
+            known = self._recent.get(turn.id)
+        if known is not None and known[0] == turn:
+            return known[1]
+        read = self._parse(turn)
+        with self._lock:
+            self._recent.pop(turn.id, None)
+            self._recent[turn.id] = turn, read
+            while len(self._recent) > _REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+        return read
+
+    def forget(self) -> None:
+        """Let go of what is remembered of turns; for when some of them are to be forgotten."""
+        with self._lock:
+            self._recent.clear()
+
+    def _parse(self, turn: Turn) -> ReadTurn | None:
         if turn.kind is not TurnKind.MAIN:
             return None
         try:

@@ -24,23 +24,22 @@ class Worth:
         self._generations = generations
 
     def uplift(self, skill: Skill) -> Uplift:
-        """The difference it makes on matching tasks."""
-        return measure_uplift(trials_of(self._drawn(skill)))
+        """The difference it makes on matching tasks, from all that was drawn since it says what it says."""
+        since = self._generations.in_force(skill.name)
+        drawn = [] if since is None else self._reader.drawn_turns(skill.name, since=since.text_since)
+        return measure_uplift(trials_of(drawn))
 
     def canary(self, skill: Skill) -> CanaryReport:
-        """What its trial on live tasks says; a skill that has been a canary before has less error left to spend."""
+        """What its trial on live tasks says: this trial alone. One that has been a canary before has less error left to spend."""
         since = self._generations.in_force(skill.name)
-        rules = CanaryRules(attempt=1 if since is None else max(1, since.canaries))
-        return judge_canary(trials_of(self._drawn(skill)), rules)
+        if since is None:
+            return judge_canary(())
+        drawn = self._reader.drawn_turns(skill.name, since=since.generation)
+        return judge_canary(trials_of(drawn), CanaryRules(attempt=max(1, since.canaries)))
 
     def model(self, skill: Skill) -> str | None:
         """The model that serves most of the tasks it matches now; None where no model clearly does, or there were too few."""
         return model_of_most(self._reader.drawn_turns(skill.name, _RECENT))
-
-    def _drawn(self, skill: Skill) -> list[DrawnTurn]:
-        """Only what was drawn since it says what it says: an edit, or a way back to the canary, begins anew."""
-        since = self._generations.in_force(skill.name)
-        return [] if since is None else self._reader.drawn_turns(skill.name, since=since.generation)
 
 
 def trials_of(drawn: Sequence[DrawnTurn]) -> list[LiveTrial]:

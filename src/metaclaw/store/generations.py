@@ -96,18 +96,25 @@ class SqlGenerations:
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill is what it is, text and state; None where it is not in force."""
-        is_mine = memberships.c.name == pack_text(name)
-        now = (
-            select(memberships.c.since, generations.c.published_us)
+        what = (skill_texts.c.trigger, skill_texts.c.body, skill_texts.c.category, skill_texts.c.scope)
+        query = (
+            select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts.c.state, *what)
+            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .join(generations, generations.c.number == memberships.c.since)
-            .where(is_mine, memberships.c.until.is_(None))
+            .where(memberships.c.name == pack_text(name))
+            .order_by(memberships.c.since.desc())
         )
-        tried = select(func.count()).join(skill_texts, skill_texts.c.hash == memberships.c.skill).select_from(memberships)
-        canaries = tried.where(is_mine, skill_texts.c.state == SkillState.CANARY.value)
         with self._database.reading("reading since when a skill is in force") as connection:
-            row = connection.execute(now).one_or_none()
-            count: int = connection.execute(canaries).scalar_one()
-            return None if row is None else InForce(row.since, unpack_instant(row.published_us), count)
+            rows = connection.execute(query).all()
+        if not rows or rows[0].until is not None:
+            return None
+        said = rows[0]
+        for row in rows[1:]:
+            if row.until != said.since or row[4:] != said[4:]:
+                break
+            said = row
+        canaries = sum(row.state == SkillState.CANARY.value for row in rows)
+        return InForce(rows[0].since, unpack_instant(rows[0].published_us), said.since, canaries)
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""

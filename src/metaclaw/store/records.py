@@ -149,11 +149,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill says what it says and is in the state it is in: the generation, and when that was published; and how
-    often a skill of this name has been a canary."""
+    """Since when a skill is what it is.
+
+    `generation` brought it into the state it is in, at `since`; from `text_since` on it has said what it says, whatever its state;
+    `canaries` is how often a skill of this name has been one.
+    """
 
     generation: int
     since: datetime
+    text_since: int
     canaries: int
 
 
