@@ -13,9 +13,9 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.learn.admitting import Learned
+from metaclaw.learn.admitting import Admitting, Learned
 from metaclaw.skills.evolve import from_words
-from metaclaw.skills.gate import GateMode
+from metaclaw.skills.gate import Gate, GateMode, Objection
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, learned_skill
 
@@ -284,16 +284,33 @@ async def test_a_double_click_approves_once(new_house: NewHouse) -> None:
     assert house.names == ["iso-release-dates"]
 
 
+def everything_kept(house: House) -> str:
+    """All that is written down of candidates and events, in full."""
+    with house.database.reading("looking") as connection:
+        rows = [*connection.exec_driver_sql("SELECT * FROM candidates"), *connection.exec_driver_sql("SELECT * FROM events")]
+    return "\n".join(str(tuple(row)) for row in rows) + str(house.told)
+
+
 async def test_a_secret_is_in_nothing_that_is_kept_or_told(new_house: NewHouse) -> None:
     house = await new_house(gate=GateMode.OFF)
     leaking = dates(body=f"{DATES['body']}\n- Use the key {SECRET}.", extra={"check": f"pattern: {SECRET}"})
     candidate = await admit(house, leaking)
     assert candidate.standing is Standing.REJECTED
-    with house.database.reading("looking") as connection:
-        dump = "\n".join(str(row) for row in connection.exec_driver_sql("SELECT * FROM candidates"))
-        dump += "\n".join(str(row) for row in connection.exec_driver_sql("SELECT * FROM events"))
-    assert SECRET not in dump + str(house.told)
+    assert candidate.id in everything_kept(house)
+    assert SECRET not in everything_kept(house)
     assert house.names == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(new_house: NewHouse, waits: bool) -> None:
+    house = await new_house(gate=GateMode.OFF)
+    quoting = Gate(GateMode.OFF, None, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]])
+    house.admitting = Admitting(
+        gate=quoting, shelf=house.shelf, candidates=house.candidates, announce=house.announce, redact=house.redact
+    )
+    candidate = await admit(house, dates())
+    assert candidate.reason.startswith("it says <API_KEY")
+    assert SECRET not in everything_kept(house)
 
 
 async def test_a_program_killed_between_publishing_and_writing_it_down_does_not_publish_twice(new_house: NewHouse) -> None:

@@ -395,6 +395,35 @@ async def test_a_parent_that_a_person_changes_while_the_merge_is_written_is_not_
     assert path.read_text().endswith("Mine.\n")
 
 
+async def test_a_parent_that_was_edited_while_the_merge_was_written_is_not_replaced(new_house: NewHouse) -> None:
+    house = await new_house()
+    await twins(house)
+    assert house.evolver is not None
+
+    def edited(prompt: str) -> object:
+        newer = learned_skill("dates-0", trigger=DATES["trigger"], body=f"{TWINS[0]}\n- Use a four-digit year.")
+        house.shelf.publish([newer], (), "somebody was faster")
+        return {"skills": [MERGED]}
+
+    house.evolver.rule = edited
+    await house.tend()
+    assert house.names == ["dates-0", "dates-1"]
+    assert "four-digit" in house.skill("dates-0").body
+
+
+async def test_a_promotion_does_not_make_anybody_forget_what_a_skill_was_worth(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await taught(house, learned_skill(NAME, state=SkillState.CANARY))
+    await tasks(house, NAME, placed=True, passed=True, times=12)
+    await tasks(house, NAME, placed=False, passed=False, times=12)
+    await house.tend()
+    skill = house.skill(NAME)
+    assert skill.state is SkillState.LIVE
+    assert house.worth.uplift(skill).turns == 24
+    house.put_in_force(NAME, body="1. Something else.\n2. Entirely.\n\nDo not do it.")
+    assert house.worth.uplift(house.skill(NAME)).turns == 0
+
+
 async def test_what_people_wrote_or_said_is_not_merged(new_house: NewHouse) -> None:
     house = await new_house()
     await twins(house)
