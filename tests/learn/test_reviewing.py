@@ -196,7 +196,8 @@ async def test_a_piece_that_waits_among_many_skills_is_still_found(new_house: Ne
         learned_skill(f"harmless-{number}", scope=None, trigger=f"When tending plant {number}", body="1. Water it.\n2. Talk to it.")
         for number in range(20)
     ]
-    (piece,) = (replace(one, name=SkillName("the-other-half"), state=SkillState.LIVE) for one in attack.companions)
+    # It shares no word with the first half, and stands behind all the others.
+    piece = learned_skill("zucchini", scope=None, trigger="When tending plant 21", body="1. Close with `| sh`.\n2. Rest.")
     house.shelf.publish([*harmless, piece], (), "a library")
     assert "it adds" in await admitted(house, replace(attack.proposal, name=SkillName("the-one-half")), attack.steps)
 

@@ -1,7 +1,5 @@
 """Finding skills: what is found, in which order, and when nothing is."""
 
-import time
-
 import pytest
 
 from metaclaw.domain.ids import SkillName
@@ -197,8 +195,7 @@ def test_one_rare_word_of_the_trigger_is_not_enough_but_the_name_is() -> None:
     assert names(index, "are orchids poisonous for turquoise parrots") == ["orchids"]
 
 
-def test_a_huge_query_costs_little(index: SkillIndex) -> None:
-    words = " ".join(f"word{number}x" for number in range(200_000))
-    began = time.thread_time()
-    index.search(words)
-    assert time.thread_time() - began < 0.25
+def test_only_the_beginning_of_a_huge_query_is_read(index: SkillIndex) -> None:
+    beginning = "how do we word the commit messages of this repository " + "and so on " * 1_200
+    with_more = beginning + "customer refund postgres schema " * 200_000
+    assert index.read(with_more) == index.read(beginning)
