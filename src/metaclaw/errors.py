@@ -54,5 +54,9 @@ class JudgeError(MetaClawError):
     """A judge is down, slow or cannot be understood; what it was asked about stays unknown."""
 
 
+class TrainingError(MetaClawError):
+    """A training step did not happen, or weights cannot be used; the next window tries again."""
+
+
 class StoreError(MetaClawError):
     """The database cannot be read or written now."""

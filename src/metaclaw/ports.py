@@ -3,11 +3,14 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
 from metaclaw.domain.candidate import Candidate, CandidateId, Probe, Standing, Trial
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
 from metaclaw.domain.turn import Turn
@@ -67,8 +70,11 @@ class ModelProvider(Protocol):
     def name(self) -> str: ...
     @property
     def models(self) -> tuple[str, ...]: ...
-    def generate(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Answer. Closing the iterator early stops the model. Raises WireError or EngineError."""
+    def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
+        """Answer with these weights; a model that has no versions knows only the base.
+
+        Closing the iterator early stops the model. Raises WireError or EngineError.
+        """
 
     async def aclose(self) -> None: ...
 
@@ -162,3 +168,91 @@ class CandidateStore(Protocol):
     def candidate(self, candidate: CandidateId) -> Candidate | None: ...
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a training backend can do. `yields` says that it can stand still in the middle of a piece, wherever that is."""
+
+    losses: frozenset[LossKind]
+    has_kl: bool
+    yields: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """One training run, resumable by its name. `start` are the weights it goes on from (None: the untrained model); `folder` is
+    where a backend on this machine may keep its pieces."""
+
+    name: str
+    start: Weights | None
+    rank: int
+    seed: int
+    folder: Path
+
+
+class TrainingBackend(Protocol):
+    """Weights that can be sampled from and taught, one run at a time. Every call raises TrainingError.
+
+    A run is opened, then any number of: sample, score, accumulate…, apply. `accumulate` is one bounded piece; a step is its pieces
+    followed by `apply`. What was applied survives the end of the process; whether accumulated pieces do, `open` tells.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def abilities(self) -> Abilities: ...
+    async def open(self, run: RunPlan) -> Progress:
+        """Begin this run, or go on with it where it was."""
+
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
+    ) -> list[list[Rollout]]:
+        """For each prompt `drawing.count` rollouts, from the run's present weights, or from kept ones. Works without an open run if
+        weights are named."""
+
+    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        """The same from the untrained model."""
+
+    async def score(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights | None = None
+    ) -> list[tuple[float, ...]]:
+        """Log-probabilities of each pair's second part after its first."""
+
+    async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
+        """Add one piece's gradient: the sum over its drawn tokens."""
+
+    async def apply(self, adam: Adam, normaliser: float) -> StepStats:
+        """One optimiser step with what was accumulated, divided by `normaliser` (such as the step's drawn tokens); durable when it
+        returns."""
+
+    async def keep(self, label: str) -> Weights:
+        """The present weights, durable, loadable for serving and for going on."""
+
+    async def close(self, *, discard: bool) -> None:
+        """End the run; with `discard` its pieces go, too."""
+
+    async def aclose(self) -> None:
+        """Let go of everything."""
+
+
+class PolicyHost(Protocol):
+    """Who serves trained weights: versions are loaded beside each other and never changed in place."""
+
+    async def load(self, version: int, weights: Weights) -> None:
+        """Make a version ready to answer. Raises TrainingError, and changes nothing, if it cannot be loaded."""
+
+    async def unload(self, version: int) -> None:
+        """Let a version go once its running answers are finished."""
+
+    @property
+    def loaded(self) -> frozenset[int]: ...
+
+
+class Tokeniser(Protocol):
+    """Text and tokens of the policy's model."""
+
+    def prompt(self, request: ChatRequest) -> tuple[int, ...]:
+        """The tokens a request becomes."""
+
+    def text(self, tokens: Sequence[int]) -> str: ...

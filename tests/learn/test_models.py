@@ -20,7 +20,7 @@ class Inside:
         self.name = name
         self.asked: list[str] = []
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: ChatRequest, version: int = 0) -> AsyncGenerator[Delta, None]:
         self.asked.append(request.model)
         yield Begin("x", request.model)
         yield TextDelta("fine")

@@ -360,7 +360,7 @@ class Scripted:
         self.asked: list[ChatRequest] = []
         self.closed = 0
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: ChatRequest, version: int = 0) -> AsyncGenerator[Delta, None]:
         self.asked.append(request)
         try:
             if self._error is not None:

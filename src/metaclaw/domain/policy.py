@@ -1,4 +1,98 @@
-"""Policy versions: which weights answered."""
+"""Policy versions: which weights answered, where they came from, and what became of them."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from metaclaw.domain.ids import SkillName
 
 BASE_POLICY = 0
 """The version of untrained weights: whatever the provider serves, with no adapter of ours."""
+
+
+class PolicyState(StrEnum):
+    """Where a version stands. One version serves at a time, and at most one is tried beside it."""
+
+    CANDIDATE = "candidate"
+    REJECTED = "rejected"
+    CANARY = "canary"
+    SERVING = "serving"
+    RETIRED = "retired"
+    ROLLED_BACK = "rolled back"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where trained weights lie, in the words of the backend that made them.
+
+    `adapter` is a folder in PEFT's format or a backend's own name for what its sampler loads; `training` is what training can go on
+    from, optimiser included, or None where only serving can use them.
+    """
+
+    backend: str
+    adapter: str
+    training: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Paired outcomes of a candidate and the serving version on the same prompts with the same skills."""
+
+    pairs: int
+    better: int
+    worse: int
+    mean_gain: float
+    e_value: float
+
+    def __post_init__(self) -> None:
+        if self.pairs < self.better + self.worse or min(self.better, self.worse) < 0:
+            raise ValueError(f"{self.better} better and {self.worse} worse do not fit {self.pairs} pairs")
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """Why a candidate may serve, or may not. `golden` are the shares of the golden set that serving and candidate get right."""
+
+    is_passed: bool
+    reasons: tuple[str, ...]
+    held_out: Comparison | None = None
+    golden_serving: float | None = None
+    golden_candidate: float | None = None
+    kl: float | None = None
+    judge: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """A version of the weights. The turns of `batch` taught it; `absorbed` skills need no place in its prompts."""
+
+    number: int
+    parent: int
+    state: PolicyState
+    weights: Weights
+    base: str
+    generation: int
+    made: datetime
+    batch: int | None = None
+    steps: int = 0
+    report: GateReport | None = None
+    note: str = ""
+    absorbed: frozenset[SkillName] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        if self.number <= BASE_POLICY or not BASE_POLICY <= self.parent < self.number:
+            raise ValueError(f"version {self.number} cannot descend from version {self.parent}")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Which weights answer: one version for all, or a canary for a share of the sessions. `absorbed` is known per version."""
+
+    version: int = BASE_POLICY
+    canary: int | None = None
+    canary_share: float = 0.0
+    absorbed: dict[int, frozenset[SkillName]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.canary_share <= 1.0:
+            raise ValueError(f"a share of {self.canary_share} is none")

@@ -1,0 +1,1 @@
+"""Teaching the embedded model: LoRA, losses, rollouts, and the trainer process."""

@@ -1,0 +1,1 @@
+"""When the slow loop may run: signals of presence, the decision, the forecast, and windows."""

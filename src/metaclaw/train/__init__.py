@@ -1,0 +1,1 @@
+"""The slow loop's rules: advantages, data, distillation, drift, the gate for weights; and training services behind a network."""
