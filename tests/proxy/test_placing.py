@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
+from metaclaw.domain.policy import Serving
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, apply_splices
 from metaclaw.proxy.client import Incoming
@@ -20,6 +21,7 @@ from metaclaw.proxy.origin import Origins
 from metaclaw.proxy.placing import Placed, Placer
 from metaclaw.skills import ShelfView, remove_blocks
 from metaclaw.skills.index import SkillIndex
+from metaclaw.upstream import PolicySlot
 
 TOPICS = {
     "kubernetes": "diagnose a crashlooping kubernetes pod from its container logs",
@@ -164,3 +166,16 @@ def test_prompts_only_grow_and_hold_at_most_three_skills_and_are_the_clients_own
         assert [{**message, "content": remove_blocks(message["content"]).removesuffix("\n\n")} for message in now] == talk.history
         old = set(placed.stamp.skills)
         talk.hear(f"answer {number}")
+
+
+def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_with_the_old_weights() -> None:
+    slot = PolicySlot("embedded")
+    talk = Talk()
+    talk.placer = Placer(lambda: talk.view, max_placed=3, budget_tokens=4000, policy=slot)
+    slot.flip(Serving(version=7, absorbed={7: frozenset({SkillName("violin")})}))
+    with_weights = talk.ask(f"please {TOPICS['violin']}")
+    talk.hear()
+    slot.flip(Serving(version=6))
+    without = talk.ask(f"now please {TOPICS['violin']}, once more")
+    assert (with_weights.stamp.policy_version, with_weights.stamp.skills) == (7, ())
+    assert (without.stamp.policy_version, without.stamp.skills) == (6, ("violin",))

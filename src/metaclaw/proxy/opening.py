@@ -10,13 +10,14 @@ import msgspec
 from typing_extensions import TypeIs
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, TextDelta, Usage, Wire
+from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Reply
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.upstream import Candidate, Cooldown, Destination, candidates, open_first, reply_headers
+from metaclaw.upstream import Candidate, Cooldown, Destination, PolicySlot, candidates, open_first, reply_headers
 from metaclaw.wires import encode_json, plain, wire_format
 
 Provider: TypeAlias = HttpProvider | ModelProvider
@@ -84,8 +85,11 @@ def is_http(provider: Provider) -> TypeIs[HttpProvider]:
 class Providers:
     """The configured providers, and what routing knows of them."""
 
-    def __init__(self, providers: Sequence[Provider], passthrough: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, providers: Sequence[Provider], passthrough: frozenset[str] = frozenset(), policy: PolicySlot | None = None
+    ) -> None:
         self.all = tuple(providers)
+        self._policy = policy
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
         destinations = tuple(self._destination(provider, passthrough) for provider in providers)
@@ -104,6 +108,17 @@ class Providers:
         """Whether this caller's own credentials, if the provider is given them at all, are meant for its vendor."""
         vendor = Wire.MESSAGES if "anthropic-version" in caller else Wire.CHAT
         return provider.name not in self._passthrough or vendor in provider.wires
+
+    def has_versions(self, name: str) -> bool:
+        """Whether this provider answers with the weights that a request was stamped with."""
+        return self._policy is not None and self._policy.provider == name
+
+    def model_for(self, candidate: Candidate, version: int) -> str:
+        """The model to ask a provider for: where each version is a model of its own, the one of this version."""
+        policy = self._policy
+        if policy is None or policy.model_of is None or policy.provider != candidate.name or version == BASE_POLICY:
+            return candidate.model
+        return policy.model_of(version)
 
     def named(self, name: str) -> Provider:
         """The provider of this name."""
@@ -127,6 +142,9 @@ class Opener:
             draft.provider = chosen[0].name
         candidate, opened = await open_first(chosen, partial(self._ask, draft), self._cooldown)
         draft.provider, draft.model = candidate.name, candidate.model
+        if draft.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
+            # Somebody else stepped in, with weights of their own.
+            draft.stamp = replace(draft.stamp, policy_version=BASE_POLICY)
         match opened:
             case Relayed():
                 draft.translated = opened.body
@@ -140,9 +158,10 @@ class Opener:
         provider = self._providers.named(candidate.name)
         if not is_http(provider):
             return self._generate(draft, provider)
+        model = self._providers.model_for(candidate, draft.stamp.policy_version)
         if draft.incoming.wire in provider.wires:
-            return self._relay(draft, provider, candidate.model)
-        return self._translate(draft, provider, candidate.model)
+            return self._relay(draft, provider, model)
+        return self._translate(draft, provider, model)
 
     async def _relay(self, draft: Draft, provider: HttpProvider, model: str) -> Relayed:
         incoming = draft.incoming
@@ -162,7 +181,8 @@ class Opener:
 
     async def _generate(self, draft: Draft, provider: ModelProvider) -> Generated:
         request = _understood(draft)
-        deltas = provider.generate(plain(request))
+        version = draft.stamp.policy_version if self._providers.has_versions(provider.name) else BASE_POLICY
+        deltas = provider.generate(plain(request), version)
         # The first delta shows that the model can answer at all; until then another provider may.
         try:
             first = await anext(deltas)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Protocol
 
 from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.turn import TurnEnd, TurnKind
@@ -19,6 +20,13 @@ from metaclaw.wires import wire_format
 log = logging.getLogger(__name__)
 
 
+class Attendant(Protocol):
+    """Told of every request at once, so that what learns can make room for it. Must not block."""
+
+    def began(self, kind: TurnKind) -> None: ...
+    def ended(self) -> None: ...
+
+
 class Pipeline:
     """Serves requests for answers. Holds no state of its own: sessions, shelf, providers and ledger each have one owner."""
 
@@ -31,6 +39,7 @@ class Pipeline:
         ledger: Ledger,
         metrics: Metrics,
         limits: Limits,
+        attendant: Attendant | None = None,
     ) -> None:
         self._origins = origins
         self._placer = placer
@@ -38,12 +47,15 @@ class Pipeline:
         self._ledger = ledger
         self._metrics = metrics
         self._limits = limits
+        self._attendant = attendant
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request, whole or in part, and leave exactly one turn in the ledger."""
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, end = new_turn_id(), TurnEnd.FAILED
         self._metrics.in_flight += 1
+        if self._attendant is not None:
+            self._attendant.began(origin.kind)
         try:
             placed = self._placer.place(incoming, origin)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws)
@@ -53,6 +65,8 @@ class Pipeline:
             self._metrics.served(turn, durable=durable)
         finally:
             self._metrics.in_flight -= 1
+            if self._attendant is not None:
+                self._attendant.ended()
             self._origins.finished(origin, turn_id, end)
         if origin.ends_session:
             await self._end(origin.session)

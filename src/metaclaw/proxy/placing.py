@@ -32,6 +32,13 @@ log = logging.getLogger(__name__)
 _KEPT_BLOCKS = 256
 
 
+class Policy(Protocol):
+    """Which weights answer whom, and what they know without being told."""
+
+    def pick(self, session: SessionId) -> int: ...
+    def absorbed(self, version: int) -> frozenset[SkillName]: ...
+
+
 class View(Protocol):
     """An immutable look at the live skills of one generation."""
 
@@ -78,11 +85,13 @@ class Placer:
         canary_share: float = 1.0,
         holdout_share: float = 0.0,
         teams: Teams | None = None,
+        policy: Policy | None = None,
         max_sessions: int = 4096,
     ) -> None:
         self._view = view
         self._chance = Chance(canary_share, holdout_share)
         self._teams = teams
+        self._policy = policy
         self._limit = max_placed if enabled else 0
         self._budget_tokens = budget_tokens
         self._max_sessions = max_sessions
@@ -92,19 +101,20 @@ class Placer:
     def place(self, incoming: Incoming, origin: Origin) -> Placed:
         """Read the shelf once, and settle stamp and placements of this request."""
         view = self._view()
+        version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
-            return Placed(Stamp(view.generation, BASE_POLICY, view.hash, ()), (), ())
+            return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            adopted = self._adopt(incoming, origin, view, before)
+            adopted = self._adopt(incoming, origin, view, before, version)
         held = _held_by_provider(incoming, before)
         wanted = [placement for placement in adopted.placements if placement not in held]
         spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors)
         if spliced.refused is not None:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         skills = tuple(name for placement in (*held, *spliced.placed) for name in placement.skills)
-        stamp = Stamp(adopted.generation, BASE_POLICY, adopted.hash, skills)
+        stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         return Placed(stamp, spliced.placed, spliced.splices, _in_effect(adopted.draws, skills) if adopted.draws else ())
 
     def restore(
@@ -118,11 +128,11 @@ class Placer:
         for session in sessions:
             self._adopted.pop(session, None)
 
-    def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None) -> _Adopted:
+    def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int) -> _Adopted:
         kept, skills = self._still_valid(before, origin, view)
         found: tuple[Skill, ...] = ()
         if self._limit and origin.task:
-            found = view.retrieve(query_text(origin.task), self._limit, origin.scope, self._teams)
+            found = self._find(origin, view, version)
         new = _not_yet(found, skills, incoming.body)
         draws: tuple[Draw, ...] = ()
         if any(self._chance.propensity(skill) < 1.0 for skill in new):
@@ -139,6 +149,14 @@ class Placer:
         adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills, draws)
         self._remember(origin.session, adopted)
         return adopted
+
+    def _find(self, origin: Origin, view: View, version: int) -> tuple[Skill, ...]:
+        """The skills for the task, without those that these weights have absorbed."""
+        absorbed = self._policy.absorbed(version) if self._policy is not None else frozenset[SkillName]()
+        found = view.retrieve(query_text(origin.task or ""), self._limit + len(absorbed), origin.scope, self._teams)
+        if not absorbed:
+            return found
+        return tuple(skill for skill in found if skill.name not in absorbed)[: self._limit]
 
     def _leave_to_chance(
         self, origin: Origin, found: tuple[Skill, ...], new: tuple[Skill, ...]

@@ -7,6 +7,7 @@ from metaclaw.upstream.headers import reply_headers
 from metaclaw.upstream.http import PASSTHROUGH, ApiKey, HttpEndpoint, Kind
 from metaclaw.upstream.pool import Limits
 from metaclaw.upstream.route import Candidate, Destination, candidates
+from metaclaw.upstream.slot import PolicySlot
 
 __all__ = [
     "PASSTHROUGH",
@@ -19,6 +20,7 @@ __all__ = [
     "Kind",
     "Limits",
     "LocalModel",
+    "PolicySlot",
     "Spent",
     "Timeouts",
     "candidates",
