@@ -93,7 +93,7 @@ class ReplayScorer:
         judge = self._judge_for(step.model)
         if judge is None:
             raise JudgeError("no check and nobody to judge")
-        requirement, shown = await run_sync(lambda: (self._redact(_requirement(step)), self._redact(_in_words(answer, calls))))
+        requirement, shown = await run_sync(lambda: (self._redact(requirement_of(step)), self._redact(in_words(answer, calls))))
         votes = await judge.judge_against(requirement, shown)
         share = votes.share_failed
         if share is None or share == 0.5:
@@ -101,14 +101,14 @@ class ReplayScorer:
         return Outcome.FAIL if share > 0.5 else Outcome.PASS
 
 
-def _requirement(step: Step) -> str:
+def requirement_of(step: Step) -> str:
     """What the person had to say about the answer; where they went on to something else, the task itself."""
     said = step.said_after
     is_about_answer = said is not None and (find_correction(said) is not None or bool(find_instructions(said)))
     return said if said is not None and is_about_answer else step.task
 
 
-def _in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
+def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
     """What the model did and said, for a judge to read."""
     done = [f"[called {one.call.name} with {one.call.arguments}]" for one in calls]
     said = [part.text for part in answer if isinstance(part, Text)]
