@@ -25,6 +25,7 @@ from metaclaw.learn.admitting import Admitting, Learned
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
+from metaclaw.learn.stumbles import Stumbles
 from metaclaw.skills import Shelf
 from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
 from metaclaw.skills.scopes import Teams, applying
@@ -87,6 +88,7 @@ class Fast:
         self._pauses_s = pauses_s
         self._heard: deque[_Heard] = deque()
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
+        self._stumbles = Stumbles("fast")
 
     def hear(self, step: Step, done: Callable[[], None] = lambda: None) -> None:
         """A person has said something new. `done` is called once everything has been made of it that can be."""
@@ -110,7 +112,9 @@ class Fast:
         self._heard.clear()
         failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
         for one in heard:
-            failures = await self._from_words(one.step, failures, aside)
+            if self._stumbles.may_begin(one.step.turn):
+                failures = await self._from_words(one.step, failures, aside)
+                self._stumbles.finished(one.step.turn)
             one.done()
         for kind in await run_sync(group, failures):
             if ripe(kind, self._rules.min_failures):
@@ -125,10 +129,14 @@ class Fast:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
         for candidate in filter(self._admitting.is_unfinished, waiting):
-            learned = await run_sync(self._learned_again, candidate)
-            await self._admitting.go_on(candidate, learned, aside)
+            if self._stumbles.may_begin(candidate.id):
+                learned = await run_sync(self._learned_again, candidate)
+                await self._admitting.go_on(candidate, learned, aside)
         for attempt in interrupted:
-            await self._resume(attempt, aside)
+            if self._stumbles.may_begin(attempt.number):
+                await self._resume(attempt, aside)
+            else:
+                await run_sync(self._candidates.end_attempt, attempt.number)
 
     async def _from_words(self, step: Step, failures: list[Failure], aside: TaskGroup) -> list[Failure]:
         """A standing instruction; the failures it answers are its support too, and not left for anybody else."""

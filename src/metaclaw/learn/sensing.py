@@ -29,6 +29,7 @@ from metaclaw.learn.progress import Progress
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.retrying import Retrying, has_no_vote
 from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.stumbles import Stumbles
 from metaclaw.store import LedgerReader, RecordedTurn, RefusedError, SessionRow, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class Sensing:
         self._ends = Progress()
         self._last_ended: SessionId | None = None
         self._asking: set[TurnId] = set()
+        self._stumbles = Stumbles("sensing")
         self._kept: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -128,9 +130,10 @@ class Sensing:
         turns = self._turns or await self._begin()
         rows = await run_sync(self._reader.turns_after, turns.reached, _AT_ONCE)
         for row in rows:
-            if row.kind is TurnKind.MAIN:
+            if row.kind is TurnKind.MAIN and self._stumbles.may_begin(row.id):
                 self._allowance.earn()
                 await self._arrived(row, turns, judging)
+                self._stumbles.finished(row.id)
         if rows:
             turns.reach(rows[-1].seq)
         ended = await self._sessions_that_ended(judging)
@@ -203,8 +206,10 @@ class Sensing:
         ended = await run_sync(self._reader.sessions_ended, since, self._last_ended, _AT_ONCE)
         for session in ended:
             at_us = _instant(session)
-            for step in await run_sync(self._last_steps, session.id):
-                await self._assess(step, None, _Hold(self._ends, at_us), judging)
+            if self._stumbles.may_begin(session.id):
+                for step in await run_sync(self._last_steps, session.id):
+                    await self._assess(step, None, _Hold(self._ends, at_us), judging)
+                self._stumbles.finished(session.id)
             self._ends.reach(at_us)
             self._last_ended = session.id
         return len(ended)
@@ -244,8 +249,9 @@ class Sensing:
     async def _ask_again(self, turn: TurnId, tries: int) -> None:
         """Ask once more about a turn of which the judge could say nothing, because it was down or made no sense."""
         step = await run_sync(self._read_again, turn)
-        if step is not None:
+        if step is not None and self._stumbles.may_begin(turn):
             await self._ask(step, None, tries, lambda: None)
+            self._stumbles.finished(turn)
 
     def _read_again(self, turn: TurnId) -> Step | None:
         standing = self._reader.standing_of(turn)
