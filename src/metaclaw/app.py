@@ -333,7 +333,13 @@ class House:
             shelf=self.shelf,
             providers=self.providers,
             words=own_words,
+            let_go=self._let_go,
         )
+
+    def _let_go(self, session: SessionId) -> None:
+        """A session that is forgotten is over: its next request begins a new one, with nothing of the old in its prompt."""
+        self.origins.end(session)
+        self.placer.forget((session,))
 
     def _restore(self) -> None:
         """Recognise the sessions that were running when the program last stopped, with the skills in their prompts."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.step import Step
 from metaclaw.learn.admitting import Admitting
 from metaclaw.learn.aging import Aging
@@ -61,8 +62,11 @@ class Learning:
         shelf: Shelf,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
+        let_go: Callable[[SessionId], None] = lambda session: None,
     ) -> None:
+        """`let_go` is called with a session that is to be forgotten, for whoever else remembers something of it."""
         self._config = config
+        self._let_go_elsewhere = let_go
         self._ledger = ledger
         self._shelf = shelf
         self._teams = {team.name: team.users for team in config.teams}
@@ -229,8 +233,9 @@ class Learning:
             let_go=self._let_go,
         )
 
-    def _let_go(self) -> None:
+    def _let_go(self, session: SessionId) -> None:
         """A session is to be forgotten: what was read of it goes too."""
+        self._let_go_elsewhere(session)
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()

@@ -47,7 +47,7 @@ class Owner:
         worth: Worth,
         announce: Announce,
         failed: Callable[[], None],
-        let_go: Callable[[], None] = lambda: None,
+        let_go: Callable[[SessionId], None] = lambda session: None,
     ) -> None:
         """`failed` is called when there is something new to learn from, `let_go` when nothing of a session may be remembered."""
         self._reader = reader
@@ -102,7 +102,7 @@ class Owner:
         """
         is_known = await run_sync(self._reader.session, session) is not None
         gone = await run_sync(self._forgetting.forget_session, session)
-        self._let_go()
+        self._let_go(session)
         if not (is_known or gone.candidates or gone.skills or gone.batches):
             return None
         for name in gone.skills:
