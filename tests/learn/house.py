@@ -202,7 +202,7 @@ class House:
             worth=self.worth,
             announce=self.announce,
             failed=self.fast.bell.ring,
-            let_go=self.replayer.forget,
+            let_go=lambda session: self.replayer.forget(),
         )
 
     def build_tending(self) -> Tending:

@@ -155,13 +155,13 @@ async def test_a_session_nobody_knows_cannot_be_forgotten(new_house: NewHouse) -
     assert await house.owner.forget(SessionId("s_nobody")) is None
 
 
-async def test_nothing_read_for_replays_outlives_a_session_that_is_forgotten(new_house: NewHouse) -> None:
+async def test_whoever_remembers_something_of_a_forgotten_session_is_told(new_house: NewHouse) -> None:
     house = await new_house()
     talk = await learned(house)
-    let_go: list[bool] = []
-    house.owner._let_go = lambda: let_go.append(True)
+    let_go: list[SessionId] = []
+    house.owner._let_go = let_go.append
     await house.owner.forget(talk.session)
-    assert let_go == [True]
+    assert let_go == [talk.session]
 
 
 async def test_what_is_known_of_a_skill(new_house: NewHouse) -> None:

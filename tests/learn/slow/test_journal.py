@@ -45,3 +45,10 @@ def test_what_older_weights_drew_goes(tmp_path: Path) -> None:
         journal.write(step, 0, [group_of(TurnId("t_1"), [Rollout((1,), (-0.5,), "a", True)], [1.0])])
     journal.forget_before(2)
     assert [journal.read(step, 0) is not None for step in range(3)] == [False, False, True]
+
+
+def test_steps_that_gave_nothing_to_learn_from_are_not_done_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "run")
+    for step in (0, 2, 3):
+        journal.mark_empty(step)
+    assert [journal.next_step(applied) for applied in (0, 1, 2)] == [1, 4, 5]
