@@ -1,6 +1,6 @@
 """What we need from the world: one Protocol per need, spoken in domain types."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import Verdict
+from metaclaw.domain.window import Window
 
 Headers = Sequence[tuple[str, str]]
 
@@ -219,6 +220,9 @@ class TrainingBackend(Protocol):
     ) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
 
+    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+        """The same under the untrained model."""
+
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Add one piece's gradient: the sum over its drawn tokens."""
 
@@ -253,6 +257,28 @@ class Tokeniser(Protocol):
     """Text and tokens of the policy's model."""
 
     def prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        """The tokens a request becomes."""
+        """The tokens a request becomes, as when it is served."""
 
-    def text(self, tokens: Sequence[int]) -> str: ...
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer, up to and without its end."""
+
+
+class Windows(Protocol):
+    """When the slow loop may run. At most one window is open at a time."""
+
+    @property
+    def window(self) -> Window | None:
+        """The open window, or None while it is shut."""
+
+    @property
+    def shut_because(self) -> str:
+        """Why no window is open; empty while one is."""
+
+    async def until_open(self) -> Window:
+        """Wait for an open window; at once if one is open."""
+
+    def has_room(self, seconds: float) -> bool:
+        """Whether a piece of work of this length will very likely finish before the open window shuts; False while it is shut."""
+
+    def on_change(self, hear: Callable[[Window | None], None]) -> None:
+        """Call this at once whenever the window opens or shuts. It must not block."""

@@ -55,7 +55,7 @@ def test_show_takes_one_key_or_section() -> None:
 def test_check_finds_everything_that_is_wrong(home: Path) -> None:
     assert metaclaw("config", "check").code == 0
     home.mkdir()
-    (home / "config.toml").write_text("[proxy]\nprot = 1\n[policy]\n")
+    (home / "config.toml").write_text("[proxy]\nprot = 1\n[policy]\nsteps = 0\n")
     checked = program("config", "check")
     assert checked.code == 2
     assert f"{home / 'config.toml'}:2: proxy.prot is not a known key; did you mean port?" in checked.err
@@ -101,8 +101,7 @@ def test_set_leaves_a_broken_file_alone(home: Path) -> None:
     ("arguments", "words"),
     [
         (("start", "--host", "0.0.0.0"), "proxy.host needs proxy.api_key"),
-        (("start", "--mode", "rl"), "--mode rl is not available in this version"),
-        (("start", "--mode", "fast"), "--mode fast is not a mode"),
+        (("start", "--mode", "fast"), "--mode fast is not a mode; write --mode skills_only, rl or auto"),
         (("start", "--set", "proxy.prot=1"), "did you mean port?"),
         (("start", "--port", "70000"), "70000 is not in the range"),
         (("strat",), "No such command 'strat'"),

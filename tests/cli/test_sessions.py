@@ -87,7 +87,7 @@ def test_forgetting_says_what_went_as_json_too(home: Path) -> None:
     session = new_session_id()
     record(home, turn(session))
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
-    assert done.facts == {"session": session, "forgotten": True, "turns": 1, "skills": [], "batches": []}
+    assert done.facts == {"session": session, "forgotten": True, "turns": 1, "skills": [], "batches": [], "versions": []}
     again = metaclaw("sessions", "forget", session, "--yes")
     assert (again.code, f"there is no session {session}" in again.err) == (1, True)
 
@@ -119,7 +119,7 @@ def test_nothing_is_forgotten_before_a_person_agrees(home: Path) -> None:
 
 
 def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
-    gone = {"session": "s_1", "forgotten": True, "turns": 3, "skills": ["x\x1b[31m"], "batches": [4, 9]}
+    gone = {"session": "s_1", "forgotten": True, "turns": 3, "skills": ["x\x1b[31m"], "batches": [4, 9], "versions": [2, 3]}
     with scripted(home, {"POST /api/sessions/s_1/forget": (200, gone)}) as asked:
         said = metaclaw("sessions", "forget", "s_1", "--yes")
         facts = metaclaw("sessions", "forget", "s_1", "--yes", "--json").facts
@@ -128,6 +128,7 @@ def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
         "Forgot s_1: 3 turns.",
         "Retired what it had taught: x\\x1b[31m.",
         "Its turns had trained weights, in 2 batches: 4, 9.",
+        "Policy versions that came of it: 2, 3; see metaclaw policy list.",
     ]
     assert facts == gone
     assert (unknown.code, "metaclaw sessions list" in unknown.err) == (1, True)

@@ -1,5 +1,6 @@
 """The tree: what it accepts, what it refuses, and in which words."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ("[skills]\nenabled = 1\n", "FILE:2: skills.enabled is not true or false; write, for example, enabled = true"),
         ("[log]\nlevel = 'loud'\n", "FILE:2: log.level must be 'debug', 'info', 'warning' or 'error'"),
         ("proxy = 3\n", "FILE:1: proxy is not a section; write [proxy] on a line of its own"),
-        ("[policy]\ngroup_size = 4\n", "FILE:1: policy is not available in this version; delete it"),
+        ("[telemetry]\notlp = 'x'\n", "FILE:2: telemetry.otlp is not available in this version; delete it"),
         ("[judge]\nvotes = 0\n", "FILE:2: judge.votes"),
         ("[judge]\nprovider = 'nobody'\n", "judge.provider names nobody, which is no provider"),
         ("[[teams]]\nname = 'core'\n", "FILE:1: teams.0.users is missing"),
@@ -186,9 +187,12 @@ def test_the_first_file_is_right_and_says_every_key(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text(text)
     assert load(home, {}).proxy.api_key is not None
-    uncommented = "".join(
-        line.removeprefix("# ") if " = " in line or "[[" in line else line for line in text.splitlines(keepends=True)
-    )
+    is_written = re.compile(r"# (\[|\w+ = )")
+    uncommented = "".join(line.removeprefix("# ") if is_written.match(line) else line for line in text.splitlines(keepends=True))
+    # Of keys that exclude each other the template names all.
+    for default, other in (('backend = "embedded"', 'backend = "tinker"'), ('serve = "backend"', 'serve = "vllm"')):
+        assert uncommented.count(default) == 1
+        uncommented = uncommented.replace(default, other)
     (home / "config.toml").write_text(uncommented)
     whole = load(home, {})
     assert whole.proxy.port == 30000

@@ -179,7 +179,7 @@ async def test_a_forgotten_session_is_gone_with_what_it_taught(stage: Stage) -> 
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
     candidate(stage, "of-another", other.id, Standing.ACCEPTED)
     answer = (await stage.http.post(f"/api/sessions/{session}/forget")).json()
-    assert answer == {"session": session, "forgotten": True, "turns": 2, "skills": ["dates"], "batches": []}
+    assert answer == {"session": session, "forgotten": True, "turns": 2, "skills": ["dates"], "batches": [], "versions": []}
     assert [one["name"] for one in (await stage.get("/api/skills"))["skills"]] == ["of-another"]
     for path in (f"/api/sessions/{session}", f"/api/turns/{turn.id}"):
         await stage.refused(404, "GET", path)

@@ -103,3 +103,29 @@ async def test_readiness_is_a_store_that_records_and_a_model_that_answers(
     status: Status, store: StoreHealth, engine: Callable[[], str] | None, why: str | None
 ) -> None:
     assert replace(status, store_health=lambda: store, engine_state=engine).unready() == why
+
+
+@pytest.mark.anyio
+async def test_what_trains_and_why_turns_do_not_is_told(status: Status) -> None:
+    told = await status.tell()
+    assert isinstance(told["training"], dict)
+    assert (told["policy_version"], told["training"]["state"], told["window"]) == (0, "off", None)
+    training = {"state": "training", "step": 3, "version": 2, "paused_reason": None}
+    busy = replace(
+        status,
+        policy_version=lambda: 2,
+        training=lambda: training,
+        rejections=lambda: {"no verdict": 4},
+        window=lambda: {"open": True, "reason": "asleep", "signals": []},
+    )
+    told = await busy.tell()
+    assert isinstance(told["counts"], dict)
+    assert (told["policy_version"], told["training"], told["counts"]["rejections"]) == (2, training, {"no verdict": 4})
+    assert told["window"] == {"open": True, "reason": "asleep", "signals": []}
+
+    def unread() -> dict[str, int]:
+        raise StoreError("the disk is away")
+
+    told = await replace(status, rejections=unread).tell()
+    assert isinstance(told["counts"], dict)
+    assert told["counts"]["rejections"] is None

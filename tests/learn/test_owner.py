@@ -107,7 +107,7 @@ async def test_forgetting_a_session_takes_back_what_it_taught(new_house: NewHous
     house = await new_house()
     talk = await learned(house)
     gone = await house.owner.forget(talk.session)
-    assert gone == {"turns": 2, "skills": [NAME], "batches": []}
+    assert gone == {"turns": 2, "skills": [NAME], "batches": [], "versions": []}
     assert house.names == []
     assert [kind for kind, _ in house.told] == ["forgotten"]
     assert house.reader.session(talk.session) is None
@@ -146,7 +146,7 @@ async def test_forgetting_one_session_leaves_what_others_taught(new_house: NewHo
     other = Talk(house, Scope("bob"))
     await other.say(TASK.format(2))
     gone = await house.owner.forget(other.session)
-    assert gone == {"turns": 1, "skills": [], "batches": []}
+    assert gone == {"turns": 1, "skills": [], "batches": [], "versions": []}
     assert house.names == [NAME]
 
 

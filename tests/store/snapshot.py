@@ -18,6 +18,7 @@ import msgspec
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import Comparison, GateReport, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes
@@ -28,6 +29,7 @@ from metaclaw.store import (
     SqlCursors,
     SqlGenerations,
     SqlLedger,
+    SqlPolicies,
     SqlUses,
     SqlVerdicts,
     open_database,
@@ -113,10 +115,16 @@ def learn(database: Database) -> None:
     proposal = Proposal(skill, Change.NEW, (), (failed,), "exit", "evolver")
     certificate = Certificate(SkillState.SHADOW, 4, 3, 0, 1, 0, 0, 12.5, 900, "model", ("note",))
     candidates.save_candidate(Candidate(CandidateId("c_1"), proposal, Standing.ACCEPTED, "proven", 2, BEGAN, certificate))
-    SqlBatches(database, lambda: BEGAN).open_batch(0, [TurnId("t_0003")])
+    batch = SqlBatches(database, lambda: BEGAN).open_batch(0, [TurnId("t_0003")], seed=7)
     SqlGenerations(database, lambda: BEGAN).publish([skill], "learned", [skill.name])
     SqlCursors(database).move_cursor("sensing", 16)
     SqlUses(database).begin([skill.name], BEGAN)
+    report = GateReport(True, ("not worse",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
+    policies = SqlPolicies(database, lambda: BEGAN)
+    weights = Weights("embedded", "{home}/policies/1", "{home}/policies/1/training")
+    policies.publish(weights, parent=0, base="model", batch=batch, steps=4, note="first", absorbed=[skill.name])
+    policies.canary(1, report)
+    policies.promote(1, "proven")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -14,6 +15,8 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Stamp, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.store import (
+    Batch,
+    BatchState,
     Database,
     LedgerReader,
     RefusedError,
@@ -136,6 +139,61 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     )
     house.batches.open_batch(7, chosen.turns)
     assert house.batches.eligible(1, 7, max_lag=2, limit=10).turns == ()
+
+
+async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside(house: House, new_turn: TurnMaker) -> None:
+    mine = await house.judged(*(new_turn(stamp=NOW, provider="embedded") for _ in range(3)))
+    await house.judged(new_turn(stamp=NOW, provider="openai"))
+    chosen = house.batches.eligible(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded")
+    assert chosen == Selection((mine[2], mine[0]), {Rejection.OTHER_MODEL: 1, Rejection.HELD_OUT: 1})
+    assert len(house.batches.eligible(1, 7, 2, 10).turns) == 4
+
+
+async def test_rejections_are_counted_anew_when_a_clock_moved_or_some_time_has_passed(
+    house: House, database: Database, new_turn: TurnMaker
+) -> None:
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    batches = SqlBatches(database, lambda: now)
+    await house.judged(new_turn(stamp=NOW))
+    assert batches.rejections(1, 7, 2) == {}
+    await house.record(new_turn(stamp=NOW), new_turn(stamp=NOW))
+    assert batches.rejections(1, 7, 2) == {}
+    assert batches.rejections(1, 8, 0) == {Rejection.OLD_POLICY: 3}
+    now += timedelta(minutes=1)
+    assert batches.rejections(1, 8, 1) == {Rejection.NO_VERDICT: 2}
+
+
+async def test_an_interrupted_batch_is_found_again_with_what_became_stale(house: House, new_turn: TurnMaker) -> None:
+    first = await house.judged(*(new_turn(stamp=NOW) for _ in range(2)))
+    second = await house.judged(new_turn(stamp=NOW))
+    assert house.batches.open_batch_now() is None
+    number = house.batches.open_batch(7, first, seed=42)
+    later = house.batches.open_batch(7, second)
+    assert house.batches.open_batch_now() == Batch(number, BatchState.OPEN, 7, 1, 42, 2, tuple(house.batches.turns_of(number)), 0)
+    house.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
+    stale = house.batches.open_batch_now()
+    assert stale is not None
+    assert (stale.number, stale.generation, stale.stale) == (number, 1, 2)
+    house.batches.drop_batch(number, "the skills changed")
+    dropped = house.batches.batch(number)
+    assert dropped is not None
+    assert (dropped.state, dropped.note) == (BatchState.DROPPED, "the skills changed")
+    left = house.batches.open_batch_now()
+    assert left is not None
+    assert left.number == later
+
+
+async def test_a_batch_is_dropped_once_and_its_turns_are_spent(house: House, new_turn: TurnMaker) -> None:
+    turns = await house.judged(new_turn(stamp=NOW))
+    number = house.batches.open_batch(7, turns)
+    house.batches.drop_batch(number, "it drifted")
+    for refused, words in ((number, r"is dropped already \(it drifted\)"), (99, "no batch 99")):
+        with pytest.raises(RefusedError, match=words):
+            house.batches.drop_batch(refused, "again")
+    assert house.batches.eligible(1, 7, 2, 10) == Selection((), {Rejection.TAUGHT: 1})
+    (event,) = [event for event in house.reader.events() if event.kind == "batch.dropped"]
+    assert event.data == {"batch": number, "turns": 1, "reason": "it drifted"}
+    assert house.batches.batch(99) is None
 
 
 INTO = "INSERT INTO batch_turns (turn, batch) SELECT seq, 1 FROM turns WHERE"

@@ -18,10 +18,12 @@ from sqlalchemy import MetaData, create_engine, insert, select, text
 
 from metaclaw.domain.eligibility import Role, RoleKind
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import PolicyState, Serving
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import StoreError
 from metaclaw.store import (
+    BatchState,
     Database,
     LedgerReader,
     RefusedError,
@@ -30,6 +32,7 @@ from metaclaw.store import (
     SqlCursors,
     SqlForgetting,
     SqlGenerations,
+    SqlPolicies,
     SqlVerdicts,
     connect,
     open_database,
@@ -231,7 +234,7 @@ def test_a_database_written_by_an_earlier_schema_tells_the_same_story(
     assert session is not None
     assert (session.turns, session.end_reason) == (8, "story ended")
     assert [skill.name for found in (SqlGenerations(database).at(1),) if found for skill in found.skills] == ["tell-time"]
-    assert [event.kind for event in reader.events()] == ["story.told"]
+    assert [event.kind for event in reader.events() if event.kind not in ("generation", "policy")] == ["story.told"]
     if revision == "0001":
         learn(database)
     learned_story(database)
@@ -259,8 +262,9 @@ def learned_story(database: Database) -> None:
     assert (standing.verdict.teaches, standing.role) == (True, Role(RoleKind.SUPPORT, 2))
     assert SqlVerdicts(database).open_failures(1) == []
     assert [skill.author for skill in SqlGenerations(database).latest().skills] != []
+    versions = tuple(version.number for version in SqlPolicies(database).versions())
     forgotten = SqlForgetting(database).forget_session(SessionId("s_growing"))
-    assert forgotten.turns == 8
+    assert (forgotten.turns, forgotten.versions) == (8, versions)
     kept = LedgerReader(database).turn(TurnId("t_0015"))
     assert kept is not None
     assert kept.turn.exchange.sent.startswith(b"translated ")
@@ -280,6 +284,31 @@ def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(tm
     assert SqlCursors(database).cursor("sensing") == 16
     assert SqlBatches(database).turns_of(1) == ["t_0003"]
     assert [drawn.placed for drawn in LedgerReader(database).drawn_turns(SkillName("tell-time"))] == [True]
+    database.close()
+
+
+def test_a_batch_of_the_schema_before_versions_has_ended(tmp_path: Path) -> None:
+    database = open_database(snapshot("0002", tmp_path / "ledger.db"))
+    batches = SqlBatches(database)
+    assert batches.open_batch_now() is None
+    batch = batches.batch(1)
+    assert batch is not None
+    assert (batch.state, batch.generation, batch.size, batch.turns) == (BatchState.DROPPED, 2, 1, ("t_0003",))
+    database.close()
+
+
+def test_versions_are_read_from_the_snapshot_of_the_schema_that_has_them(tmp_path: Path) -> None:
+    database = open_database(snapshot("0003", tmp_path / "ledger.db"))
+    policies = SqlPolicies(database)
+    (version,) = policies.versions()
+    assert version.report is not None
+    assert version.report.held_out is not None
+    assert (version.state, version.batch, version.steps, version.report.held_out.better) == (PolicyState.SERVING, 1, 4, 12)
+    assert version.weights.training == "{home}/policies/1/training"
+    assert policies.serving() == Serving(1, absorbed={1: frozenset({SkillName("ask-first")})})
+    batch = SqlBatches(database).batch(1)
+    assert batch is not None
+    assert (batch.state, batch.seed, batch.generation) == (BatchState.DONE, 7, 2)
     database.close()
 
 

@@ -34,7 +34,7 @@ class Facts:
     skills: int
 
 
-def launch(home: Path, config: "Config", mode: str, overrides: Sequence[str], timeout_s: float) -> tuple[Api, Facts]:
+def launch(home: Path, config: "Config", overrides: Sequence[str], timeout_s: float) -> tuple[Api, Facts]:
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead."""
     running = find(home)
     if running is not None:
@@ -43,7 +43,7 @@ def launch(home: Path, config: "Config", mode: str, overrides: Sequence[str], ti
     assert key is not None
     log = home / "logs" / "metaclaw.log"
     began_at = log.stat().st_size if log.exists() else 0
-    command = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start", "--detached", "--mode", mode]
+    command = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start", "--detached"]
     with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         child = _spawn(command, home, file, overrides)
     api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)

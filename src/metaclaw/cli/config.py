@@ -19,12 +19,12 @@ def config() -> None:
 @click.pass_obj
 def show(home: Path, key: str | None, as_json: bool) -> None:
     """Print every value in force and where it comes from; secrets are masked. With KEY, only that key or section."""
-    from metaclaw.config import LISTS, flatten, load, toml_value
+    from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
     from metaclaw.errors import ConfigError
 
     tree = load(home)
     chosen = [(name, value) for name, value in flatten(tree) if key is None or name == key or name.startswith(f"{key}.")]
-    if key is not None and not chosen and key not in LISTS:
+    if key is not None and not chosen and key not in (*LISTS, *OPTIONAL):
         raise ConfigError(f"{key} is not a key of the configuration; metaclaw config show lists them all")
     if as_json:
         print_json({**_nested(dict(chosen)), "sources": {name: str(tree.where(name)) for name, _ in chosen}})
@@ -95,18 +95,24 @@ def _masked(value: object) -> object:
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, object]:
-    """Dotted keys as the tree they come from; providers and teams as lists."""
+    """Dotted keys as the tree they come from; what is counted from 0 becomes a list."""
     from metaclaw.config import LISTS
 
     tree: dict[str, object] = {}
-    lists: dict[str, dict[str, dict[str, object]]] = {section: {} for section in LISTS}
     for name, value in values.items():
-        section, _, rest = name.partition(".")
-        if section in LISTS:
-            position, _, rest = rest.partition(".")
-            lists[section].setdefault(position, {})[rest] = _masked(value)
-        else:
-            inner = tree.setdefault(section, {})
+        *sections, key = name.split(".")
+        here = tree
+        for section in sections:
+            inner = here.setdefault(section, {})
             assert isinstance(inner, dict)
-            inner[rest] = _masked(value)
-    return {**tree, **{section: list(entries.values()) for section, entries in lists.items()}}
+            here = inner
+        here[key] = _masked(value)
+    tree |= {section: {} for section in LISTS if section not in tree}
+    return {name: _lists(value) for name, value in tree.items()}
+
+
+def _lists(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _lists(item) for key, item in value.items()}
+    return list(inner.values()) if all(key.isdecimal() for key in inner) else inner

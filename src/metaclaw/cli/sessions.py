@@ -112,7 +112,7 @@ def forget(home: Path, session: str, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    skills, batches = rows(at(facts, "skills")), rows(at(facts, "batches"))
+    skills, batches, versions = (rows(at(facts, name)) for name in ("skills", "batches", "versions"))
     click.echo(f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}.")
     if skills:
         click.echo(f"Retired what it had taught: {', '.join(plain(name) for name in skills)}.")
@@ -120,6 +120,8 @@ def forget(home: Path, session: str, yes: bool, as_json: bool) -> None:
         click.echo(
             f"Its turns had trained weights, in {counted(len(batches), 'batch', 'batches')}: {', '.join(map(str, batches))}."
         )
+    if versions:
+        click.echo(f"Policy versions that came of it: {', '.join(map(str, versions))}; see metaclaw policy list.")
 
 
 def _size(home: Path, session: str) -> str:
@@ -169,6 +171,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
         "turns": gone.turns,
         "skills": list(retired),
         "batches": list(gone.batches),
+        "versions": list(gone.versions),
     }
 
 

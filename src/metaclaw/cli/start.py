@@ -13,12 +13,15 @@ from metaclaw.errors import ConfigError
 if TYPE_CHECKING:
     from metaclaw.config import Config
 
-_MODES = ("skills_only",)
-_LATER_MODES = ("rl", "auto")
+_MODES = ("skills_only", "rl", "auto")
 
 
 @click.command()
-@click.option("--mode", default="skills_only", show_default=True, help="What it learns: skills_only trains no weights.")
+@click.option(
+    "--mode",
+    help="When it trains weights: skills_only never, rl whenever enough turns are there, auto while you are away"
+    " [policy.mode; without [policy]: skills_only].",
+)
 @click.option("--host", help="Address to listen on [proxy.host].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes any free one [proxy.port].")
 @click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Override a setting for this run; may be repeated.")
@@ -31,7 +34,7 @@ _LATER_MODES = ("rl", "auto")
 @click.pass_obj
 def start(
     home: Path,
-    mode: str,
+    mode: str | None,
     host: str | None,
     port: int | None,
     sets: tuple[str, ...],
@@ -41,7 +44,6 @@ def start(
     as_json: bool,
 ) -> int:
     """Start the proxy and say how to point an agent at it."""
-    _check_mode(mode)
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
@@ -50,11 +52,10 @@ def start(
     if detach or detached:
         from metaclaw.cli.background import launch, overrides_from_parent
 
-    if detached:
-        overrides = overrides_from_parent()
+    overrides = overrides_from_parent() if detached else [*overrides, *settings_of_mode(home, mode, overrides)]
     config = prepared(home, overrides)
     if detach:
-        api, facts = launch(home, config, mode, overrides, timeout_s)
+        api, facts = launch(home, config, overrides, timeout_s)
         announce(config, api.url, api.key, facts.model, facts.skills, as_json=as_json)
         return 0
     from metaclaw.app import Serving, run
@@ -111,8 +112,14 @@ def announce(config: "Config", url: str, key: str, model: str | None, skills: in
     click.echo("\n".join(lines))
 
 
-def _check_mode(mode: str) -> None:
-    if mode in _MODES:
-        return
-    why = "is not available in this version" if mode in _LATER_MODES else "is not a mode"
-    raise ConfigError(f"--mode {mode} {why}; write --mode {_MODES[0]}")
+def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
+    """A mode as the settings it stands for. Where no weights are to be trained, none being trained already needs no setting."""
+    from metaclaw.config import load
+
+    if mode is None:
+        return []
+    if mode not in _MODES:
+        raise ConfigError(f"--mode {mode} is not a mode; write --mode {', '.join(_MODES[:-1])} or {_MODES[-1]}")
+    if mode == "skills_only" and load(home, sets=overrides).policy is None:
+        return []
+    return [f"policy.mode={mode}"]

@@ -52,7 +52,7 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     for skipped in rows(at(facts, "skills", "skipped")):
         yield "", f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
     yield from _learning(at(facts, "learning"), at(facts, "counts"))
-    yield "policy", f"version {at(facts, 'policy_version')}"
+    yield from _policy(facts)
     yield "store", _store(at(facts, "store"))
     for provider in rows(at(facts, "providers")):
         yield "provider", _provider(provider)
@@ -91,6 +91,21 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     spent = at(learning, "asked")
     for purpose, cost in spent.items() if isinstance(spent, dict) else ():
         yield "asked", _spent(purpose, cost)
+
+
+def _policy(facts: Json) -> Iterator[tuple[str, object]]:
+    """Which weights answer, what training does, and why turns are set aside."""
+    training = at(facts, "training")
+    version, canary = at(facts, "policy_version"), at(training, "canary")
+    tried = f", version {canary} on trial" if canary is not None else ""
+    yield "policy", (f"version {version}" if version else "version 0, the untrained model") + tried
+    if training is None or at(training, "state") == "off":
+        return
+    step, steps = at(training, "step"), at(training, "steps")
+    made = "" if step is None else f", step {step}" + (f" of {steps}" if steps is not None else "")
+    paused = at(training, "paused_reason")
+    yield "training", f"{at(training, 'state')}{made}" + (f"; paused: {paused}" if paused else "")
+    yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
 
 
 def _verdicts(verdicts: Json, support: Json) -> str:

@@ -3,9 +3,11 @@
 from metaclaw.config.flat import flatten, missing_secrets
 from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replace_file
 from metaclaw.config.load import build, load
+from metaclaw.config.policy import DistillConfig, PolicyConfig, TrainingMode
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
+from metaclaw.config.schedule import CalendarConfig, RuleConfig, ScheduleConfig, SleepRange, sleep_range
 from metaclaw.config.secret import MASK, Secret, SecretUrl, without_password
-from metaclaw.config.source import LISTS, Source, SourceKind
+from metaclaw.config.source import LISTS, OPTIONAL, Source, SourceKind
 from metaclaw.config.tree import (
     Config,
     EngineConfig,
@@ -27,25 +29,33 @@ __all__ = [
     "CONFIG_NAME",
     "LISTS",
     "MASK",
+    "OPTIONAL",
+    "CalendarConfig",
     "Config",
+    "DistillConfig",
     "EngineConfig",
     "EvolverConfig",
     "InvalidConfigError",
     "JudgeConfig",
     "LogConfig",
+    "PolicyConfig",
     "PrivacyConfig",
     "Problem",
     "ProviderConfig",
     "ProxyConfig",
+    "RuleConfig",
+    "ScheduleConfig",
     "Secret",
     "SecretUrl",
     "SessionsConfig",
     "SkillsConfig",
+    "SleepRange",
     "Source",
     "SourceKind",
     "StoreConfig",
     "TeamConfig",
     "TelemetryConfig",
+    "TrainingMode",
     "build",
     "default_home",
     "flatten",
@@ -54,6 +64,7 @@ __all__ = [
     "missing_secrets",
     "prepare_home",
     "replace_file",
+    "sleep_range",
     "toml_value",
     "without_password",
 ]

@@ -12,13 +12,22 @@ from metaclaw.errors import ConfigError
 
 
 def flatten(config: Config) -> Iterator[tuple[str, object]]:
-    """Every key with its value, in the order of the tree; secrets stay secrets."""
-    for section, value in config:
-        if isinstance(value, BaseModel):
-            yield from ((key_of((section, name)), inner) for name, inner in value)
-    for section in LISTS:
-        for position, entry in enumerate(getattr(config, section)):
-            yield from ((key_of((section, position, name)), inner) for name, inner in entry)
+    """Every key with its value, in the order of the tree; secrets stay secrets. Sections that are absent have no keys."""
+    named = [(name, value) for name, value in config if name not in LISTS]
+    for section, value in [*named, *((name, getattr(config, name)) for name in LISTS)]:
+        yield from _keys((section,), value)
+
+
+def _keys(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str, object]]:
+    """What is inside sections and lists of sections; anything else is a value."""
+    if isinstance(value, BaseModel):
+        for name, inner in value:
+            yield from _keys((*path, name), inner)
+    elif isinstance(value, tuple) and value and all(isinstance(entry, BaseModel) for entry in value):
+        for position, entry in enumerate(value):
+            yield from _keys((*path, position), entry)
+    elif len(path) > 1:
+        yield key_of(path), value
 
 
 def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> list[Problem]:

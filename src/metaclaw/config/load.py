@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from metaclaw.config.home import CONFIG_NAME
 from metaclaw.config.lines import KeyPath
 from metaclaw.config.problems import InvalidConfigError, Problem, explain
-from metaclaw.config.source import LISTS, Assignment, ConfigFile, Source, SourceKind, Sources, key_of
+from metaclaw.config.source import LISTS, OPTIONAL, Assignment, ConfigFile, Source, SourceKind, Sources, key_of
 from metaclaw.config.text import parse_text
 from metaclaw.config.tree import Config
 
@@ -38,7 +38,7 @@ def compose(home: Path, file: ConfigFile, layers: Sequence[Assignment]) -> Confi
     placed = [place(tree, layer) for layer in layers]
     sources = Sources(file, placed)
     # Sections that are written nowhere are validated too, so that their defaults learn where home is.
-    whole = {name: {} for name in Config.model_fields if name not in LISTS} | tree
+    whole = {name: {} for name in Config.model_fields if name not in (*LISTS, *OPTIONAL)} | tree
     try:
         config = Config.model_validate(whole, context={"home": home})
     except ValidationError as error:
@@ -94,13 +94,22 @@ def place(tree: dict[str, object], layer: Assignment) -> Assignment:
     here: object = tree
     path: list[str | int] = []
     for depth, part in enumerate(layer.path):
-        step = _position(here, part, layer) if isinstance(here, list) and len(path) == 1 and path[0] in LISTS else part
+        step = _step(here, part, path, layer)
         path.append(step)
         if depth == len(layer.path) - 1:
             _put(here, step, layer)
         else:
             here = _enter(here, step, is_list=key_of(path) in LISTS, layer=layer)
     return Assignment(tuple(path), layer.value, layer.source)
+
+
+def _step(here: object, part: str | int, path: list[str | int], layer: Assignment) -> str | int:
+    """Which entry of a list, or which key of a section, a part of a path means."""
+    if isinstance(here, list) and len(path) == 1 and path[0] in LISTS:
+        return _position(here, part, layer)
+    if isinstance(here, list) and isinstance(part, str) and part.isdecimal():
+        return int(part)
+    return part
 
 
 def _assignment(key: str, text: str, source: Source) -> Assignment:

@@ -17,7 +17,7 @@ from metaclaw.config.source import LISTS, Sources, key_of
 from metaclaw.errors import ConfigError
 
 # Promised for later releases. Accepting them now would be a lie; calling them unknown would send people hunting for a typo.
-LATER = frozenset({"policy", "schedule", "telemetry.otlp", "telemetry.otlp_endpoint"})
+LATER = frozenset({"telemetry.otlp", "telemetry.otlp_endpoint"})
 _FOLLOWS = "default_factory_not_called"  # said of a default that needs a key which is itself wrong
 _EXPECTED = {
     "int_type": "a whole number",
@@ -72,7 +72,9 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources)
     if kind == "missing":
         return Problem(place, key, "is missing", _example(path, field))
     if kind in ("model_type", "tuple_type") and owner is not None and field is not None and section_type(field.annotation):
-        header = f"[[{path[0]}]]" if path[0] in LISTS else f"[{key}]"
+        entries = path[:-1] if isinstance(path[-1], int) else path
+        is_list = kind == "tuple_type" or entries != path or path[0] in LISTS
+        header = f"[[{key_of(entries)}]]" if is_list else f"[{key}]"
         return Problem(place, key, "is not a section", f"write {header} on a line of its own and its keys below")
     if kind == "open_host":
         return Problem(place, key, details["msg"], 'write api_key = "env:NAME" into [proxy], or host = "127.0.0.1"')

@@ -11,6 +11,10 @@ LISTS = ("providers", "teams")
 """The sections that are lists of tables, each entry with a `name`."""
 
 
+OPTIONAL = ("policy",)
+"""The sections whose absence says something: they have no defaults unless they are written."""
+
+
 class SourceKind(StrEnum):
     """The four layers, weakest first."""
 

@@ -22,14 +22,19 @@ def template(key: str) -> str:
 def _section(name: str, field: FieldInfo, key: str) -> str:
     section = section_type(field.annotation)
     assert section is not None
-    header = f"# [[{name}]]" if name in LISTS else f"[{name}]"
-    lines = [f"\n# {section.__doc__}", header]
+    is_list = name in LISTS
+    header = f"[[{name}]]" if is_list else f"[{name}]"
+    # What is not there unless it is written stays a comment.
+    lines = [f"\n# {section.__doc__}", f"# {header}" if is_list or field.get_default() is None else header]
+    inner = ""
     for word, value in section.model_fields.items():
         if (name, word) == ("proxy", "api_key"):
             lines.append(f"{word} = {toml_value(key)}")
+        elif section_type(value.annotation) is not None and value.get_default() is None:
+            inner += _section(f"{name}.{word}", value, key)
         else:
             lines.append(f"# {word} = {_shown(value)}  # {value.description}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + inner
 
 
 def _shown(field: FieldInfo) -> str:

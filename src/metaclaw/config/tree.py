@@ -4,13 +4,14 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from metaclaw.config.home import default_home
+from metaclaw.config.policy import PolicyConfig, TrainingMode
+from metaclaw.config.schedule import ScheduleConfig
 from metaclaw.config.secret import Secret, SecretUrl
+from metaclaw.config.section import Names, Seconds, Section, home_of, is_http, whole_path
 from metaclaw.config.source import DEFAULT, Source, Sources
 from metaclaw.domain.chat import Wire
 
@@ -22,16 +23,7 @@ _PROVIDER_NAME = re.compile(r"(?=.*[a-z])[a-z0-9][a-z0-9_-]{0,63}")
 _KEY_TEXT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+")
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
 
-# TOML has one kind of list; the tree holds tuples because it is frozen.
-Names: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
 Wires: TypeAlias = Annotated[tuple[Annotated[Wire, Field(strict=False)], ...], Field(strict=False)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """What all parts of the tree share: frozen, nothing unknown, no silent conversion, no value in an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 class ProxyConfig(Section):
@@ -118,7 +110,7 @@ class ProviderConfig(Section):
             return None
         if known.data.get("kind") == "embedded":
             raise PydanticCustomError("embedded_url", "does not belong to the embedded model; delete this line")
-        if not _is_http(url):
+        if not is_http(url):
             raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
         if known.data.get("kind") == "anthropic" and url.rstrip("/").endswith("/v1"):
             raise PydanticCustomError("anthropic_url", "ends in /v1; an anthropic address is written without it")
@@ -254,7 +246,7 @@ class StoreConfig(Section):
         text = value.resolve() if isinstance(value, SecretUrl) and value.is_literal else value
         if not isinstance(text, str) or text.startswith(("env:", "file:")):
             return value
-        url = text.replace("{home}", str(_home(known)))
+        url = text.replace("{home}", str(home_of(known)))
         scheme, separator, rest = url.partition("://")
         if not separator or scheme not in _STORE_SCHEMES:
             raise PydanticCustomError("store_url", "is not a sqlite:/// or postgresql:// address")
@@ -293,6 +285,8 @@ class Config(Section):
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
     evolver: EvolverConfig = Field(default_factory=EvolverConfig)
     teams: Annotated[tuple[TeamConfig, ...], Field(strict=False)] = ()
+    policy: PolicyConfig | None = None
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     sessions: SessionsConfig = Field(default_factory=SessionsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
@@ -314,22 +308,51 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _asks_providers_that_exist(self) -> "Config":
-        known = {provider.name: provider for provider in self.providers}
-        for section, wanted in (("judge", self.judge.provider), ("evolver", self.evolver.provider)):
-            if wanted is None:
-                continue
-            provider = known.get(wanted)
-            if provider is None:
-                raise PydanticCustomError(
-                    "asked_unknown", "{section}.provider names {name}, which is no provider", {"section": section, "name": wanted}
-                )
-            if provider.api_key is not None and provider.api_key.is_passthrough:
-                raise PydanticCustomError(
-                    "asked_passthrough",
-                    "{section}.provider names {name}, which forwards its callers' credentials and has none of its own",
-                    {"section": section, "name": wanted},
-                )
+        for key, wanted in (("judge.provider", self.judge.provider), ("evolver.provider", self.evolver.provider)):
+            self._asked(key, wanted)
+        if self.policy is not None and self.policy.distill is not None:
+            self._asked("policy.distill.teacher", self.policy.distill.teacher)
         return self
+
+    @model_validator(mode="after")
+    def _serves_what_it_trains(self) -> "Config":
+        policy = self.policy
+        if policy is None:
+            return self
+        host = self._asked("policy.provider", policy.provider)
+        if host is not None and host.kind != "openai":
+            raise PydanticCustomError(
+                "policy_provider",
+                "policy.provider names {name}, which is not of kind openai as a vLLM or SGLang server is",
+                {"name": host.name},
+            )
+        is_own = policy.backend == "embedded" and policy.serve == "backend"
+        if is_own and self.providers and not any(provider.kind == "embedded" for provider in self.providers):
+            raise PydanticCustomError(
+                "policy_unserved",
+                'policy.backend = "embedded" trains a model that no provider serves; add [[providers]] of kind embedded',
+            )
+        return self
+
+    def _asked(self, key: str, wanted: str | None) -> ProviderConfig | None:
+        """The provider that a key names for calls of the program's own."""
+        if wanted is None:
+            return None
+        provider = next((one for one in self.providers if one.name == wanted), None)
+        if provider is None:
+            raise PydanticCustomError("asked_unknown", "{key} names {name}, which is no provider", {"key": key, "name": wanted})
+        if provider.api_key is not None and provider.api_key.is_passthrough:
+            raise PydanticCustomError(
+                "asked_passthrough",
+                "{key} names {name}, which forwards its callers' credentials and has none of its own",
+                {"key": key, "name": wanted},
+            )
+        return provider
+
+    @property
+    def mode(self) -> TrainingMode:
+        """When weights are trained: `skills_only` is never."""
+        return "skills_only" if self.policy is None else self.policy.mode
 
     @property
     def fallback_order(self) -> tuple[ProviderConfig, ...]:
@@ -348,33 +371,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def whole_path(text: str, known: ValidationInfo) -> Path:
-    """A path with `{home}` and `~` filled in. A relative one is refused: it would mean something else in every folder."""
-    path = Path(text.replace("{home}", str(_home(known)))).expanduser()
-    if not path.is_absolute() or "\0" in text:
-        raise PydanticCustomError("relative_path", "is not a whole path; begin it with /, ~ or {home}")
-    return path
-
-
-def _home(known: ValidationInfo) -> Path:
-    home = known.context.get("home") if isinstance(known.context, dict) else None
-    return home if isinstance(home, Path) else default_home()
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    plain = url.isascii() and url.isprintable() and " " not in url
-    return (
-        plain
-        and parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and port != 0
-        and not parts.query
-        and not parts.fragment
-    )

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from metaclaw import __version__
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
+from metaclaw.dashboard.policy import PolicyRoutes
 from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
 from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
 from metaclaw.domain.ids import SessionId, TurnId
@@ -28,6 +29,7 @@ class Facts:
     learning: LearningRoutes
     end_session: Callable[[SessionId], Awaitable[bool]]
     registry: CollectorRegistry | None
+    policy: PolicyRoutes | None = None
 
 
 class Api:
@@ -58,6 +60,7 @@ class Api:
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
             *self._facts.learning.table(),
+            *(() if self._facts.policy is None else self._facts.policy.table()),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]
 

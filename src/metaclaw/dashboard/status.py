@@ -4,16 +4,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio.to_thread
 
 from metaclaw import __version__
+from metaclaw.dashboard.policy import UNTRAINED
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth
 from metaclaw.errors import StoreError
 from metaclaw.store import Counts, LearningCounts
+
+T = TypeVar("T")
 
 
 class Shelf(Protocol):
@@ -57,17 +60,25 @@ class Status:
     learned: Callable[[], LearningCounts]
     learning: Callable[[], Mapping[str, object]]
     began: float
+    policy_version: Callable[[], int] = lambda: BASE_POLICY
+    training: Callable[[], Mapping[str, object]] = lambda: UNTRAINED
+    rejections: Callable[[], Mapping[str, int]] = dict
+    """Why turns may not train, counted; asked in a thread."""
+    window: Callable[[], Mapping[str, object] | None] = lambda: None
 
     async def tell(self) -> dict[str, object]:
         """The whole tree; parts that cannot be read now are null."""
-        store, shelf, counts, learned = self.store_health(), self.shelf(), await self._counts(), await self._learned()
+        store, shelf = self.store_health(), self.shelf()
+        counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
         return {
             "version": __version__,
             "mode": self.mode,
             "uptime_s": round(time.monotonic() - self.began, 3),
             "degraded": store.health is Health.DEGRADED,
             "generation": shelf.generation,
-            "policy_version": BASE_POLICY,
+            "policy_version": self.policy_version(),
+            "training": dict(self.training()),
+            "window": self.window(),
             "counts": {
                 "turns": None if counts is None else counts.turns,
                 "sessions": None if counts is None else counts.sessions,
@@ -76,7 +87,7 @@ class Status:
                 "support": None if learned is None else learned.support,
                 "query": None if learned is None else learned.query,
                 "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
-                "rejections": {},
+                "rejections": None if rejections is None else dict(rejections),
                 "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
             },
             "learning": dict(self.learning()),
@@ -109,14 +120,10 @@ class Status:
         state = self.engine_state() if self.engine_state is not None else "ready"
         return None if state == "ready" else f"the embedded model is {state}"
 
-    async def _learned(self) -> LearningCounts | None:
-        try:
-            return await anyio.to_thread.run_sync(self.learned)
-        except StoreError:
-            return None
 
-    async def _counts(self) -> Counts | None:
-        try:
-            return await anyio.to_thread.run_sync(self.counts)
-        except StoreError:
-            return None
+async def _asked(read: Callable[[], T]) -> T | None:
+    """What the store says; None where it cannot be read now."""
+    try:
+        return await anyio.to_thread.run_sync(read)
+    except StoreError:
+        return None

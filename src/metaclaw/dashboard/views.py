@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
@@ -136,6 +137,50 @@ def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
             "withheld": worth.withheld,
             "unknown": worth.unknown,
         },
+    }
+
+
+def report_view(report: GateReport | None) -> Json:
+    """Why a version may answer, or may not; null before that was asked."""
+    if report is None:
+        return None
+    pairs = report.held_out
+    return {
+        "passed": report.is_passed,
+        "reasons": list(report.reasons),
+        "held_out": None
+        if pairs is None
+        else {
+            "pairs": pairs.pairs,
+            "better": pairs.better,
+            "worse": pairs.worse,
+            "mean_gain": pairs.mean_gain,
+            "e_value": pairs.e_value,
+        },
+        "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
+        "kl": report.kl,
+        "judge": report.judge,
+    }
+
+
+def version_view(version: PolicyVersion) -> dict[str, Json]:
+    """A policy version: where it came from, where it stands, and why."""
+    return {
+        "version": version.number,
+        "parent": version.parent,
+        "state": version.state.value,
+        "base": version.base,
+        "backend": version.weights.backend,
+        "adapter": version.weights.adapter,
+        "generation": version.generation,
+        "batch": version.batch,
+        "steps": version.steps,
+        "made_at": _time(version.made),
+        "note": version.note,
+        "has_served": version.has_served,
+        "is_kept": version.is_kept,
+        "absorbed": list[Json](sorted(version.absorbed)),
+        "report": report_view(version.report),
     }
 
 

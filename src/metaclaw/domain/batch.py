@@ -116,10 +116,11 @@ class PieceStats:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """What an optimiser step did."""
+    """What an optimiser step did. `pieces` is what its pieces looked like, where the backend learns that only now."""
 
     step: int
     grad_norm: float | None = None
+    pieces: PieceStats | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,12 +50,14 @@ class Made(Protocol):
     @property
     def stamp(self) -> Stamp: ...
     @property
+    def provider(self) -> str: ...
+    @property
     def tokens(self) -> object | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a turn beside itself, when a batch is chosen."""
+    """What is known of a turn beside itself, when a batch is chosen. `taught`: it was in a batch, whatever came of that."""
 
     verdict: Verdict | None
     role: Role | None
@@ -63,8 +65,13 @@ class Standing:
     held_out: bool = False
 
 
-def rejection(turn: Made, standing: Standing, generation: int, policy_version: int, max_lag: int) -> Rejection | None:
-    """Why this turn may not train the policy now, or None if it may."""
+def rejection(
+    turn: Made, standing: Standing, generation: int, policy_version: int, max_lag: int, provider: str | None = None
+) -> Rejection | None:
+    """Why this turn may not train the policy now, or None if it may.
+
+    `provider` is who serves the policy: an answer of anybody else is another model's. None takes everybody's.
+    """
     checks = (
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
         (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
@@ -72,6 +79,7 @@ def rejection(turn: Made, standing: Standing, generation: int, policy_version: i
         (turn.stamp.generation < generation, Rejection.OLD_GENERATION),
         (turn.stamp.generation > generation, Rejection.FUTURE_GENERATION),
         (turn.tokens is None, Rejection.NO_TOKENS),
+        (provider is not None and turn.provider != provider, Rejection.OTHER_MODEL),
         (not 0 <= policy_version - turn.stamp.policy_version <= max_lag, Rejection.OLD_POLICY),
         (standing.verdict is None, Rejection.NO_VERDICT),
         (standing.verdict is not None and standing.verdict.outcome is Outcome.UNKNOWN, Rejection.UNKNOWN),

@@ -64,7 +64,8 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """A version of the weights. The turns of `batch` taught it; `absorbed` skills need no place in its prompts."""
+    """A version of the weights. The turns of `batch` taught it; `absorbed` skills need no place in its prompts. A version that has
+    not served everybody yet is no place to go back to; nor is one whose weights are no longer kept."""
 
     number: int
     parent: int
@@ -78,6 +79,8 @@ class PolicyVersion:
     report: GateReport | None = None
     note: str = ""
     absorbed: frozenset[SkillName] = field(default_factory=frozenset)
+    has_served: bool = False
+    is_kept: bool = True
 
     def __post_init__(self) -> None:
         if self.number <= BASE_POLICY or not BASE_POLICY <= self.parent < self.number:

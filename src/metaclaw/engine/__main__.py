@@ -33,6 +33,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
+    parser.add_argument("--adapter", nargs=2, action="append", default=[], metavar=("VERSION", "FOLDER"), help="a version to load")
     return parser.parse_args(arguments)
 
 
@@ -49,7 +50,8 @@ def _serve(options: argparse.Namespace, out: int) -> None:
     if options.convert:
         ensure_model(options.folder, _reporter(pipe))
     pipe.send(frames.Progress("loading", 0.0))
-    Engine(pipe, options.folder, options.slots, getattr(torch, options.dtype)).run()
+    adapters = {int(version): Path(folder) for version, folder in options.adapter}
+    Engine(pipe, options.folder, options.slots, getattr(torch, options.dtype)).run(adapters)
 
 
 def _reporter(pipe: "Pipe") -> Progress:

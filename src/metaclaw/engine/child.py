@@ -69,5 +69,14 @@ class Child:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    # Waiting threads sleep instead of spinning: on a busy machine that is faster, and it leaves the cores to the proxy.
-    return {"OMP_WAIT_POLICY": "passive", **os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    return {
+        # Waiting threads sleep instead of spinning: on a busy machine that is faster, and it leaves the cores to the proxy.
+        "OMP_WAIT_POLICY": "passive",
+        # A slot of the cache is used from its beginning: with huge pages its first token would take megabytes in each layer.
+        "NUMPY_MADVISE_HUGEPAGE": "0",
+        # Where torch has mimalloc: the memory of weights that have gone goes back to the system at once.
+        "MIMALLOC_ARENA_PURGE_MULT": "0",
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }

@@ -4,15 +4,17 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage, Wire
 from metaclaw.domain.ids import new_id
+from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
 from metaclaw.engine.child import Child
+from metaclaw.engine.hosting import Hosting
 from metaclaw.engine.prompt import Prompt, build_prompt
 from metaclaw.engine.toolcalls import CallParser
 from metaclaw.engine.wishes import make_message
@@ -27,11 +29,15 @@ _LONGEST_PAUSE_S: Final = 30.0
 _MAX_THREADS: Final = 8
 _ID_PREFIXES: Final = {Wire.CHAT: "chatcmpl-", Wire.RESPONSES: "resp_", Wire.MESSAGES: "msg_"}
 
-_Event: TypeAlias = frames.Accepted | frames.Refused | frames.Piece | frames.Finished | EngineError
+_Event: TypeAlias = frames.Told | EngineError
 
 
 class EmbeddedModel:
-    """A ModelProvider. `folder` is where SmolLM2 is converted to once, or, with `convert=False`, any Llama-type model's folder."""
+    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, side by side in one process.
+
+    `folder` is where SmolLM2 is converted to once, or, with `convert=False`, any Llama-type model's folder. `busy` is called with
+    True before the first of the running requests is begun, and with False when the last one has ended.
+    """
 
     def __init__(
         self,
@@ -43,6 +49,7 @@ class EmbeddedModel:
         slots: int = 8,
         dtype: str = "float32",
         start_timeout_s: float = 120.0,
+        busy: Callable[[bool], None] | None = None,
     ) -> None:
         self.name = name
         self._threads = threads or _default_threads()
@@ -54,8 +61,10 @@ class EmbeddedModel:
         self._child: Child | None = None
         self._settled = asyncio.Event()
         self._broken: str | None = None
+        self._busy = busy
         self._inboxes: dict[int, asyncio.Queue[_Event]] = {}
         self._ids = itertools.count(1)
+        self._hosting = Hosting(self._ready_child)
         self._supervisor: asyncio.Task[None] | None = None
 
     @property
@@ -91,25 +100,54 @@ class EmbeddedModel:
             self._turn("stopped")
             self._settled.set()
 
-    async def generate(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Answer. Closing the iterator early stops the engine's work on it within one decode step."""
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The trained versions that can be asked for; the untrained model always can."""
+        return self._hosting.loaded
+
+    async def load(self, version: int, weights: Weights) -> None:
+        """Make a version ready beside those that serve, which hardly notice. Raises TrainingError, and changes nothing, if it
+        cannot be loaded. After a crash of the engine process everything is loaded again before it answers."""
+        await self._hosting.load(version, weights)
+
+    async def unload(self, version: int) -> None:
+        """Take no more requests for a version, and let it go when its running answers are finished."""
+        await self._hosting.unload(version)
+
+    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
+        """Answer with exactly these weights. Closing the iterator early stops the engine's work on it within one decode step.
+
+        Raises EngineError, retryable, for a version that is not loaded.
+        """
         number = next(self._ids)
         try:
             prompt = build_prompt(request)
-            frame = frames.pack(make_message(number, request, prompt))
+            frame = frames.pack(make_message(number, request, prompt, version))
         except UnicodeEncodeError as error:
             raise WireError("the request holds text that is not Unicode (half of a surrogate pair)", param="messages") from error
+        if len(self._inboxes) >= _MAX_IN_FLIGHT:
+            raise EngineError(f"the embedded model is busy with {len(self._inboxes)} requests", retryable=True)
         child = await self._ready_child()
         inbox: asyncio.Queue[_Event] = asyncio.Queue()
-        self._inboxes[number] = inbox
-        child.send(frame)
+        self._begin(number, inbox)
         try:
+            child.send(frame)
             async for delta in self._deltas(inbox, request, prompt):
                 yield delta
         finally:
             # To a request that is finished this says nothing; to any other it is the end.
-            del self._inboxes[number]
             child.send(frames.pack(frames.Cancel(number)))
+            self._end(number)
+
+    def _begin(self, number: int, inbox: "asyncio.Queue[_Event]") -> None:
+        if self._busy is not None and not self._inboxes:
+            self._busy(True)
+        self._inboxes[number] = inbox
+
+    def _end(self, number: int) -> None:
+        del self._inboxes[number]
+        if self._busy is not None and not self._inboxes:
+            self._busy(False)
 
     async def _deltas(self, inbox: "asyncio.Queue[_Event]", request: ChatRequest, prompt: Prompt) -> AsyncGenerator[Delta, None]:
         parser = CallParser(prompt.tool_names, prompt.beginning) if prompt.tool_names else None
@@ -125,10 +163,12 @@ class EmbeddedModel:
                 case frames.Finished():
                     for said in parser.flush() if parser else ():
                         yield said
-                    yield _end(event, request, called=parser is not None and parser.calls > 0)
+                    yield _make_end(event, request, called=parser is not None and parser.calls > 0)
                     return
                 case frames.Refused():
                     raise WireError(event.message, code=event.code, param=event.param)
+                case frames.Unserved():
+                    raise EngineError(event.message, retryable=True)
                 case EngineError():
                     raise event
                 case _:
@@ -137,8 +177,6 @@ class EmbeddedModel:
     async def _ready_child(self) -> Child:
         if self._supervisor is None:
             raise EngineError("the embedded model is not running")
-        if len(self._inboxes) >= _MAX_IN_FLIGHT:
-            raise EngineError(f"the embedded model is busy with {len(self._inboxes)} requests", retryable=True)
         try:
             await asyncio.wait_for(self._settled.wait(), self._start_timeout_s)
         except TimeoutError:
@@ -168,7 +206,7 @@ class EmbeddedModel:
         """Run the engine until it ends; whether it ever was ready, and how it ended."""
         was_ready = False
         try:
-            child = await Child.spawn(self._arguments, self._threads)
+            child = await Child.spawn([*self._arguments, *self._hosting.options()], self._threads)
         except OSError as error:
             return False, f"the engine process cannot be started: {error}"
         try:
@@ -179,6 +217,7 @@ class EmbeddedModel:
             self._child = None
             self._settled.clear()
             status = await child.close()
+            self._hosting.restart(f"the engine process ended with status {status}")
         return was_ready, f"the engine process ended with status {status}"
 
     def _hear(self, child: Child, message: frames.FromEngine) -> None:
@@ -194,7 +233,9 @@ class EmbeddedModel:
                 self._settled.set()
             case frames.Broken():
                 self._broken = message.message
-            case frames.Accepted() | frames.Refused() | frames.Piece() | frames.Finished():
+            case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
+                self._hosting.hear(message)
+            case frames.Accepted() | frames.Refused() | frames.Unserved() | frames.Piece() | frames.Finished():
                 if inbox := self._inboxes.get(message.id):
                     inbox.put_nowait(message)
             case _:
@@ -209,7 +250,7 @@ class EmbeddedModel:
         log.log(level, "embedded_model state=%r", state)
 
 
-def _end(event: frames.Finished, request: ChatRequest, *, called: bool) -> End:
+def _make_end(event: frames.Finished, request: ChatRequest, *, called: bool) -> End:
     finish = Finish.LENGTH if event.at_length else Finish.TOOL_CALLS if called else Finish.STOP
     return End(
         finish=finish,

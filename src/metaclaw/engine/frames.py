@@ -9,11 +9,12 @@ _LENGTH_BYTES: Final = 4
 
 
 class Generate(msgspec.Struct, tag="generate", frozen=True):
-    """Answer this. `beginning` is text the answer must begin with; it belongs to the prompt."""
+    """Answer this with the weights of `version`. `beginning` is text the answer must begin with; it belongs to the prompt."""
 
     id: int
     turns: list[tuple[str, str]]
     beginning: str = ""
+    version: int = 0
     max_tokens: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
@@ -29,6 +30,19 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
     """Nobody wants this answer any more."""
 
     id: int
+
+
+class Load(msgspec.Struct, tag="load", frozen=True):
+    """Make a version ready beside the others: the model with the adapter in this folder (PEFT's format)."""
+
+    version: int
+    adapter: str
+
+
+class Unload(msgspec.Struct, tag="unload", frozen=True):
+    """Let a version go: it takes no more requests, and is gone when those it has are answered."""
+
+    version: int
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
@@ -51,6 +65,25 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
     message: str
 
 
+class Loaded(msgspec.Struct, tag="loaded", frozen=True):
+    """A version answers from now on."""
+
+    version: int
+
+
+class NotLoaded(msgspec.Struct, tag="not_loaded", frozen=True):
+    """A version cannot be used; everything else is as it was."""
+
+    version: int
+    message: str
+
+
+class Unloaded(msgspec.Struct, tag="unloaded", frozen=True):
+    """A version and its memory are gone."""
+
+    version: int
+
+
 class Accepted(msgspec.Struct, tag="accepted", frozen=True):
     """A request has been understood and waits its turn."""
 
@@ -65,6 +98,13 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     message: str
     code: str
     param: str | None = None
+
+
+class Unserved(msgspec.Struct, tag="unserved", frozen=True):
+    """A request names a version that is not loaded; no other weights answer in its place."""
+
+    id: int
+    message: str
 
 
 class Shown(msgspec.Struct, tag="shown", frozen=True, array_like=True):
@@ -95,8 +135,10 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
     cached_tokens: int
 
 
-ToEngine: TypeAlias = Generate | Cancel
-FromEngine: TypeAlias = Progress | Ready | Broken | Accepted | Refused | Piece | Finished
+ToEngine: TypeAlias = Generate | Cancel | Load | Unload
+Told: TypeAlias = Accepted | Refused | Unserved | Piece | Finished
+"""What concerns one request."""
+FromEngine: TypeAlias = Progress | Ready | Broken | Loaded | NotLoaded | Unloaded | Told
 
 _encoder = msgspec.msgpack.Encoder()
 to_engine: Final = msgspec.msgpack.Decoder(ToEngine)

@@ -4,10 +4,11 @@ Prompts, decode steps and teacher-forced scoring are all spans of this one pass,
 the projections run over all tokens of all spans at once, only attention looks at each request by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as functional
@@ -23,6 +24,10 @@ MAX_CONTEXT: Final = 8192
 CHUNK_TOKENS: Final = 64
 """Prompt tokens run in one pass: large enough to be efficient, small enough that running answers hardly notice."""
 
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in small steps, each a few milliseconds long, so that answers can be made in between; its value is what came of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
@@ -37,11 +42,11 @@ class _Layer:
 class Llama:
     """A Llama-type model: plain tensors in one dtype, no quantisation."""
 
-    def __init__(self, shape: Shape, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, shape: Shape, tensors: Mapping[str, Tensor]) -> None:
         try:
             self.embedding = tensors["model.embed_tokens.weight"]
             self._norm = tensors["model.norm.weight"]
-            self._layers = [_layer(shape, tensors, f"model.layers.{number}.") for number in range(shape.layers)]
+            self._layers = finish(_build_layers(shape, tensors))
         except KeyError as error:
             raise EngineError(f"the model's weights lack the tensor {error}") from error
         self._head = make_linear(tensors.get("lm_head.weight", self.embedding))
@@ -53,6 +58,18 @@ class Llama:
     def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "Llama":
         """The model in a Hugging Face folder."""
         return cls(read_shape(folder), read_tensors(folder, dtype))
+
+    def rebuild(self, tensors: Mapping[str, Tensor]) -> "Steps[Llama]":
+        """The same model with the layers of other tensors; embeddings and head stay this one's, and are shared."""
+        other = copy(self)
+        other._layers = yield from _build_layers(self.shape, tensors)
+        return other
+
+    def dissolve(self) -> Steps[None]:
+        """Give the layers' memory back. Nothing can be run afterwards."""
+        while self._layers:
+            self._layers.pop()
+            yield
 
     @property
     def dtype(self) -> torch.dtype:
@@ -118,17 +135,49 @@ class Llama:
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
 
-def _layer(shape: Shape, tensors: dict[str, Tensor], prefix: str) -> _Layer:
-    query = _interleave(tensors[f"{prefix}self_attn.q_proj.weight"], shape.heads)
-    key = _interleave(tensors[f"{prefix}self_attn.k_proj.weight"], shape.kv_heads)
+def finish(steps: Steps[T]) -> T:
+    """All steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+
+def _build_layers(shape: Shape, tensors: Mapping[str, Tensor]) -> Steps[list[_Layer]]:
+    layers = []
+    for number in range(shape.layers):
+        layers.append((yield from _build_layer(shape, tensors, f"model.layers.{number}.")))
+    return layers
+
+
+def _build_layer(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Steps[_Layer]:
+    def projections(*names: str) -> Iterator[Tensor]:
+        for name in names:
+            weight = tensors[f"{prefix}{name}_proj.weight"]
+            heads = {"self_attn.q": shape.heads, "self_attn.k": shape.kv_heads}.get(name)
+            yield weight if heads is None else _interleave(weight, heads)
+
     return _Layer(
         attention_norm=tensors[f"{prefix}input_layernorm.weight"],
-        query_key_value=make_linear(torch.cat((query, key, tensors[f"{prefix}self_attn.v_proj.weight"]))),
-        attention_out=make_linear(tensors[f"{prefix}self_attn.o_proj.weight"]),
+        query_key_value=(yield from _join(projections("self_attn.q", "self_attn.k", "self_attn.v"))),
+        attention_out=(yield from _join(projections("self_attn.o"))),
         mlp_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
-        gate_up=make_linear(torch.cat((tensors[f"{prefix}mlp.gate_proj.weight"], tensors[f"{prefix}mlp.up_proj.weight"]))),
-        down=make_linear(tensors[f"{prefix}mlp.down_proj.weight"]),
+        gate_up=(yield from _join(projections("mlp.gate", "mlp.up"))),
+        down=(yield from _join(projections("mlp.down"))),
     )
+
+
+def _join(weights: Iterator[Tensor]) -> Steps[Linear]:
+    """One product of several: their weights behind one another."""
+    parts = []
+    for weight in weights:
+        parts.append(weight)
+        yield
+    joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+    yield
+    return make_linear(joined)
 
 
 def _interleave(weight: Tensor, heads: int) -> Tensor:

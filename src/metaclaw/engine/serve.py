@@ -3,22 +3,26 @@
 import os
 import queue
 import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import torch
 
+from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.answer import Answer
-from metaclaw.engine.batch import Batch, Job
-from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import Wishes
+from metaclaw.engine.llama import Llama, Steps, finish
+from metaclaw.engine.recipe import Recipe
 from metaclaw.engine.text import Vocabulary
-from metaclaw.errors import WireError
+from metaclaw.engine.versions import Version
+from metaclaw.errors import MetaClawError, WireError
 
-DEFAULT_MAX_TOKENS: Final = 256
-"""Tokens drawn where the caller names no limit."""
 _READ_BYTES: Final = 1 << 16
+_SHARE: Final = 0.1
+"""Work beside the answers, as a share of the time they take. It goes on in steps, and one that has begun is finished."""
+_LOOK_S: Final = 0.002
 
 
 class Pipe:
@@ -58,70 +62,122 @@ class Pipe:
 
 
 class Engine:
-    """A model serving the requests of one pipe."""
+    """A model, and versions of it, serving the requests of one pipe."""
 
     def __init__(self, pipe: Pipe, folder: Path, slots: int, dtype: torch.dtype) -> None:
         self._pipe = pipe
+        self._folder = folder
+        self._slots = slots
         self._vocabulary = Vocabulary(folder)
         self._model = Llama.load(folder, dtype)
-        self._batch = Batch(self._model, slots)
-        self._answers: dict[int, Answer] = {}
-        self._slots = slots
+        self._versions = {BASE_POLICY: self._version(self._model)}
+        self._leaving: dict[int, Version] = {}
+        self._chores: dict[int, Steps[None]] = {}
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
-    def run(self) -> None:
-        """Serve until the pipe ends."""
+    def run(self, adapters: Mapping[int, Path]) -> None:
+        """Load these versions, then serve until the pipe ends."""
+        for number, adapter in adapters.items():
+            finish(self._load(number, adapter))
         self._pipe.send(frames.Ready(self._model.context, self._slots))
         while True:
-            while message := self._pipe.receive(wait=self._batch.is_idle):
-                self._take(message)
-            self._step()
+            self._listen(wait=self._is_idle)
+            began = time.monotonic()
+            # Versions take turns, pass by pass, and a request that has just come waits for no more than one of them.
+            for version in (*self._versions.values(), *self._leaving.values()):
+                self._step(version)
+            self._dismiss()
+            self._work(time.monotonic() - began)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._chores and not self._leaving and all(version.is_idle for version in self._versions.values())
+
+    def _listen(self, *, wait: bool) -> None:
+        while message := self._pipe.receive(wait=wait):
+            self._take(message)
+            wait = False
+
+    def _version(self, model: Llama) -> Version:
+        return Version(model, self._vocabulary, self._slots)
 
     def _take(self, message: frames.ToEngine) -> None:
         match message:
             case frames.Generate():
-                try:
-                    self._begin(message)
-                except WireError as error:
-                    self._pipe.send(frames.Refused(message.id, str(error), error.code, error.param))
+                self._pipe.send(self._begin(message))
             case frames.Cancel():
-                if answer := self._answers.pop(message.id, None):
-                    self._batch.remove(answer.job)
+                for version in (*self._versions.values(), *self._leaving.values()):
+                    version.cancel(message.id)
+            case frames.Load():
+                if message.version in self._versions or message.version in self._leaving or message.version in self._chores:
+                    self._pipe.send(frames.NotLoaded(message.version, f"version {message.version} is here already"))
+                else:
+                    self._chores[message.version] = self._load(message.version, Path(message.adapter))
+            case frames.Unload():
+                self._unload(message.version)
+            case _:
+                assert_never(message)
 
-    def _begin(self, message: frames.Generate) -> None:
-        prompt = self._vocabulary.render(message.turns, message.beginning)
-        room = self._model.context - len(prompt)
-        if room < 1:
-            raise WireError(
-                f"this model's maximum context length is {self._model.context} tokens, but the messages are {len(prompt)} tokens",
-                code="context_length_exceeded",
-                param="messages",
-            )
-        job = Job(prompt, min(message.max_tokens or DEFAULT_MAX_TOKENS, room), _wishes(message))
-        answer = Answer(message.id, job, self._vocabulary, message.stop, shows_logprobs=message.top_logprobs is not None)
-        self._batch.add(job)
-        self._answers[message.id] = answer
-        self._pipe.send(frames.Accepted(message.id, len(prompt)))
+    def _begin(self, message: frames.Generate) -> frames.Told:
+        version = self._versions.get(message.version)
+        if version is None:
+            return frames.Unserved(message.id, f"version {message.version} of the weights is not loaded")
+        try:
+            return version.begin(message)
+        except WireError as error:
+            return frames.Refused(message.id, str(error), error.code, error.param)
 
-    def _step(self) -> None:
-        answers = {id(answer.job): answer for answer in self._answers.values()}
-        ends = self._model.shape.end_ids
-        for job, drawn in self._batch.step():
-            answer = answers[id(job)]
-            if piece := answer.accept(drawn, ends):
-                self._pipe.send(piece)
-            if answer.is_done:
-                self._batch.remove(job)
-                del self._answers[answer.id]
-                self._pipe.send(answer.finished(ends))
+    def _step(self, version: Version) -> None:
+        if not version.is_idle:
+            for message in version.step():
+                self._pipe.send(message)
+            self._listen(wait=False)
 
+    def _load(self, number: int, adapter: Path) -> Steps[None]:
+        # Reading may wait for a disk, so it is done beside. The work itself is done between passes, where it disturbs nobody: a thread
+        # for it would take a core from every product of the running answers.
+        reading = self._reader.submit(Recipe, self._folder, self._model.dtype, adapter)
+        while not reading.done():
+            wait([reading], timeout=_LOOK_S)
+            yield
+        # Whatever is wrong with somebody's files, nobody's answer may end for it.
+        if error := reading.exception():
+            self._pipe.send(frames.NotLoaded(number, str(error)))
+            return
+        try:
+            self._versions[number] = self._version((yield from reading.result().build(self._model)))
+        except (MetaClawError, MemoryError, RuntimeError) as error:
+            self._pipe.send(frames.NotLoaded(number, str(error)))
+        else:
+            self._pipe.send(frames.Loaded(number))
 
-def _wishes(message: frames.Generate) -> Wishes:
-    return Wishes(
-        temperature=message.temperature,
-        top_p=message.top_p,
-        top_k=message.top_k,
-        frequency_penalty=message.frequency_penalty,
-        presence_penalty=message.presence_penalty,
-        seed=message.seed,
-        top_logprobs=message.top_logprobs or 0,
-    )
+    def _unload(self, number: int) -> None:
+        if version := self._versions.pop(number, None):
+            self._leaving[number] = version
+        elif number not in self._leaving:
+            # Whatever was being made of it goes with its steps.
+            self._chores.pop(number, None)
+            self._pipe.send(frames.Unloaded(number))
+
+    def _dismiss(self) -> None:
+        """Versions that are leaving go when their last answer is finished."""
+        for number, version in list(self._leaving.items()):
+            if version.is_idle:
+                del self._leaving[number]
+                self._chores[number] = self._free(number, version)
+
+    def _free(self, number: int, version: Version) -> Steps[None]:
+        yield from version.dissolve()
+        self._pipe.send(frames.Unloaded(number))
+
+    def _work(self, serving_s: float) -> None:
+        """Some of what is to be done beside the answers: as much as hardly lengthens the time that serving has just taken."""
+        until = time.monotonic() + _SHARE * serving_s
+        while self._chores:
+            number, steps = next(iter(self._chores.items()))
+            try:
+                next(steps)
+            except StopIteration:
+                del self._chores[number]
+            if time.monotonic() >= until:
+                return

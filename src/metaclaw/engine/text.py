@@ -51,6 +51,10 @@ class Vocabulary:
             raise WireError(f"the model's chat template refuses this conversation: {error}", param="messages") from error
         return self._encode(rendered + beginning)
 
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text in which nothing is special."""
+        return self._literal.encode(text, add_special_tokens=False).ids
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without special tokens."""
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Sampling
+from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine.frames import Generate
 from metaclaw.engine.prompt import Prompt
 from metaclaw.engine.toolcalls import CLOSE
@@ -21,14 +22,15 @@ _TOP_P: Final = 0.9
 _SEED_BITS: Final = (1 << 63) - 1
 
 
-def make_message(id: int, request: ChatRequest, prompt: Prompt) -> Generate:
-    """The request for the engine. Raises WireError for wishes that cannot be granted."""
+def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = BASE_POLICY) -> Generate:
+    """The request for the engine, for one version of the weights. Raises WireError for wishes that cannot be granted."""
     wishes = request.sampling
     _check(wishes)
     return Generate(
         id=id,
         turns=list(prompt.turns),
         beginning=prompt.beginning,
+        version=version,
         max_tokens=wishes.max_tokens,
         temperature=_TEMPERATURE if wishes.temperature is None else wishes.temperature,
         top_p=_default_top_p(wishes) if wishes.top_p is None else wishes.top_p,

@@ -89,7 +89,7 @@ class Learning:
             shelf=shelf,
             candidates=self.candidates,
             announce=self.announce,
-            redact=self._redact,
+            redact=self.redact,
         )
         self.worth = Worth(self.reader, self.generations)
         self.tending = self._tending(SqlUses(database), SqlCursors(database))
@@ -140,7 +140,7 @@ class Learning:
 
     def _replayer(self) -> CassetteReplayer:
         placing = Placing(self.generations.at, self._config.skills.budget_tokens, self._config.skills.max_placed)
-        scorer = ReplayScorer(self.judge_for, self._redact)
+        scorer = ReplayScorer(self.judge_for, self.redact)
         return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
 
     def _tending(self, uses: SqlUses, cursors: SqlCursors) -> Tending:
@@ -187,7 +187,7 @@ class Learning:
                 found,
                 self._render,
                 wish.max_new_skills,
-                redact=self._redact,
+                redact=self.redact,
                 is_taken=lambda name: self._shelf.view.get(name) is not None,
             )
 
@@ -240,7 +240,7 @@ class Learning:
         self.replayer.forget()
         self.probes.forget()
 
-    def _redact(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return self.redactor.text(text).text
 
     def _render(self, step: Step, limit_chars: int = 24_000) -> str:

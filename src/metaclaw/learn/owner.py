@@ -109,7 +109,8 @@ class Owner:
             if self._shelf.view.get(name) is not None:
                 await self.retire(name, f"retired {name}: a session that taught it was forgotten")
         await self._announce("forgotten", {"session": session, "turns": gone.turns, "skills": list(gone.skills)})
-        return {"turns": gone.turns, "skills": list(gone.skills), "batches": list(gone.batches)}
+        trained: dict[str, Json] = {"batches": list(gone.batches), "versions": list(gone.versions)}
+        return {"turns": gone.turns, "skills": list(gone.skills), **trained}
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:
         """What is known of a skill beside its text: the certificate it came in with, and what it is worth."""

@@ -39,7 +39,7 @@ class Stage:
         self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budget_tokens: int, max_placed: int
     ) -> None:
         """`known` are the skills that stood in the prompt, as they were then. Raises UnplayableError."""
-        self._request = _sent(turn)
+        self._request = sent_request(turn)
         self._placements = turn.placements
         self._known = known
         self._own_words = own_words
@@ -96,7 +96,8 @@ class Stage:
         return block.text.removeprefix(_BLANK_LINE)
 
 
-def _sent(turn: Turn) -> ChatRequest:
+def sent_request(turn: Turn) -> ChatRequest:
+    """What the provider got for a turn, skills and all. Raises UnplayableError."""
     wire = turn.wire if turn.exchange.translated is None else turn.provider_wire
     try:
         request = read_request(wire, turn.exchange.sent)

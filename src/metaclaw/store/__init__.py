@@ -1,4 +1,4 @@
-"""The store: where turns, sessions, skill generations, events and what was learned from them are kept."""
+"""The store: where turns, sessions, skill generations, policy versions, events and what was learned from them are kept."""
 
 from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
@@ -8,9 +8,12 @@ from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.ledger import SqlLedger
+from metaclaw.store.policies import SqlPolicies
 from metaclaw.store.reader import LedgerReader
 from metaclaw.store.records import (
     Attempt,
+    Batch,
+    BatchState,
     Counts,
     DrawnTurn,
     Event,
@@ -21,8 +24,10 @@ from metaclaw.store.records import (
     RecordedTurn,
     Selection,
     SessionRow,
+    Since,
     TurnRow,
     Use,
+    VersionOutcome,
 )
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
@@ -30,6 +35,8 @@ from metaclaw.store.writer import Limits
 
 __all__ = [
     "Attempt",
+    "Batch",
+    "BatchState",
     "Counts",
     "Database",
     "DrawnTurn",
@@ -44,16 +51,19 @@ __all__ = [
     "RefusedError",
     "Selection",
     "SessionRow",
+    "Since",
     "SqlBatches",
     "SqlCandidates",
     "SqlCursors",
     "SqlForgetting",
     "SqlGenerations",
     "SqlLedger",
+    "SqlPolicies",
     "SqlUses",
     "SqlVerdicts",
     "TurnRow",
     "Use",
+    "VersionOutcome",
     "connect",
     "open_database",
 ]

@@ -1,10 +1,10 @@
-"""Training batches: which turns may train now, and which have."""
+"""Training batches: which turns may train now, which have, and what became of each batch."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from metaclaw.domain.eligibility import Rejection, rejection
 from metaclaw.domain.ids import SkillName, TurnId
@@ -12,18 +12,28 @@ from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.store.database import Database
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import batch_turns, batches
-from metaclaw.store.packing import pack_instant, pack_text, unpack_names, unpack_text
-from metaclaw.store.records import Selection, TurnFacts
-from metaclaw.store.schema import tokens, turns
+from metaclaw.store.packing import pack_instant, pack_json, pack_text, unpack_names, unpack_text
+from metaclaw.store.records import Batch, BatchState, Selection, TurnFacts
+from metaclaw.store.schema import events, generations, tokens, turns
 from metaclaw.store.standings import STANDING, standing_of, with_standing
 
-_FACTS = [turns.c[name] for name in ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills")]
+_NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
+_FACTS = [turns.c[name] for name in _NAMES]
 
 _PAGE = 512
+_COUNTED = 5_000
+_FRESH = timedelta(seconds=30)
+
+HeldOut = Callable[[TurnId], bool]
+"""Whether a turn is kept for the gate, and so never trains."""
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _nothing(turn: TurnId) -> bool:
+    return False
 
 
 class SqlBatches:
@@ -32,21 +42,54 @@ class SqlBatches:
     def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
         self._database = database
         self._clock = clock
+        self._counted: tuple[tuple[int, int, int, str | None], datetime, dict[Rejection, int]] | None = None
 
-    def eligible(self, generation: int, policy_version: int, max_lag: int, limit: int, within: int = 20_000) -> Selection:
-        """Up to `limit` turns that may train this policy now, found among the newest `within` turns, newest first."""
+    def eligible(
+        self,
+        generation: int,
+        policy_version: int,
+        max_lag: int,
+        limit: int,
+        within: int = 20_000,
+        *,
+        held_out: HeldOut = _nothing,
+        policy_provider: str | None = None,
+    ) -> Selection:
+        """Up to `limit` turns that may train this policy now, found among the newest `within` turns, newest first.
+
+        With a `policy_provider` only answers that it gave.
+        """
         found: list[TurnId] = []
         rejections: Counter[Rejection] = Counter()
         for row in self._newest(within):
             if len(found) == limit:
                 break
             turn = TurnId(unpack_text(row.id))
-            reason = rejection(_facts(row), standing_of(turn, row), generation, policy_version, max_lag)
+            standing = standing_of(turn, row, held_out=held_out(turn))
+            reason = rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider)
             if reason is None:
                 found.append(turn)
             else:
                 rejections[reason] += 1
         return Selection(tuple(found), dict(rejections))
+
+    def rejections(
+        self,
+        generation: int,
+        policy_version: int,
+        max_lag: int,
+        *,
+        held_out: HeldOut = _nothing,
+        policy_provider: str | None = None,
+    ) -> dict[Rejection, int]:
+        """Why how many of the newest turns may not train now; counted again after half a minute, or when a clock has moved."""
+        asked = (generation, policy_version, max_lag, policy_provider)
+        now, known = self._clock(), self._counted
+        if known is not None and known[0] == asked and now - known[1] < _FRESH:
+            return known[2]
+        found = self.eligible(*asked[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider).rejections
+        self._counted = (asked, now, found)
+        return found
 
     def _newest(self, within: int) -> Iterator[Row[*tuple[object, ...]]]:
         """The newest turns with what is known of them, a page at a time."""
@@ -63,30 +106,91 @@ class SqlBatches:
                 return
             before = rows[-1].seq
 
-    def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId]) -> int:
+    def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
         """The number of a new batch with these turns, which are query turns from now on and teach no other batch.
 
         Raises RefusedError, and changes nothing, if one of them may not train.
         """
         wanted = [pack_text(turn) for turn in turns_taught]
         with self._database.writing("opening a batch") as connection:
-            numbers = list(connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted))).scalars())
-            if not numbers or len(numbers) < len(wanted):
-                raise RefusedError(f"opening a batch: of {len(wanted)} turns {len(numbers)} are in the ledger")
-            batch = {"at_us": pack_instant(self._clock()), "policy_version": policy_version}
+            rows = connection.execute(select(turns.c.seq, turns.c.generation).where(turns.c.id.in_(wanted))).all()
+            if not rows or len(rows) < len(wanted):
+                raise RefusedError(f"opening a batch: of {len(wanted)} turns {len(rows)} are in the ledger")
+            # The database takes turns of one generation only, the newest.
+            batch = {"at_us": pack_instant(self._clock()), "policy_version": policy_version, "generation": rows[0].generation}
+            batch |= {"seed": seed, "size": len(rows)}
             number: int = connection.execute(insert(batches).returning(batches.c.seq), batch).scalar_one()
-            connection.execute(insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(numbers)])
+            connection.execute(insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(row.seq for row in rows)])
             return number
+
+    def open_batch_now(self) -> Batch | None:
+        """The oldest batch that is open: what was begun and has not ended."""
+        oldest = select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
+        with self._database.reading("looking for an open batch") as connection:
+            row = connection.execute(oldest).one_or_none()
+            return None if row is None else _batch(connection, row)
+
+    def batch(self, number: int) -> Batch | None:
+        """One batch."""
+        with self._database.reading("reading a batch") as connection:
+            row = connection.execute(select(batches).where(batches.c.seq == number)).one_or_none()
+            return None if row is None else _batch(connection, row)
+
+    def drop_batch(self, number: int, reason: str) -> None:
+        """Nothing will come of this batch. Its turns are spent: what went wrong with them once would go wrong again.
+
+        Raises RefusedError if it has ended already.
+        """
+        with self._database.writing("dropping a batch") as connection:
+            batch = opened(connection, number, "dropping a batch")
+            now = pack_instant(self._clock())
+            ended = {"state": BatchState.DROPPED.value, "note": pack_text(reason), "ended_us": now}
+            connection.execute(update(batches).where(batches.c.seq == number), ended)
+            told = {"batch": number, "turns": batch.size, "reason": reason}
+            connection.execute(insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(told)})
 
     def turns_of(self, batch: int) -> list[TurnId]:
         """The turns of a batch that are still there, in the order they were recorded."""
-        query = select(turns.c.id).join(batch_turns, batch_turns.c.turn == turns.c.seq).where(batch_turns.c.batch == batch)
         with self._database.reading("reading a batch") as connection:
-            return [TurnId(unpack_text(found)) for found in connection.execute(query.order_by(turns.c.seq)).scalars()]
+            return [turn for turn, _ in _members(connection, batch)]
+
+
+def opened(connection: Connection, number: int, doing: str) -> Row[*tuple[object, ...]]:
+    """The row of a batch that has not ended, locked. Raises RefusedError."""
+    row = connection.execute(select(batches).where(batches.c.seq == number).with_for_update()).one_or_none()
+    if row is None:
+        raise RefusedError(f"{doing}: there is no batch {number}")
+    if row.state != BatchState.OPEN.value:
+        why = f" ({unpack_text(row.note)})" if row.note else ""
+        raise RefusedError(f"{doing}: batch {number} is {row.state} already{why}")
+    return row
+
+
+def _members(connection: Connection, batch: int) -> list[tuple[TurnId, int]]:
+    """The turns of a batch and the generation each was made in."""
+    query = select(turns.c.id, turns.c.generation).join(batch_turns, batch_turns.c.turn == turns.c.seq)
+    found = connection.execute(query.where(batch_turns.c.batch == batch).order_by(turns.c.seq))
+    return [(TurnId(unpack_text(turn)), generation) for turn, generation in found]
+
+
+def _batch(connection: Connection, row: Row[*tuple[object, ...]]) -> Batch:
+    newest: int = connection.execute(select(func.max(generations.c.number))).scalar_one()
+    members = _members(connection, row.seq)
+    return Batch(
+        number=row.seq,
+        state=BatchState(row.state),
+        policy_version=row.policy_version,
+        generation=row.generation,
+        seed=row.seed,
+        size=row.size,
+        turns=tuple(turn for turn, _ in members),
+        stale=sum(generation != newest for _, generation in members),
+        note=unpack_text(row.note),
+    )
 
 
 def _facts(row: Row[*tuple[object, ...]]) -> TurnFacts:
     skills = tuple(SkillName(name) for name in unpack_names(row.skills))
     stamp = Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp, sampled)
+    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp, unpack_text(row.provider), sampled)

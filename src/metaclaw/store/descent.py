@@ -9,27 +9,28 @@ from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
 from metaclaw.store.documents import unpack_document
-from metaclaw.store.learning import candidates, forgotten, lessons
+from metaclaw.store.learning import candidates, forgotten, lessons, policies
 from metaclaw.store.packing import pack_text, unpack_text
 from metaclaw.store.schema import memberships, skill_texts
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """Candidates in the order they were made, learned skills in force by name, batches by number."""
+    """Candidates in the order they were made, learned skills in force by name, batches and policy versions by number."""
 
     candidates: tuple[CandidateId, ...]
     skills: tuple[SkillName, ...]
     batches: tuple[int, ...]
+    versions: tuple[int, ...]
 
 
 def descendants(connection: Connection, session: SessionId) -> Descent:
     """What the forgotten turns of a session have led to."""
     mine = forgotten.c.session == pack_text(session)
-    batches = connection.execute(select(forgotten.c.batch).where(mine, forgotten.c.batch.is_not(None)).distinct()).scalars()
+    batches = set(connection.execute(select(forgotten.c.batch).where(mine, forgotten.c.batch.is_not(None)).distinct()).scalars())
     taught = select(lessons.c.candidate).join(forgotten, forgotten.c.turn == lessons.c.turn).where(mine)
     ids, names = _lineage(connection, set(connection.execute(taught).scalars()))
-    return Descent(ids, _live(connection, names), tuple(sorted(batch for batch in batches if batch is not None)))
+    return Descent(ids, _live(connection, names), tuple(sorted(batches)), _taught_by(connection, batches))
 
 
 def drop_unaccepted(connection: Connection, taught: Iterable[CandidateId]) -> None:
@@ -63,3 +64,13 @@ def _live(connection: Connection, names: Iterable[str]) -> tuple[SkillName, ...]
         .where(skill_texts.c.author != Authorship.PERSON.value)
     )
     return tuple(sorted(SkillName(unpack_text(name)) for name in connection.execute(query).scalars()))
+
+
+def _taught_by(connection: Connection, batches: set[int]) -> tuple[int, ...]:
+    """The versions that these batches taught, and those whose weights went on from theirs."""
+    found: set[int] = set()
+    columns = policies.c.number, policies.c.parent, policies.c.batch
+    for number, parent, batch in connection.execute(select(*columns).order_by(policies.c.number)) if batches else ():
+        if batch in batches or parent in found:
+            found.add(number)
+    return tuple(sorted(found))

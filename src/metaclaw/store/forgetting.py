@@ -14,9 +14,9 @@ from metaclaw.store import bodies, leftovers
 from metaclaw.store.database import Database
 from metaclaw.store.descent import descendants, drop_unaccepted
 from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import batch_turns, forgotten
+from metaclaw.store.learning import batch_turns, batches, forgotten
 from metaclaw.store.packing import pack_instant, pack_text
-from metaclaw.store.records import Forgotten
+from metaclaw.store.records import BatchState, Forgotten
 from metaclaw.store.schema import payloads, sessions, tokens, translations, turns
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class SqlForgetting:
         self._clock = clock
 
     def forget_session(self, session: SessionId) -> Forgotten:
-        """Everything of a session goes, and so do candidates that its turns taught, unless they were accepted.
+        """Everything of a session goes, and so do candidates that its turns taught, unless they were accepted, and open batches.
 
         Says what was learned from it, and says so again when asked again: the turns' ids are remembered, and nothing else of them.
         """
@@ -48,7 +48,7 @@ class SqlForgetting:
             found = descendants(connection, session)
             drop_unaccepted(connection, found.candidates)
         log.info("session forgotten session=%s turns=%d skills=%d", session, removed, len(found.skills))
-        return Forgotten(1 if removed else 0, removed, found.candidates, found.skills, found.batches)
+        return Forgotten(1 if removed else 0, removed, found.candidates, found.skills, found.batches, found.versions)
 
     def forget_before(self, instant: datetime) -> Forgotten:
         """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
@@ -137,6 +137,15 @@ def _remember(connection: Connection, rows: Sequence[Row[*tuple[object, ...]]], 
     at_us = pack_instant(at)
     named = [{"turn": row.id, "session": row.session, "batch": row.batch, "at_us": at_us} for row in rows]
     connection.execute(insert(forgotten), named)
+    _drop_batches(connection, {row.batch for row in rows if row.batch is not None}, at_us)
+
+
+def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:
+    """No version comes of what a forgotten turn is teaching. One that is published at this moment comes before us or not at all:
+    it, too, changes the batch's row."""
+    is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN.value)
+    ended = {"state": BatchState.DROPPED.value, "note": "a turn of it was forgotten", "ended_us": at_us}
+    connection.execute(update(batches).where(is_open), ended)
 
 
 def _recount(connection: Connection, session: str, removed: Sequence[Row[*tuple[object, ...]]]) -> None:

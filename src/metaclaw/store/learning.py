@@ -1,8 +1,9 @@
-"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, uses, and what was forgotten.
+"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, policies, uses, the forgotten.
 
 Verdicts, roles, draws and the turns of a batch are never edited and go only with their turn: triggers of `migrations/` see to it.
 So do they to the separation of support and query: the database itself refuses a batch with a turn that fed a skill, that was made
-with other skills than the newest, or that has taught before, and gives every turn of a batch the role of a query.
+with other skills than the newest, or that has taught before, and gives every turn of a batch the role of a query. A batch ends
+once, and only of one that is done comes a version, one at most; what a version is made of is never edited.
 """
 
 from sqlalchemy import (
@@ -20,6 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
     and_,
     literal_column,
+    text,
 )
 
 from metaclaw.store.schema import Serial, metadata
@@ -149,9 +151,27 @@ batches = Table(
     Column("seq", Serial, primary_key=True, autoincrement=True),
     Column("at_us", BigInteger, nullable=False),
     Column("policy_version", Integer, nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state IN ('open', 'done', 'dropped')", name="state_is_known"),
+        nullable=False,
+        server_default="open",
+    ),
+    Column("generation", Integer, nullable=False, server_default=text("0")),
+    Column("seed", BigInteger, nullable=False, server_default=text("0")),
+    # How many turns it had when it was opened: some may be forgotten since.
+    Column("size", Integer, nullable=False, server_default=text("0")),
+    Column("note", Text, nullable=False, server_default=""),
+    Column(
+        "ended_us",
+        BigInteger,
+        CheckConstraint("(state = 'open') = (ended_us IS NULL)", name="what_ended_says_when"),
+    ),
     CheckConstraint("policy_version >= 0", name="versions_count_from_zero"),
     sqlite_autoincrement=True,
 )
+Index("ix_batches_open", batches.c.seq, sqlite_where=batches.c.ended_us.is_(None))
 
 batch_turns = Table(
     "batch_turns",
@@ -160,6 +180,44 @@ batch_turns = Table(
     Column("batch", Serial, ForeignKey("batches.seq"), nullable=False),
     Index(None, "batch"),
 )
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    # No foreign key: 0 is the untrained model, which has no row.
+    Column("parent", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("adapter", Text, nullable=False),
+    Column("training", Text),
+    Column("base", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("batch", Serial, ForeignKey("batches.seq")),
+    Column("steps", Integer, nullable=False),
+    Column("report", Text),
+    Column("note", Text, nullable=False),
+    Column("absorbed", Text, nullable=False),
+    Column("made_us", BigInteger, nullable=False),
+    # Since when it is what it is, and behind which turn: whoever asks what it did reads on from there.
+    Column("state_us", BigInteger, nullable=False),
+    Column("state_turn", BigInteger, nullable=False),
+    # When it first served everybody; a version without this is no place to go back to.
+    Column("served_us", BigInteger),
+    # When its weights were thrown away.
+    Column("gone_us", BigInteger),
+    UniqueConstraint("batch"),
+    CheckConstraint("number > 0 AND parent >= 0 AND parent < number", name="a_version_has_an_earlier_parent"),
+    CheckConstraint("generation >= 0 AND steps >= 0", name="clocks_count_from_zero"),
+    CheckConstraint(
+        "state IN ('candidate', 'rejected', 'canary', 'serving', 'retired', 'rolled back')",
+        name="state_is_known",
+    ),
+    CheckConstraint("state <> 'serving' OR served_us IS NOT NULL", name="what_serves_has_served"),
+    CheckConstraint("gone_us IS NULL OR state NOT IN ('candidate', 'canary', 'serving')", name="what_is_needed_is_kept"),
+)
+for _state in ("serving", "canary"):
+    Index(f"uq_policies_{_state}", policies.c.state, unique=True, sqlite_where=policies.c.state == literal_column(f"'{_state}'"))
 
 cursors = Table(
     "cursors",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.candidate import Standing as CandidateStanding
@@ -10,6 +11,14 @@ from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
+
+
+class BatchState(StrEnum):
+    """A batch is open until a version came of it, or until it was dropped: then its turns are spent all the same."""
+
+    OPEN = "open"
+    DONE = "done"
+    DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,7 @@ class TurnFacts:
     kind: TurnKind
     end: TurnEnd
     stamp: Stamp
+    provider: str
     tokens: int | None
 
 
@@ -110,6 +120,42 @@ class Selection:
 
     turns: tuple[TurnId, ...]
     rejections: dict[Rejection, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Turns that are to teach one version together, beginning from `policy_version`.
+
+    `turns` are those that are still there, in the order they were recorded; of the `size` it was opened with others are gone.
+    `stale` of them were made with other skills than those in force now. `note` says why it was dropped.
+    """
+
+    number: int
+    state: BatchState
+    policy_version: int
+    generation: int
+    seed: int
+    size: int
+    turns: tuple[TurnId, ...]
+    stale: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionOutcome:
+    """What a main turn came to, and the weights that made it. Turns of one session are not independent."""
+
+    session: SessionId
+    version: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Since when a version is in the state it is in, and behind which turn."""
+
+    at: datetime
+    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +222,8 @@ class Forgotten:
     """What is gone, and what was learned from it.
 
     `candidates` are those its turns taught, directly or through a skill they replaced; of those only the accepted are still there.
-    `skills` are the learned skills in force that came of them, `batches` those that its turns were in.
+    `skills` are the learned skills in force that came of them, `batches` those that its turns were in, `versions` the policy
+    versions that these taught and all that descend from them.
     """
 
     sessions: int
@@ -184,3 +231,4 @@ class Forgotten:
     candidates: tuple[CandidateId, ...] = ()
     skills: tuple[SkillName, ...] = ()
     batches: tuple[int, ...] = ()
+    versions: tuple[int, ...] = ()

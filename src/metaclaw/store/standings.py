@@ -30,12 +30,13 @@ def with_standing(query: S, seq: ColumnElement[int]) -> S:
     )
 
 
-def standing_of(turn: TurnId, row: Row[*tuple[object, ...]]) -> Standing:
-    """A row with the columns of `STANDING`."""
+def standing_of(turn: TurnId, row: Row[*tuple[object, ...]], *, held_out: bool = False) -> Standing:
+    """A row with the columns of `STANDING`; whether a turn is kept for the gate is not in the store."""
     return Standing(
         verdict=None if row.verdict_outcome is None else verdict_of(turn, row),
         role=role_of(row),
         taught=row.taught is not None,
+        held_out=held_out,
     )
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import Serving, Weights
@@ -91,6 +92,7 @@ async def test_going_back_needs_no_loading(stage: Stage) -> None:
 async def test_of_many_versions_only_what_serves_and_what_served_before_stay_loaded(stage: Stage) -> None:
     for _ in range(4):
         await stage.versions.promote(stage.trained(), "better")
+    await wait_all_tasks_blocked()
     assert stage.host.loaded == {3, 4}
 
 

@@ -70,6 +70,19 @@ class Journal:
             if int(path.name.split("-")[1]) < step:
                 path.unlink(missing_ok=True)
 
+    def mark_empty(self, step: int) -> None:
+        """This step gave nothing to learn from: the optimiser was not moved."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / f"step-{step:05d}-empty").touch()
+
+    def next_step(self, applied: int) -> int:
+        """The first step that is not done, where the optimiser has been moved so many times."""
+        step = 0
+        while applied or (self._folder / f"step-{step:05d}-empty").exists():
+            applied -= not (self._folder / f"step-{step:05d}-empty").exists()
+            step += 1
+        return step
+
     def _path(self, step: int, piece: int) -> Path:
         return self._folder / f"step-{step:05d}-piece-{piece:05d}.msgpack"
 

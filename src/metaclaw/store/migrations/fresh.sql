@@ -3,7 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0002');
+INSERT INTO "alembic_version" VALUES('0003');
 CREATE TABLE attempts (
 	seq INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	at_us BIGINT NOT NULL, 
@@ -21,7 +21,7 @@ CREATE TABLE batch_turns (
 CREATE TABLE batches (
 	seq INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	at_us BIGINT NOT NULL, 
-	policy_version INTEGER NOT NULL, 
+	policy_version INTEGER NOT NULL, state TEXT DEFAULT 'open' NOT NULL CONSTRAINT ck_batches_state_is_known CHECK (state IN ('open', 'done', 'dropped')), generation INTEGER DEFAULT 0 NOT NULL, seed BIGINT DEFAULT 0 NOT NULL, size INTEGER DEFAULT 0 NOT NULL, note TEXT DEFAULT '' NOT NULL, ended_us BIGINT CONSTRAINT ck_batches_what_ended_says_when CHECK ((state = 'open') = (ended_us IS NULL)), 
 	CONSTRAINT ck_batches_versions_count_from_zero CHECK (policy_version >= 0)
 );
 CREATE TABLE candidates (
@@ -118,6 +118,34 @@ CREATE TABLE placements (
 	CONSTRAINT ck_placements_hash_is_16_bytes CHECK (length(hash) = 16), 
 	CONSTRAINT fk_placements_previous FOREIGN KEY(previous) REFERENCES placements (hash), 
 	CONSTRAINT fk_placements_snippet FOREIGN KEY(snippet) REFERENCES snippets (hash)
+);
+CREATE TABLE policies (
+	number INTEGER NOT NULL, 
+	parent INTEGER NOT NULL, 
+	state TEXT NOT NULL, 
+	backend TEXT NOT NULL, 
+	adapter TEXT NOT NULL, 
+	training TEXT, 
+	base TEXT NOT NULL, 
+	generation INTEGER NOT NULL, 
+	batch INTEGER, 
+	steps INTEGER NOT NULL, 
+	report TEXT, 
+	note TEXT NOT NULL, 
+	absorbed TEXT NOT NULL, 
+	made_us BIGINT NOT NULL, 
+	state_us BIGINT NOT NULL, 
+	state_turn BIGINT NOT NULL, 
+	served_us BIGINT, 
+	gone_us BIGINT, 
+	CONSTRAINT pk_policies PRIMARY KEY (number), 
+	CONSTRAINT ck_policies_a_version_has_an_earlier_parent CHECK (number > 0 AND parent >= 0 AND parent < number), 
+	CONSTRAINT ck_policies_clocks_count_from_zero CHECK (generation >= 0 AND steps >= 0), 
+	CONSTRAINT ck_policies_state_is_known CHECK (state IN ('candidate', 'rejected', 'canary', 'serving', 'retired', 'rolled back')), 
+	CONSTRAINT ck_policies_what_serves_has_served CHECK (state <> 'serving' OR served_us IS NOT NULL), 
+	CONSTRAINT ck_policies_what_is_needed_is_kept CHECK (gone_us IS NULL OR state NOT IN ('candidate', 'canary', 'serving')), 
+	CONSTRAINT fk_policies_batch FOREIGN KEY(batch) REFERENCES batches (seq), 
+	CONSTRAINT uq_policies_batch UNIQUE (batch)
 );
 CREATE TABLE roles (
 	turn INTEGER NOT NULL, 
@@ -329,3 +357,13 @@ CREATE TRIGGER batch_turns_may_train BEFORE INSERT ON batch_turns BEGIN SELECT R
 CREATE TRIGGER batch_turns_are_query AFTER INSERT ON batch_turns BEGIN 
     INSERT INTO roles (turn, kind, generation) SELECT seq, 'query', generation FROM turns
     WHERE seq = NEW.turn AND NOT EXISTS (SELECT 1 FROM roles WHERE turn = NEW.turn); END;
+CREATE INDEX ix_batches_open ON batches (seq) WHERE ended_us IS NULL;
+CREATE UNIQUE INDEX uq_policies_serving ON policies (state) WHERE state = 'serving';
+CREATE UNIQUE INDEX uq_policies_canary ON policies (state) WHERE state = 'canary';
+CREATE TRIGGER batch_turns_join_what_is_open BEFORE INSERT ON batch_turns BEGIN SELECT RAISE(ABORT, 'a batch that has ended takes no more turns') WHERE COALESCE((SELECT state FROM batches WHERE seq = NEW.batch) <> 'open', FALSE); END;
+CREATE TRIGGER batches_end_once BEFORE UPDATE ON batches BEGIN SELECT RAISE(ABORT, 'a batch ends once') WHERE OLD.state <> 'open'; END;
+CREATE TRIGGER batches_are_final BEFORE UPDATE OF seq, at_us, policy_version, generation, seed, size ON batches BEGIN SELECT RAISE(ABORT, 'a row of batches is never edited, it only ends') WHERE TRUE; END;
+CREATE TRIGGER batches_are_kept BEFORE DELETE ON batches BEGIN SELECT RAISE(ABORT, 'a batch is kept for ever') WHERE TRUE; END;
+CREATE TRIGGER policies_come_of_whole_batches BEFORE INSERT ON policies BEGIN SELECT RAISE(ABORT, 'a version comes only of a batch that is done') WHERE NEW.batch IS NOT NULL AND COALESCE((SELECT state FROM batches WHERE seq = NEW.batch) <> 'done', FALSE); END;
+CREATE TRIGGER policies_are_final BEFORE UPDATE OF number, parent, backend, adapter, training, base, generation, batch, steps, made_us ON policies BEGIN SELECT RAISE(ABORT, 'what a version is made of is never edited') WHERE TRUE; END;
+CREATE TRIGGER policies_are_kept BEFORE DELETE ON policies BEGIN SELECT RAISE(ABORT, 'a version is kept for ever') WHERE TRUE; END;

@@ -1,15 +1,10 @@
-"""The composition root: the only place that knows every part and wires them together."""
+"""The composition root: the one place that knows every part and wires them together."""
 
 import asyncio
-import gc
 import logging
-import signal
-import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,21 +12,20 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from metaclaw.app.policy import Policy
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import Api, Facts, LearningRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
 from metaclaw.engine import MODEL_ID, EmbeddedModel
-from metaclaw.errors import ConfigError, StoreError
-from metaclaw.instance import Instance, acquire
+from metaclaw.errors import StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.proxy import (
     Elsewhere,
     Gatekeeper,
     Intake,
     Limits,
-    Listener,
     Metrics,
     Opener,
     Origins,
@@ -49,119 +43,15 @@ from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Timeouts
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 2.0
 _SKILLS_PATIENCE_S = 2.0
 _SWEEP_EVERY_S = 15.0
 _RESTORED_SESSIONS = 500
 _FIRST_REQUESTS_S = 0.3
-_THREAD_SLICE_S = 0.0003
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.owner import Owner
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What a person must know to use the running proxy."""
-
-    url: str
-    api_key: str
-    model: str | None
-    skills: int
-
-
-def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
-    """Serve until told to stop. Returns the exit status."""
-    logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    # What this library says at INFO is about itself, not about the owner's day.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    # What learns works in threads; a request that comes in meanwhile is to wait for them for as short as can be.
-    sys.setswitchinterval(_THREAD_SLICE_S)
-    with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(config, home, instance, ready))
-    return 0
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-async def _serve(config: Config, home: Path, instance: Instance, ready: Callable[[Serving], None] | None) -> None:
-    """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops, adapters."""
-    if config.proxy.api_key is None:
-        raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
-    listening = _listen(config)
-    async with AsyncExitStack() as parts:
-        house = House(config, home)
-        await house.open(parts)
-        _settle_garbage()
-        listener = Listener(house.server.serve)
-        await listener.open(listening)
-        async with anyio.create_task_group() as group:
-            supervisor = Supervisor(group)
-            house.begin_loops(supervisor)
-            with _signals() as (stop, hurry):
-                _announce(listening, house, instance, ready)
-                await stop.wait()
-                house.api.stop()
-                await listener.close(config.proxy.drain_s, hurry)
-                await house.server.idle(_LAST_WORDS_S)
-            instance.retract()
-            group.cancel_scope.cancel()
-
-
-def _settle_garbage() -> None:
-    """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
-
-
-def _announce(listening: socket.socket, house: "House", instance: Instance, ready: Callable[[Serving], None] | None) -> None:
-    host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    instance.announce(url)
-    log.info("serving url=%s skills=%d", url, house.shelf.view.count)
-    if ready is not None:
-        ready(Serving(url, house.api_key, house.embedded.models[0] if house.embedded else None, house.shelf.view.count))
-
-
-def _listen(config: Config) -> socket.socket:
-    host, port = config.proxy.host, config.proxy.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port or proxy.port") from error
-    listener.set_inheritable(False)
-    return listener
-
-
-@contextmanager
-def _signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """The first signal lets running answers finish; the second does not. Ending on a signal is a clean end: exit status 0."""
-    loop = asyncio.get_running_loop()
-    stop, hurry = asyncio.Event(), asyncio.Event()
-
-    def hear() -> None:
-        (hurry if stop.is_set() else stop).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hear)
-    try:
-        yield stop, hurry
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+    from metaclaw.learn.slow.assembly import SlowLearning
 
 
 class House:
@@ -179,6 +69,10 @@ class House:
         self.shelf = Shelf(config.skills.dir, self.generations)
         self.metrics = Metrics()
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
+        self.embedded: EmbeddedModel | None = None
+        self.providers = self._build_providers()
+        self.policy = self._build_policy()
+        self.slow: SlowLearning | None = None
         self.placer = Placer(
             lambda: self.shelf.view,
             max_placed=config.skills.max_placed,
@@ -187,9 +81,8 @@ class House:
             canary_share=config.skills.canary_share,
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams={team.name: team.users for team in config.teams},
+            policy=None if self.policy is None else self.policy.slot,
         )
-        self.embedded: EmbeddedModel | None = None
-        self.providers = self._build_providers()
         self.learning: Learning | None = None
         self._learning_began = anyio.Event()
         self.supervisor: Supervisor | None = None
@@ -204,7 +97,11 @@ class House:
         if one.kind == "embedded":
             engine = self._config.engine
             self.embedded = EmbeddedModel(
-                self._home / "models" / MODEL_ID, name=one.name, threads=engine.threads or None, slots=engine.max_batch
+                self._model_folder,
+                name=one.name,
+                convert=self._is_own_model,
+                threads=engine.threads or None,
+                slots=engine.max_batch,
             )
             return self.embedded
         key = None if one.api_key is None else PASSTHROUGH if one.api_key.is_passthrough else one.api_key.resolve()
@@ -213,11 +110,28 @@ class House:
             one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts
         )
 
+    def _build_policy(self) -> Policy | None:
+        policy = self._config.policy
+        return None if policy is None else Policy(self._config, policy, self._home, self.embedded, self._model_folder)
+
+    @property
+    def _is_own_model(self) -> bool:
+        """Whether the embedded model is the one that comes with the program."""
+        policy = self._config.policy
+        return policy is None or policy.backend != "embedded" or policy.base_model is None
+
+    @property
+    def _model_folder(self) -> Path:
+        policy = self._config.policy
+        if self._is_own_model or policy is None or policy.base_model is None:
+            return self._home / "models" / MODEL_ID
+        return Path(policy.base_model).expanduser()
+
     def _build_server(self) -> Server:
         passthrough = frozenset(
             one.name for one in self._config.providers if one.api_key is not None and one.api_key.is_passthrough
         )
-        providers = Providers(self.providers, passthrough)
+        providers = Providers(self.providers, passthrough, None if self.policy is None else self.policy.slot)
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
@@ -225,6 +139,7 @@ class House:
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
+            attendant=None if self.policy is None else self.policy.attendant,
         )
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
@@ -255,7 +170,7 @@ class House:
     def _status(self) -> Status:
         embedded = self.embedded
         return Status(
-            mode="skills_only",
+            mode="skills_only" if self._config.policy is None else self._config.policy.mode,
             store_kind=self.database.kind,
             store_health=lambda: self.ledger.health,
             counts=self.reader.counts,
@@ -285,6 +200,8 @@ class House:
         parts.callback(self.database.close)
         for provider in self.providers:
             parts.push_async_callback(provider.aclose)
+        if self.policy is not None:
+            parts.push_async_callback(self.policy.aclose)
         if self.embedded is not None:
             await self.embedded.start()
         try:
@@ -318,9 +235,13 @@ class House:
         if self.learning is None:
             await anyio.sleep(_FIRST_REQUESTS_S)
             self.learning = await anyio.to_thread.run_sync(self._build_learning)
+            if self.policy is not None:
+                self.slow = await anyio.to_thread.run_sync(self.policy.build, self.learning, self.database, self.shelf)
             self._learning_began.set()
             assert self.supervisor is not None
             self.learning.begin(self.supervisor)
+            if self.slow is not None:
+                self.slow.begin(self.supervisor)
         await anyio.sleep_forever()
 
     def _build_learning(self) -> "Learning":

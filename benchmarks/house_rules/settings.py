@@ -1,0 +1,98 @@
+"""What a run is: which tasks, how many rollouts, how fast it learns, how long it may take."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from benchmarks.house_rules.rules import Rule
+
+
+class Condition(StrEnum):
+    """Which of the two loops is on."""
+
+    BASE = "base"
+    SKILLS = "skills only"
+    RL = "RL only"
+    FULL = "full"
+
+    @property
+    def has_skill(self) -> bool:
+        """Whether the rule stands in the prompt, in teaching and in asking."""
+        return self in (Condition.SKILLS, Condition.FULL)
+
+    @property
+    def learns(self) -> bool:
+        """Whether weights are taught."""
+        return self in (Condition.RL, Condition.FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All numbers of a run. `rehearsal` weighs a rehearsed token against a drawn one (see `rehearsal`)."""
+
+    rules: tuple[Rule, ...]
+    prompts: int
+    group: int
+    max_tokens: int
+    rank: int
+    learning_rate: float
+    warm_up_steps: int
+    steps: int
+    minutes: float
+    held_out: int
+    look_every: int
+    look_at: int
+    piece_prompts: int
+    temperature: float = 1.0
+    kl: float = 0.0
+    rehearsal: float = 0.0
+    rehearsed_prompts: int = 0
+    golden: bool = True
+
+
+LARGE: Final = Settings(
+    rules=tuple(Rule),
+    prompts=32,
+    group=16,
+    max_tokens=40,
+    rank=16,
+    learning_rate=5e-4,
+    warm_up_steps=10,
+    steps=2000,
+    minutes=9.5,
+    held_out=400,
+    look_every=25,
+    look_at=100,
+    piece_prompts=32,
+    rehearsal=0.2,
+    rehearsed_prompts=16,
+)
+"""For one GPU."""
+
+SMALL: Final = Settings(
+    rules=(Rule.DATES,),
+    prompts=4,
+    group=8,
+    max_tokens=24,
+    rank=16,
+    learning_rate=1e-3,
+    warm_up_steps=3,
+    steps=1000,
+    minutes=8.0,
+    held_out=60,
+    look_every=15,
+    look_at=20,
+    piece_prompts=4,
+    golden=False,
+)
+"""For two CPU cores."""
+
+
+def learning_rate(settings: Settings, step: int, progress: float) -> float:
+    """The rate of a step (from 1): up in a straight line, then flat, and down to a tenth over the second half of the run.
+
+    `progress` is the share of the run that is over, by steps or by the clock, whichever is further.
+    """
+    rise = min(1.0, step / max(1, settings.warm_up_steps))
+    fall = 1.0 - 0.9 * max(0.0, 2.0 * min(1.0, progress) - 1.0)
+    return settings.learning_rate * min(rise, fall)

@@ -1,0 +1,129 @@
+"""The running program: open every part, listen, serve until told to stop, and close in order."""
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from metaclaw.app.house import House
+from metaclaw.config import Config
+from metaclaw.errors import ConfigError
+from metaclaw.instance import Instance, acquire
+from metaclaw.learn import Supervisor
+from metaclaw.proxy import Listener
+
+log = logging.getLogger(__name__)
+
+_LAST_WORDS_S = 2.0
+_THREAD_SLICE_S = 0.0003
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a person must know to use the running proxy."""
+
+    url: str
+    api_key: str
+    model: str | None
+    skills: int
+
+
+def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
+    """Serve until told to stop. Returns the exit status."""
+    logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    # What this library says at INFO is about itself, not about the owner's day.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # What learns works in threads; a request that comes in meanwhile is to wait for them for as short as can be.
+    sys.setswitchinterval(_THREAD_SLICE_S)
+    with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(_serve(config, home, instance, ready))
+    return 0
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(config: Config, home: Path, instance: Instance, ready: Callable[[Serving], None] | None) -> None:
+    """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops, adapters."""
+    if config.proxy.api_key is None:
+        raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
+    listening = _listen(config)
+    async with AsyncExitStack() as parts:
+        house = House(config, home)
+        await house.open(parts)
+        _settle_garbage()
+        listener = Listener(house.server.serve)
+        await listener.open(listening)
+        async with anyio.create_task_group() as group:
+            supervisor = Supervisor(group)
+            house.begin_loops(supervisor)
+            with _signals() as (stop, hurry):
+                _announce(listening, house, instance, ready)
+                await stop.wait()
+                house.api.stop()
+                await listener.close(config.proxy.drain_s, hurry)
+                await house.server.idle(_LAST_WORDS_S)
+            instance.retract()
+            group.cancel_scope.cancel()
+
+
+def _settle_garbage() -> None:
+    """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+
+
+def _announce(listening: socket.socket, house: House, instance: Instance, ready: Callable[[Serving], None] | None) -> None:
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    instance.announce(url)
+    log.info("serving url=%s skills=%d", url, house.shelf.view.count)
+    if ready is not None:
+        ready(Serving(url, house.api_key, house.embedded.models[0] if house.embedded else None, house.shelf.view.count))
+
+
+def _listen(config: Config) -> socket.socket:
+    host, port = config.proxy.host, config.proxy.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port or proxy.port") from error
+    listener.set_inheritable(False)
+    return listener
+
+
+@contextmanager
+def _signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """The first signal lets running answers finish; the second does not. Ending on a signal is a clean end: exit status 0."""
+    loop = asyncio.get_running_loop()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def hear() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear)
+    try:
+        yield stop, hurry
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

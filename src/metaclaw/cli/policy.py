@@ -1,0 +1,214 @@
+"""`metaclaw policy`: versions of the weights, read from the store; commands go to the running proxy, else to the store itself."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.client import NotRunningError, at, connect, expect, message_in
+from metaclaw.cli.output import counted, json_option, moment, plain, print_facts, print_json, print_table
+from metaclaw.errors import MetaClawError
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
+    from metaclaw.domain.policy import GateReport, PolicyVersion
+    from metaclaw.store import SqlPolicies
+
+_VERSION = click.IntRange(0, 2**31 - 1)
+_MOST_WHY = 80
+# Weights that are not loaded yet take a moment to be.
+_PATIENCE_S = 60.0
+_NOTHING = "Nothing was trained yet; the untrained model serves."
+
+
+@click.group()
+def policy() -> None:
+    """List trained versions of the weights, train now, promote a version, or go back."""
+
+
+@policy.command(name="list")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Most versions to list, newest first."
+)
+@json_option
+@click.pass_obj
+def list_(home: Path, limit: int, as_json: bool) -> None:
+    """List the versions, newest first: where each stands, where it came from, and why."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.dashboard.views import version_view
+    from metaclaw.domain.policy import Serving
+    from metaclaw.store import SqlPolicies
+
+    with opened(load(home)) as database:
+        found = [] if database is None else SqlPolicies(database).versions(limit)
+        serving = Serving() if database is None else SqlPolicies(database).serving()
+    if as_json:
+        facts = {"policy_version": serving.version, "canary": serving.canary}
+        print_json({**facts, "versions": [version_view(version) for version in found]})
+    elif not found:
+        click.echo(_NOTHING)
+    else:
+        columns = ("VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY")
+        print_table(columns, [_row(version) for version in found])
+
+
+@policy.command()
+@click.argument("version", type=_VERSION, required=False)
+@json_option
+@click.pass_obj
+def show(home: Path, version: int | None, as_json: bool) -> None:
+    """Show one VERSION: what taught it, what it had to prove, and where it stands. Without VERSION, the one that serves."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.dashboard.views import version_view
+    from metaclaw.store import SqlBatches, SqlPolicies
+
+    with opened(load(home)) as database:
+        if database is None:
+            raise MetaClawError(_NOTHING)
+        policies = SqlPolicies(database)
+        number = policies.serving().version if version is None else version
+        found = policies.version(number)
+        if found is None:
+            raise MetaClawError(_NOTHING if not policies.versions(1) else _unknown(number))
+        turns = [] if found.batch is None else SqlBatches(database).turns_of(found.batch)
+    if as_json:
+        print_json({**version_view(found), "turns": turns})
+    else:
+        click.echo(f"version {found.number}, {found.state.value}")
+        print_facts(_words(found, len(turns)))
+
+
+@policy.command()
+@json_option
+@click.pass_obj
+def train(home: Path, as_json: bool) -> int:
+    """Begin to train now with the turns there are, whatever the schedule says."""
+    _, api = connect(home)
+    facts = _said(*api.post("/api/policy/train", timeout_s=_PATIENCE_S))
+    if as_json:
+        print_json(facts)
+    elif at(facts, "started"):
+        click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}; metaclaw status tells how it goes.")
+    else:
+        click.echo("No turn may train now." + _reasons(at(facts, "rejections")))
+    return 0 if at(facts, "started") else 1
+
+
+@policy.command()
+@click.argument("version", type=_VERSION)
+@json_option
+@click.pass_obj
+def promote(home: Path, version: int, as_json: bool) -> None:
+    """Let VERSION serve everybody from now on, whatever the gate said of it."""
+
+    def do(policies: "SqlPolicies") -> "dict[str, Json]":
+        policies.promote(version, "a person promoted it")
+        return {"promoted": version, "policy_version": version, "canary": None}
+
+    facts = _either(home, "promote", {"version": version}, do)
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Version {plain(at(facts, 'policy_version'))} serves.")
+
+
+@policy.command()
+@click.argument("version", type=_VERSION, required=False)
+@json_option
+@click.pass_obj
+def rollback(home: Path, version: int | None, as_json: bool) -> None:
+    """Go back by one step, or to an earlier VERSION; 0 is the untrained model."""
+
+    def do(policies: "SqlPolicies") -> "dict[str, Json]":
+        before = policies.serving()
+        policies.rollback(version, "a person rolled back")
+        after = policies.serving().version
+        given_up = [number for number in (before.canary, before.version) if number not in (None, after)]
+        return {"policy_version": after, "rolled_back": list(given_up)}
+
+    facts = _either(home, "rollback", {} if version is None else {"version": version}, do)
+    if as_json:
+        print_json(facts)
+    else:
+        after = at(facts, "policy_version")
+        click.echo(f"Version {plain(after)} serves." if after else "The untrained model serves.")
+
+
+def _either(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
+    """Have it done by the running proxy, else in the store while none can start: the next one serves what the store says."""
+    try:
+        _, api = connect(home)
+    except NotRunningError:
+        return _here(home, do)
+    return _said(*api.post(f"/api/policy/{verb}", said, timeout_s=_PATIENCE_S))
+
+
+def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.instance import acquire
+    from metaclaw.store import RefusedError, SqlPolicies
+
+    with opened(load(home)) as database:
+        if database is None:
+            raise MetaClawError(_NOTHING)
+        with acquire(home):
+            try:
+                return do(SqlPolicies(database))
+            except RefusedError as error:
+                raise MetaClawError(str(error)) from error
+
+
+def _said(status: int, body: "Json") -> "dict[str, Json]":
+    if status in (404, 409):
+        raise MetaClawError(message_in(body))
+    return expect(status, body)
+
+
+def _unknown(number: int) -> str:
+    if number == 0:
+        return "version 0 is the untrained model, of which there is nothing to tell"
+    return f"there is no version {number}; metaclaw policy list shows those there are"
+
+
+def _reasons(rejections: "Json") -> str:
+    if not isinstance(rejections, dict) or not rejections:
+        return " None was recorded yet."
+    return " Set aside: " + ", ".join(f"{count} {plain(reason)}" for reason, count in rejections.items()) + "."
+
+
+def _row(version: "PolicyVersion") -> tuple[object, ...]:
+    why = version.note if version.report is None else "; ".join(version.report.reasons)
+    shown = why if len(why) <= _MOST_WHY else f"{why[: _MOST_WHY - 1]}…"
+    return version.number, version.state.value, version.parent, version.steps, version.generation, moment(version.made), shown
+
+
+def _words(version: "PolicyVersion", turns: int) -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [
+        ("trained from", f"version {version.parent}" if version.parent else "the untrained model"),
+        ("base", version.base),
+        ("weights", f"{version.weights.adapter} ({version.weights.backend})" + ("" if version.is_kept else ", no longer kept")),
+        ("taught by", f"{counted(turns, 'turn')}, {counted(version.steps, 'step')}, skills of generation {version.generation}"),
+        ("made", moment(version.made)),
+        ("note", version.note),
+    ]
+    if version.absorbed:
+        pairs.append(("absorbed", ", ".join(sorted(version.absorbed))))
+    return pairs if version.report is None else [*pairs, *_proof(version.report)]
+
+
+def _proof(report: "GateReport") -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = [("gate", "passed" if report.is_passed else "not passed")]
+    pairs += [("", reason) for reason in report.reasons]
+    if report.held_out is not None:
+        held = report.held_out
+        words = f"{held.better} better and {held.worse} worse of {held.pairs}, gain {held.mean_gain:+.3f}, e = {held.e_value:.3g}"
+        pairs.append(("held out", words))
+    if report.golden_serving is not None and report.golden_candidate is not None:
+        pairs.append(("golden set", f"{report.golden_serving:.1%} → {report.golden_candidate:.1%}"))
+    if report.kl is not None:
+        pairs.append(("distance", f"{report.kl:.4g} nats a token from the untrained model"))
+    return pairs if report.judge is None else [*pairs, ("judge", report.judge)]

@@ -1,0 +1,180 @@
+"""`[policy]`: whether and how weights are trained. Absent, none are."""
+
+import re
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from metaclaw.config.secret import Secret
+from metaclaw.config.section import Section, Share, is_http, whole_path
+
+TrainingMode: TypeAlias = Literal["auto", "rl", "skills_only"]
+Backend: TypeAlias = Literal["embedded", "tinker", "mint", "weaver"]
+_NAME = re.compile(r"\S(.*\S)?")
+
+
+class DistillConfig(Section):
+    """Learning from better answers, beside rewards. Absent, only rewards teach."""
+
+    teacher: str | None = Field(
+        default=None,
+        description="Provider of a model that scores the policy's own tokens (on-policy distillation). It must return the "
+        "log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use the policy's tokenizer. Default: none.",
+        examples=["openai"],
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="The teacher's model. Needed with `teacher`.", examples=["qwen3-32b"]
+    )
+    hindsight: bool = Field(
+        default=True,
+        description="From turns that a person corrected, teach what the policy answers when it has seen the correction.",
+    )
+
+    @model_validator(mode="after")
+    def _teacher_has_a_model(self) -> "DistillConfig":
+        if (self.teacher is None) != (self.model is None):
+            raise PydanticCustomError("teacher", "needs teacher and model together, or neither")
+        return self
+
+
+class PolicyConfig(Section):
+    """Training weights. Without this section none are; with it, even an empty one, the embedded model is while you are away."""
+
+    mode: TrainingMode = Field(
+        default="auto",
+        description="When: `auto` only in windows (see `[schedule]`), `rl` whenever a batch is full, `skills_only` never. "
+        "`start --mode` says it for one run.",
+    )
+    backend: Backend = Field(
+        default="embedded",
+        description="Who trains: this machine, Tinker (or what speaks its API, by `base_url`), MinT, Weaver.",
+    )
+    base_model: str | None = Field(
+        default=None,
+        description="What is trained. `embedded`: the folder of a Hugging Face causal model; default: the embedded model. "
+        "Others: the service's name for it, which is needed.",
+        examples=["Qwen/Qwen3-8B"],
+    )
+    tokenizer: Path | None = Field(
+        default=None,
+        strict=False,
+        description="Folder with the tokenizer and chat template of `base_model`. Needed unless `backend` is embedded.",
+        examples=["{home}/models/tokenizer"],
+    )
+    base_url: str | None = Field(
+        default=None, description="The training service's address. Default: the vendor's own.", examples=["http://127.0.0.1:8001"]
+    )
+    api_key: Secret | None = Field(default=None, description="The training service's key.", examples=["env:TINKER_API_KEY"])
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="Where the embedded backend computes; `auto` takes a CUDA GPU if there is one."
+    )
+    lora_rank: int = Field(default=32, ge=1, le=512, description="Rank of the trained adapter.")
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, allow_inf_nan=False, description="Of AdamW.")
+    batch_turns: int = Field(default=32, ge=1, le=4096, description="Turns that teach one version together.")
+    group_size: int = Field(
+        default=8, ge=2, le=256, description="How often each turn's prompt is answered again and scored, a step."
+    )
+    steps: int = Field(default=4, ge=1, le=1000, description="Optimiser steps over one batch, each on answers drawn anew.")
+    max_new_tokens: int = Field(default=256, ge=1, le=32_768, description="Longest answer that is drawn.")
+    temperature: float = Field(default=1.0, gt=0, le=2, allow_inf_nan=False, description="At which answers are drawn.")
+    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(default="ppo", description="How advantages become a gradient.")
+    advantage: Literal["group", "batch", "tracker"] = Field(
+        default="group",
+        description="How rewards become advantages: within a prompt's group (GRPO), over the batch (REINFORCE++), or against a "
+        "running value (SPO).",
+    )
+    kl: float = Field(default=0.0, ge=0, le=10, allow_inf_nan=False, description="Weight of the distance to the untrained model.")
+    max_lag: int = Field(default=3, ge=0, le=1000, description="Most versions a turn may be behind the one that serves.")
+    held_out_share: float = Field(
+        default=0.2, gt=0, lt=1, allow_inf_nan=False, description="Share of turns that never teach: on these a version is proven."
+    )
+    golden_margin: Share = Field(
+        default=0.01, description="How much worse a version may be on the golden set (format, tool calls, refusals), as a share."
+    )
+    kl_limit: float = Field(
+        default=1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Furthest from the untrained model, in nats a token, that a version may be.",
+    )
+    canary_share: Share = Field(
+        default=0.1,
+        description="Share of sessions on which a version that passed is tried first; 0 lets it serve everybody at once.",
+    )
+    canary_turns: int = Field(
+        default=50,
+        ge=1,
+        le=100_000,
+        description="Judged turns of a trial after which a version that is not worse serves everybody.",
+    )
+    keep_versions: int = Field(default=5, ge=2, le=1000, description="How many versions' weights are kept, beside those in use.")
+    serve: Literal["backend", "vllm", "sglang"] = Field(
+        default="backend",
+        description="Who answers with trained weights: who trained them, or a vLLM or SGLang server that loads adapters.",
+    )
+    provider: str | None = Field(
+        default=None, description="With `serve` vllm or sglang: the provider that is this server.", examples=["openai"]
+    )
+    distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
+
+    @field_validator("base_model")
+    @classmethod
+    def _is_a_name(cls, name: str | None) -> str | None:
+        if name is not None and not (_NAME.fullmatch(name) and name.isprintable()):
+            raise PydanticCustomError("base_model", "is empty, or has spaces around it or unprintable characters in it")
+        return name
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
+        return whole_path(str(value), known) if isinstance(value, str | Path) else value
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None, known: ValidationInfo) -> str | None:
+        _belongs_to_a_service(url, known)
+        if url is not None and not is_http(url):
+            raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
+        return None if url is None else url.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_a_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
+        _belongs_to_a_service(key, known)
+        if key is not None and key.is_passthrough:
+            raise PydanticCustomError("policy_key", "cannot be passthrough: training has no caller")
+        return key
+
+    @field_validator("device")
+    @classmethod
+    def _is_this_machine(cls, device: str, known: ValidationInfo) -> str:
+        if device != "auto" and known.data.get("backend", "embedded") != "embedded":
+            raise PydanticCustomError("policy_device", "belongs to the embedded backend; delete this line")
+        return device
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "PolicyConfig":
+        if self.backend == "embedded" and self.base_model is not None and not Path(self.base_model).expanduser().is_absolute():
+            raise PydanticCustomError(
+                "embedded_base",
+                'needs the whole path of a folder as base_model, because backend = "embedded" trains what lies there',
+            )
+        missing = [name for name in ("base_model", "tokenizer") if getattr(self, name) is None]
+        if self.backend != "embedded" and missing:
+            raise PydanticCustomError(
+                "service_needs",
+                "needs {names} for backend = {backend}",
+                {"names": " and ".join(missing), "backend": f'"{self.backend}"'},
+            )
+        if (self.serve != "backend") != (self.provider is not None):
+            raise PydanticCustomError("serve", 'needs provider with serve = "vllm" or "sglang", and only then')
+        return self
+
+
+def _belongs_to_a_service(value: object, known: ValidationInfo) -> None:
+    if value is not None and known.data.get("backend") == "embedded":
+        raise PydanticCustomError(
+            "embedded_service", 'does not belong to backend = "embedded"; delete this line, or name the backend'
+        )

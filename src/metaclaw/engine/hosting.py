@@ -1,0 +1,117 @@
+"""Versions of the weights as the program sees them: which the engine process has, is getting, or is letting go."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from metaclaw.domain.policy import BASE_POLICY, Weights
+from metaclaw.engine import frames
+from metaclaw.engine.child import Child
+from metaclaw.errors import EngineError, TrainingError
+
+log = logging.getLogger(__name__)
+
+News: TypeAlias = frames.Loaded | frames.NotLoaded | frames.Unloaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A version on its way into the engine."""
+
+    version: int
+    weights: Weights
+    done: "asyncio.Future[None]"
+
+
+class Hosting:
+    """A PolicyHost's book. `ready_child` gives the engine process once it serves, or raises EngineError."""
+
+    def __init__(self, ready_child: Callable[[], Awaitable[Child]]) -> None:
+        self._ready_child = ready_child
+        self._versions: dict[int, Weights] = {}
+        self._load: _Load | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._unloads: dict[int, asyncio.Event] = {}
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The versions that can be asked for."""
+        return frozenset(self._versions)
+
+    def options(self) -> list[str]:
+        """How a new engine process is told what to load before it is ready."""
+        return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
+
+    async def load(self, version: int, weights: Weights) -> None:
+        """Load a version; one that is loaded already is left as it is. Raises TrainingError, and changes nothing, if that fails."""
+        if version <= BASE_POLICY:
+            raise TrainingError(f"version {version} is not one of trained weights")
+        async with self._one_at_a_time:
+            if (known := self._versions.get(version)) is None:
+                await self._load_now(version, weights)
+            elif known.adapter != weights.adapter:
+                raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+
+    async def _load_now(self, version: int, weights: Weights) -> None:
+        try:
+            child = await self._ready_child()
+        except EngineError as error:
+            raise TrainingError(f"version {version} cannot be loaded: {error}") from error
+        self._load = _Load(version, weights, asyncio.get_running_loop().create_future())
+        child.send(frames.pack(frames.Load(version, weights.adapter)))
+        try:
+            await self._load.done
+        except asyncio.CancelledError:
+            # Nobody wants it any more, even if it has just come.
+            self._versions.pop(version, None)
+            child.send(frames.pack(frames.Unload(version)))
+            raise
+        finally:
+            self._load = None
+
+    async def unload(self, version: int) -> None:
+        """Let a version go; returns when its running answers are finished and its memory is free. One that is not there is gone."""
+        if self._versions.pop(version, None) is None and version not in self._unloads:
+            return
+        gone = self._unloads.setdefault(version, asyncio.Event())
+        try:
+            child = await self._ready_child()
+        except EngineError:
+            # No process, no version in it.
+            self._unloads.pop(version, None)
+            return
+        child.send(frames.pack(frames.Unload(version)))
+        await gone.wait()
+
+    def hear(self, news: News) -> None:
+        """What the engine process says about a version."""
+        load = self._load if self._load is not None and self._load.version == news.version else None
+        match news:
+            case frames.Loaded():
+                if load is not None and not load.done.done():
+                    self._versions[load.version] = load.weights
+                    load.done.set_result(None)
+            case frames.NotLoaded():
+                if load is not None:
+                    _fail(load, news.message)
+                elif self._versions.pop(news.version, None):
+                    log.error("version_lost version=%d reason=%r", news.version, news.message)
+            case frames.Unloaded():
+                if gone := self._unloads.pop(news.version, None):
+                    gone.set()
+            case _:
+                assert_never(news)
+
+    def restart(self, reason: str) -> None:
+        """The engine process has gone, and with it what it was asked to load or to let go."""
+        if self._load is not None:
+            _fail(self._load, reason)
+        while self._unloads:
+            self._unloads.popitem()[1].set()
+
+
+def _fail(load: _Load, reason: str) -> None:
+    if not load.done.done():
+        load.done.set_exception(TrainingError(f"version {load.version} cannot be loaded: {reason}"))

@@ -1,0 +1,238 @@
+"""The embedded model as something that can be taught: a training backend whose work is done in a process of its own.
+
+Imports nothing heavy. The process stands still while the turnstile is held; what it had on disk survives its end.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.policy import Weights
+from metaclaw.engine.trainer_child import TrainerChild
+from metaclaw.engine.training import frames
+from metaclaw.engine.training.pieces import remove_run
+from metaclaw.engine.turnstile import Turnstile
+from metaclaw.errors import TrainingError
+from metaclaw.ports import Abilities, RunPlan
+
+log = logging.getLogger(__name__)
+
+_MAX_THREADS: Final = 8
+_LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_A = TypeVar("_A", bound=frames.FromTrainer)
+
+
+class EmbeddedTrainer:
+    """A TrainingBackend. `folder` is the model's (made from SmolLM2 if `convert`), `policies` where kept weights go.
+
+    A call that is cancelled, and `release_memory_after_s` of standing still, end the process; so may the system. Then no run is
+    open any more: `open` goes on from what was on disk, and says how far that was. Calls wait while the turnstile is held.
+    """
+
+    name: Final = "embedded"
+    abilities: Final = Abilities(frozenset(LossKind), has_kl=True, yields=True)
+
+    def __init__(
+        self,
+        folder: Path,
+        policies: Path,
+        *,
+        turnstile: Turnstile | None = None,
+        convert: bool = True,
+        threads: int | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        nice: int = 19,
+        release_memory_after_s: float | None = None,
+    ) -> None:
+        self._policies = policies
+        self._turnstile = turnstile or Turnstile()
+        self._threads = threads or _default_threads()
+        self._arguments = [str(folder), "--threads", str(self._threads), "--device", device, "--dtype", dtype, "--nice", str(nice)]
+        self._arguments += ["--convert"] if convert else []
+        self._release_s = release_memory_after_s
+        self._one_at_a_time = asyncio.Lock()
+        self._child: TrainerChild | None = None
+        self._burial: asyncio.Task[int] | None = None
+        self._releasing: asyncio.TimerHandle | None = None
+        self._plan: RunPlan | None = None
+        self._is_open = False
+
+    @property
+    def pid(self) -> int | None:
+        """The trainer process, while there is one."""
+        return self._child.pid if self._child else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is open; the end of the process ends it."""
+        return self._is_open
+
+    async def open(self, run: RunPlan) -> Progress:
+        """Begin this run, or go on with it from what survived."""
+        asked = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))
+        self._is_open = False
+        answer = await self._ask(asked, frames.Opened)
+        self._plan, self._is_open = run, True
+        log.info("run_opened name=%s steps=%d pieces=%d", run.name, answer.progress.steps, answer.progress.pieces)
+        for note in answer.notes:
+            log.warning("run_note name=%s note=%r", run.name, note)
+        return answer.progress
+
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
+    ) -> list[list[Rollout]]:
+        """Rollouts from the run's present weights, or from kept ones."""
+        return await self._sample(prompts, drawing, self._source(weights))
+
+    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        """Rollouts from the untrained model."""
+        return await self._sample(prompts, drawing, frames.Base())
+
+    async def score(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights | None = None
+    ) -> list[tuple[float, ...]]:
+        """Log-probabilities of each pair's second part after its first."""
+        return await self._score(pairs, self._source(weights))
+
+    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+        """The same under the untrained model."""
+        return await self._score(pairs, frames.Base())
+
+    async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
+        """Add one piece's gradient. It is on disk soon, not necessarily now: `open` tells."""
+        self._require_run()
+        return (await self._ask(frames.Accumulate(list(data), loss), frames.Accumulated)).stats
+
+    async def apply(self, adam: Adam, normaliser: float) -> StepStats:
+        """One optimiser step, on disk when it returns."""
+        self._require_run()
+        return (await self._ask(frames.Apply(adam, normaliser), frames.Applied)).stats
+
+    async def keep(self, label: str) -> Weights:
+        """The present weights as a folder in PEFT's format, with what training goes on from. It replaces one of that label."""
+        self._require_run()
+        if not _LABEL.fullmatch(label):
+            raise TrainingError(f"{label!r} cannot be the name of a folder of weights")
+        folder = str(self._policies / label)
+        await self._ask(frames.Keep(folder), frames.Done)
+        return Weights(self.name, folder, folder)
+
+    async def close(self, *, discard: bool) -> None:
+        """End the run. Keeping its pieces waits while the turnstile is held; throwing them away does not."""
+        plan, self._plan = self._plan, None
+        if discard and self._turnstile.is_still:
+            await self._end(self._child)
+        if self._is_open:
+            self._is_open = False
+            await self._ask(frames.Close(discard), frames.Done)
+        if discard and plan is not None:
+            await asyncio.to_thread(remove_run, plan.folder)
+
+    async def aclose(self) -> None:
+        """End the process; what it had on disk stays."""
+        await self._end(self._child)
+
+    def stop(self) -> None:
+        """For the turnstile: the process stands still when this returns."""
+        if self._child is not None:
+            self._child.stop()
+        if self._release_s is not None:
+            self._releasing = asyncio.get_running_loop().call_later(self._release_s, self._release)
+
+    def go(self) -> None:
+        """For the turnstile: the process goes on."""
+        self._stay()
+        if self._child is not None:
+            self._child.go()
+
+    def _stay(self) -> None:
+        if self._releasing is not None:
+            self._releasing.cancel()
+            self._releasing = None
+
+    def _release(self) -> None:
+        self._releasing = None
+        if self._child is not None:
+            log.info("trainer_released pid=%d still_s=%g", self._child.pid, self._release_s)
+            self._let_go(self._child)
+
+    async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: frames.Source) -> list[list[Rollout]]:
+        return (await self._ask(frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled)).groups
+
+    async def _score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], source: frames.Source) -> list[tuple[float, ...]]:
+        asked = frames.Score([(list(before), list(after)) for before, after in pairs], source)
+        return (await self._ask(asked, frames.Scored)).logprobs
+
+    def _source(self, weights: Weights | None) -> frames.Source:
+        if weights is not None:
+            return frames.Kept(weights.adapter)
+        self._require_run()
+        return frames.Present()
+
+    def _require_run(self) -> None:
+        if not self._is_open:
+            raise TrainingError("no run is open")
+
+    async def _ask(self, message: frames.ToTrainer, kind: type[_A]) -> _A:
+        async with self._one_at_a_time:
+            child = self._child or await self._start()
+            answer = await self._exchange(child, frames.pack(message))
+        if not isinstance(answer, kind):
+            raise TrainingError(f"the trainer answered {answer!r}")
+        return answer
+
+    async def _exchange(self, child: TrainerChild, frame: bytes) -> frames.FromTrainer:
+        try:
+            answer = await child.ask(frame)
+        except asyncio.CancelledError:
+            self._let_go(child)
+            raise
+        if answer is None:
+            raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
+        if isinstance(answer, frames.Failed):
+            raise TrainingError(answer.message)
+        return answer
+
+    async def _start(self) -> TrainerChild:
+        if self._burial is not None:
+            await asyncio.shield(self._burial)  # two processes must not work in one folder
+        try:
+            child = TrainerChild(self._arguments, self._threads)
+        except OSError as error:
+            raise TrainingError(f"the trainer process cannot be started: {error}") from error
+        self._child = child
+        self._turnstile.attach(self)
+        try:
+            ready = await self._exchange(child, b"")
+        except TrainingError:
+            await self._end(child)
+            raise
+        log.info("trainer_started pid=%d %r", child.pid, ready)
+        return child
+
+    async def _end(self, child: TrainerChild | None) -> int | None:
+        """The process is gone when this returns: its exit status, or None if there was none."""
+        if child is not None:
+            self._let_go(child)
+        return None if self._burial is None else await asyncio.shield(self._burial)
+
+    def _let_go(self, child: TrainerChild) -> None:
+        """Kill the process and have it buried. Whoever waits for its answer is told that it ended."""
+        if child is not self._child:
+            return
+        self._turnstile.detach(self)
+        self._stay()
+        self._child, self._is_open = None, False
+        child.kill()
+        self._burial = asyncio.get_running_loop().create_task(child.bury(), name="trainer's end")
+
+
+def _default_threads() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MAX_THREADS)

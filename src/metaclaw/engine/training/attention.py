@@ -1,0 +1,234 @@
+"""Attention over packed sequences in which the rollouts of a prompt share its keys and values, forward and backward.
+
+A drawn row sees its whole prompt and its own tail up to itself. Both parts are ordinary attention calls, and their outputs O and
+log-sum-exps L join exactly:
+
+    L = log(exp(L_prompt) + exp(L_tail))        O = exp(L_prompt - L) * O_prompt + exp(L_tail - L) * O_tail
+
+Backward, a call that is given the joined O and L instead of its own computes its share of the joined gradient: its probabilities
+are then exp(score - L), and O enters only through its product with the gradient. No key of a prompt is copied for its rollouts.
+"""
+
+from typing import NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.training.context import Context
+from metaclaw.engine.training.packing import Packed, Spans
+
+Turns: TypeAlias = tuple[Tensor, Tensor]
+"""Cosines and sines of each row's position."""
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values by row and head; there may be several query heads for one of the others."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+
+class Kernel(Protocol):
+    """One attention call over stretches of rows: query stretch i sees key stretch i."""
+
+    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+        """The output by row and head, and the log-sum-exp by head and row."""
+
+    def backward(
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of queries, keys and values."""
+
+
+class FlashOnCpu:
+    """Torch's flash attention for CPUs, one stretch at a time."""
+
+    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+        out = torch.empty_like(heads.q)
+        lse = torch.empty(heads.q.shape[1], heads.q.shape[0], dtype=torch.promote_types(heads.q.dtype, torch.float32))
+        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+            part, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*_batch(heads, mine, theirs), 0.0, causal)
+            out[mine] = part.squeeze(0).transpose(0, 1)
+            lse[:, mine] = sums.squeeze(0)
+        return out, lse
+
+    def backward(
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        grads = Heads(*(torch.empty_like(side) for side in heads))
+        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+            parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                _one(grad, mine), *_batch(heads, mine, theirs), _one(out, mine), lse[:, mine].unsqueeze(0), 0.0, causal
+            )
+            for side, rows, part in zip(grads, (mine, theirs, theirs), parts, strict=True):
+                side[rows] = part.squeeze(0).transpose(0, 1)
+        return grads
+
+
+def _one(rows: Tensor, which: slice) -> Tensor:
+    return rows[which].transpose(0, 1).unsqueeze(0)
+
+
+def _batch(heads: Heads, mine: slice, theirs: slice) -> tuple[Tensor, Tensor, Tensor]:
+    return _one(heads.q, mine), _one(heads.k, theirs), _one(heads.v, theirs)
+
+
+class FlashOnCuda:
+    """Flash attention over all stretches in one launch; half precision only."""
+
+    def __init__(self, device: torch.device) -> None:
+        # Backward wants the state of a random generator, which only dropout would read.
+        self._randomness = torch.zeros(2, dtype=torch.uint64, device=device)
+        self._unused = torch.empty(0, device=device)
+
+    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+        spans = (asking.cumulative, asked.cumulative, asking.longest, asked.longest)
+        out, lse, *_ = torch.ops.aten._flash_attention_forward(*heads, *spans, 0.0, causal, False)
+        return out, lse
+
+    def backward(
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        spans = (asking.cumulative, asked.cumulative, asking.longest, asked.longest)
+        q, k, v = torch.ops.aten._flash_attention_backward(
+            grad, *heads, out, lse, *spans, 0.0, causal, self._randomness, self._unused
+        )
+        return q, k, v
+
+
+class Plain:
+    """Attention as it is written in books, for devices and dtypes that have no flash attention, and to test the others with."""
+
+    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+        out = torch.empty_like(heads.q)
+        lse = torch.empty(heads.q.shape[1], heads.q.shape[0], dtype=heads.q.dtype, device=heads.q.device)
+        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+            scores = _scores(heads, mine, theirs, causal=causal)
+            lse[:, mine] = scores.logsumexp(-1)
+            out[mine] = (scores.softmax(-1) @ _widened(heads.v[theirs], heads)).transpose(0, 1)
+        return out, lse
+
+    def backward(
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        grads = Heads(*(torch.empty_like(side) for side in heads))
+        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+            down = grad[mine].transpose(0, 1)
+            probabilities = (_scores(heads, mine, theirs, causal=causal) - lse[:, mine, None]).exp()
+            slopes = down @ _widened(heads.v[theirs], heads).mT - (down * out[mine].transpose(0, 1)).sum(-1, keepdim=True)
+            change = probabilities * slopes / heads.q.shape[2] ** 0.5
+            grads.q[mine] = (change @ _widened(heads.k[theirs], heads)).transpose(0, 1)
+            grads.k[theirs] = _narrowed(change.mT @ heads.q[mine].transpose(0, 1), heads)
+            grads.v[theirs] = _narrowed(probabilities.mT @ down, heads)
+        return grads
+
+
+def _scores(heads: Heads, mine: slice, theirs: slice, *, causal: bool) -> Tensor:
+    scores: Tensor = heads.q[mine].transpose(0, 1) @ _widened(heads.k[theirs], heads).mT / heads.q.shape[2] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores[0], dtype=torch.bool).triu(1), float("-inf"))
+    return scores
+
+
+def _widened(rows: Tensor, heads: Heads) -> Tensor:
+    by_head: Tensor = rows.transpose(0, 1)
+    return by_head.repeat_interleave(heads.q.shape[1] // heads.k.shape[1], dim=0)
+
+
+def _narrowed(by_query_head: Tensor, heads: Heads) -> Tensor:
+    return by_query_head.view(heads.k.shape[1], -1, *by_query_head.shape[1:]).sum(1).transpose(0, 1)
+
+
+def choose_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
+    """The fastest exact kernel."""
+    if device.type == "cpu":
+        return FlashOnCpu()
+    return FlashOnCuda(device) if device.type == "cuda" and dtype != torch.float32 else Plain()
+
+
+def rotary_turns(shape: Shape, positions: Tensor) -> Turns:
+    """Cosines and sines for these positions, by row, in single precision."""
+    exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32, device=positions.device) / shape.head_width
+    angles = torch.outer(positions.float(), 1.0 / shape.rope_theta**exponents).unsqueeze(1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(rows: Tensor, turns: Turns, *, back: bool = False) -> Tensor:
+    """Rows of heads turned by their position; a head's pairs are its two halves."""
+    cosines, sines = turns
+    one, two = rows.float().chunk(2, dim=-1)
+    if back:
+        sines = -sines
+    return torch.cat((one * cosines - two * sines, two * cosines + one * sines), dim=-1).to(rows.dtype)
+
+
+def attend(mixed: Tensor, turns: Turns, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
+    """From rows of queries, keys and values (unturned, side by side) to rows of attention's output."""
+    out: Tensor = _Attention.apply(mixed, turns, packed, shape, kernel)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Context(Context, Protocol):
+    plan: tuple[Packed, Kernel]
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: _Context, mixed: Tensor, turns: Turns, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
+        by_head = mixed.view(len(mixed), -1, shape.head_width)
+        turned = rotate(by_head[:, : shape.heads + shape.kv_heads], turns)
+        heads = Heads(turned[:, : shape.heads], turned[:, shape.heads :], by_head[:, shape.heads + shape.kv_heads :])
+        out, lse = _forward(heads, packed, kernel)
+        ctx.save_for_backward(*heads, out, lse, *turns)
+        ctx.plan = (packed, kernel)
+        return out.flatten(1)
+
+    @staticmethod
+    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse, *turns = ctx.saved_tensors
+        packed, kernel = ctx.plan
+        heads = Heads(q, k, v)
+        by_head = _backward(grads[0].view_as(out), heads, out, lse, packed, kernel)
+        turned = rotate(torch.cat((by_head.q, by_head.k), dim=1), (turns[0], turns[1]), back=True)
+        return torch.cat((turned, by_head.v), dim=1).flatten(1), None, None, None, None
+
+
+def _forward(heads: Heads, packed: Packed, kernel: Kernel) -> tuple[Tensor, Tensor]:
+    border = packed.prompts.rows
+    out, lse = kernel.forward(Heads(*(side[:border] for side in heads)), packed.prompts, packed.prompts, causal=True)
+    if not packed.tails.rows:
+        return out, lse
+    shared, own = _views(heads, packed)
+    one, one_sum = kernel.forward(shared, packed.joined, packed.asked, causal=False)
+    two, two_sum = kernel.forward(own, packed.tails, packed.tails, causal=True)
+    both_sum = torch.logaddexp(one_sum, two_sum)
+    share = (one_sum - both_sum).exp().mT.unsqueeze(-1)
+    both = torch.lerp(two.float(), one.float(), share).to(out.dtype) if out.dtype != share.dtype else torch.lerp(two, one, share)
+    return torch.cat((out, both)), torch.cat((lse, both_sum), dim=1)
+
+
+def _backward(grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, packed: Packed, kernel: Kernel) -> Heads:
+    border = packed.prompts.rows
+    before, after = slice(0, border), slice(border, None)
+    mine = Heads(*(side[before] for side in heads))
+    grads = kernel.backward(
+        grad[before], mine, out[before], lse[:, before].contiguous(), packed.prompts, packed.prompts, causal=True
+    )
+    if not packed.tails.rows:
+        return Heads(*grads)
+    q, k, v = grads
+    shared, own = _views(heads, packed)
+    joined = (grad[after], shared, out[after], lse[:, after].contiguous())
+    one_q, one_k, one_v = kernel.backward(*joined, packed.joined, packed.asked, causal=False)
+    two_q, two_k, two_v = kernel.backward(grad[after], own, *joined[2:], packed.tails, packed.tails, causal=True)
+    asked = packed.asked.rows
+    k[:asked] += one_k
+    v[:asked] += one_v
+    return Heads(torch.cat((q, one_q + two_q)), torch.cat((k, two_k)), torch.cat((v, two_v)))
+
+
+def _views(heads: Heads, packed: Packed) -> tuple[Heads, Heads]:
+    border, asked = packed.prompts.rows, packed.asked.rows
+    return Heads(heads.q[border:], heads.k[:asked], heads.v[:asked]), Heads(*(side[border:] for side in heads))

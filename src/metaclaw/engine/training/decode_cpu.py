@@ -1,0 +1,192 @@
+"""Decoding on a CPU, where arithmetic is what costs: nothing is computed twice, and finished rollouts leave at once.
+
+A prompt is read once for its whole group, and what it begins with like another prompt is not read at all. The rollouts stand in
+step: each attends to its group's prompt and to its own tokens, in two calls for all of them, joined by their log-sums.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from metaclaw.engine.cache import shared_prefix
+from metaclaw.engine.training.chance import Heat, choose
+from metaclaw.engine.training.stack import Stack
+from metaclaw.engine.training.wave import Wave
+
+_CHUNK_TOKENS: Final = 256
+"""Prompt tokens run in one pass: enough to be efficient, few enough that a stop comes soon."""
+
+_MOST_ROLLOUTS: Final = 256
+_MOST_BYTES: Final = 2 << 30
+"""What the keys and values of one wave may take."""
+
+_WORTH_CLOSING_RANKS: Final = 0.6
+"""Slots are packed anew when so few remain: rarer copies than that cost less than the attention they save."""
+
+
+class LeavingDecoder:
+    """Draws waves on the CPU; the projections only ever see rollouts that are still running."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
+        """As many as the memory for keys and values holds."""
+        size = self._stack.shape.layers * self._stack.shape.kv_width * self._stack.dtype.itemsize
+        return max(1, min(_MOST_ROLLOUTS, _MOST_BYTES // (size * (max_tokens + -(-prompt_tokens // count)))))
+
+    @torch.inference_mode()
+    def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
+        """Read the prompts, then draw token by token until every rollout has ended or its room is full."""
+        heat, ends = Heat.of(wave.temperature), torch.tensor(sorted(wave.end_ids), dtype=torch.long)
+        rows = len(wave.prompts) * wave.count
+        uniform = wave.shares.view(rows, wave.max_tokens)
+        tokens = torch.zeros(rows, wave.max_tokens, dtype=torch.long)
+        logprobs = torch.zeros(rows, wave.max_tokens)
+        ranks = _Ranks(self._stack, wave.prompts, wave.count, wave.max_tokens - 1)
+        logits = self._stack.logits(ranks.read(check)).repeat_interleave(wave.count, 0)
+        live = torch.arange(rows)
+        for place in range(wave.max_tokens):
+            chosen, chosen_logprobs = choose(logits, uniform[live, place], heat)
+            tokens[live, place], logprobs[live, place] = chosen, chosen_logprobs
+            stays = torch.isin(chosen, ends, invert=True)
+            if place + 1 == wave.max_tokens or not stays.any():
+                break
+            if not stays.all():
+                live, chosen = live[stays], chosen[stays]
+                ranks.keep(stays)
+            check()
+            logits = self._stack.logits(ranks.advance(chosen))
+        shape = (len(wave.prompts), wave.count, wave.max_tokens)
+        return tokens.view(shape), logprobs.view(shape)
+
+
+class _Ranks:
+    """The keys and values of a wave: `groups` × `count` slots, of which some rows are still running."""
+
+    def __init__(self, stack: Stack, prompts: Sequence[Sequence[int]], count: int, room: int) -> None:
+        self._stack, self._prompts = stack, prompts
+        shape = stack.shape
+        self._split = (shape.kv_heads, shape.heads // shape.kv_heads, shape.head_width)
+        self._query_width = shape.query_width
+        self._groups, self._count, self._step = len(prompts), count, 0
+        self._lengths = torch.tensor([len(prompt) for prompt in prompts])
+        longest = int(self._lengths.max())
+        # Zero pages: what is not used costs nothing, and what is masked is a finite number.
+        self._prefix = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, longest, shape.head_width, dtype=stack.dtype)
+        self._own = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, count, room, shape.head_width, dtype=stack.dtype)
+        self._live = torch.arange(self._groups * count)
+        self._mask = self._padding_mask()
+        self._slots = torch.zeros(len(self._live), shape.query_width + shape.kv_width, dtype=stack.dtype)
+
+    def read(self, check: Callable[[], None]) -> Tensor:
+        """Run the prompts; the last row of each."""
+        order = sorted(range(self._groups), key=lambda index: tuple(self._prompts[index]))
+        lasts: dict[int, Tensor] = {}
+        before: int | None = None
+        for group in order:
+            prompt, known = self._prompts[group], 0
+            if before is not None:
+                known = min(shared_prefix(self._prompts[before], prompt), len(prompt) - 1)
+                self._prefix[:, :, group, :, :known] = self._prefix[:, :, before, :, :known]
+            for start in range(known, len(prompt), _CHUNK_TOKENS):
+                check()
+                lasts[group] = self._read_chunk(group, start, prompt[start : start + _CHUNK_TOKENS])[-1]
+            before = group
+        return torch.stack([lasts[group] for group in range(self._groups)])
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        """Run one token of every live row."""
+        positions = self._lengths[self._live // self._count] + self._step
+        rows = self._stack.run(self._stack.embed(tokens), self._stack.turns(positions), self._attend)
+        self._step += 1
+        return rows
+
+    def keep(self, stays: Tensor) -> None:
+        """Let the other rows go."""
+        self._live = self._live[stays]
+        counts = torch.bincount(self._live // self._count, minlength=self._groups)
+        groups, count = int((counts > 0).sum()), int(counts.max())
+        if groups * count <= _WORTH_CLOSING_RANKS * self._groups * self._count:
+            self._close_ranks(counts, count)
+
+    def _close_ranks(self, counts: Tensor, count: int) -> None:
+        kept = counts.nonzero().squeeze(1)
+        # Slot of each new place; places beyond a group's live rows repeat its first, and nobody looks at them.
+        firsts = (counts.cumsum(0) - counts)[kept].unsqueeze(1)
+        places = torch.arange(count).unsqueeze(0)
+        is_live = places < counts[kept].unsqueeze(1)
+        slots = self._live[firsts + places * is_live] % self._count
+        own = self._own[:, :, kept[:, None], :, slots, : self._step]
+        room, (layers, _, _, kv_heads, _, _, width) = self._own.shape[5], self._own.shape
+        self._own = torch.zeros(layers, 2, len(kept), kv_heads, count, room, width, dtype=own.dtype)
+        # Indices apart from each other come first: [group, place, layer, 2, head, step, width].
+        self._own[..., : self._step, :] = own.permute(2, 3, 0, 4, 1, 5, 6)
+        self._lengths, self._groups, self._count = self._lengths[kept], len(kept), count
+        self._prefix = self._prefix[:, :, kept, :, : int(self._lengths.max())]
+        self._live = is_live.flatten().nonzero().squeeze(1)
+        self._mask = self._padding_mask()
+        self._slots = torch.zeros(len(kept) * count, self._slots.shape[1], dtype=own.dtype)
+
+    def _padding_mask(self) -> Tensor | None:
+        longest = int(self._lengths.max())
+        if bool((self._lengths == longest).all()):
+            return None
+        hidden = torch.arange(longest) >= self._lengths.unsqueeze(1)
+        return torch.zeros(hidden.shape, dtype=self._stack.dtype).masked_fill_(hidden, float("-inf"))[:, None, None, :]
+
+    def _read_chunk(self, group: int, start: int, tokens: Sequence[int]) -> Tensor:
+        end = start + len(tokens)
+        kv_heads, shared, width = self._split
+
+        def attend(number: int, mixed: Tensor) -> Tensor:
+            queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
+            cache = self._prefix[number, :, group]
+            cache[:, :, start:end] = pairs.view(len(tokens), 2, kv_heads, width).permute(1, 2, 0, 3)
+            heads = queries.view(1, len(tokens), -1, width).transpose(1, 2)
+            keys, values = cache[:, :, start:end].repeat_interleave(shared, dim=1).unsqueeze(1)
+            out, sums = _flash(heads, keys, values, is_causal=True)
+            if start:
+                keys, values = cache[:, None, :, :start]
+                grouped = heads.reshape(1, kv_heads, shared * len(tokens), width)
+                seen, seen_sums = _flash(grouped, keys, values)
+                out = _join(out, sums, seen.reshape(out.shape), seen_sums.reshape(sums.shape))
+            return out.transpose(1, 2).reshape(len(tokens), -1)
+
+        turns = self._stack.turns(torch.arange(start, end))
+        return self._stack.run(self._stack.embed(torch.tensor(tokens)), turns, attend)
+
+    def _attend(self, number: int, mixed: Tensor) -> Tensor:
+        kv_heads, shared, width = self._split
+        is_full = len(self._live) == len(self._slots)
+        slots = mixed if is_full else self._slots.index_copy_(0, self._live, mixed)
+        queries, pairs = slots[:, : self._query_width], slots[:, self._query_width :]
+        own = self._own[number]
+        own[..., self._step, :] = pairs.view(self._groups, self._count, 2, kv_heads, width).permute(2, 0, 3, 1, 4)
+        # The heads that share a key head stand as that head's rows, and so do the rollouts that share a prompt.
+        heads = queries.view(self._groups, self._count, kv_heads, shared, width).transpose(1, 2).contiguous()
+        keys, values = self._prefix[number]
+        out, sums = _flash(heads.view(self._groups, kv_heads, -1, width), keys, values, mask=self._mask)
+        keys, values = own[..., : self._step + 1, :].flatten(2, 3)
+        own_out, own_sums = _flash(heads.view(self._groups, -1, shared, width), keys, values)
+        apart = heads.shape
+        joined = _join(out.reshape(apart), sums.reshape(apart[:-1]), own_out.reshape(apart), own_sums.reshape(apart[:-1]))
+        rows = joined.transpose(1, 2).reshape(len(slots), -1)
+        return rows if is_full else rows[self._live]
+
+
+def _flash(
+    queries: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None = None, is_causal: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Attention and the log of each row's sum of exponentials, with which it can be joined to attention over other keys."""
+    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        queries, keys, values, 0.0, is_causal, attn_mask=mask
+    )
+    return found
+
+
+def _join(one: Tensor, one_sums: Tensor, other: Tensor, other_sums: Tensor) -> Tensor:
+    weight = torch.sigmoid(other_sums - one_sums).unsqueeze(-1)
+    return torch.lerp(one, other, weight.to(one.dtype))

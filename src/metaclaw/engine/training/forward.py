@@ -1,0 +1,203 @@
+"""The trainable forward pass: a frozen Llama-type model with LoRA on every projection, over packed sequences.
+
+Products run on merged weights (base + scale * B @ A), exactly those that draw the rollouts, so a forward pass costs nothing more
+than the base model's; only the backward pass looks at A and B. With dY the gradient of an output Y = X W^T, per projection:
+
+    dX = dY W        dB = scale * dY^T (X A^T)        dA = (scale * dY B)^T X
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.training.attention import Turns, attend, choose_kernel, rotary_turns
+from metaclaw.engine.training.context import Context
+from metaclaw.engine.training.lora import BUNDLES, Bundle, Parameters
+from metaclaw.engine.training.merged import LowRank, add_change
+from metaclaw.engine.training.packing import Packed
+from metaclaw.errors import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """One layer of the base: norms in the dtype of the run, and each bundle's weights as one matrix in single precision."""
+
+    attention_norm: Tensor
+    mlp_norm: Tensor
+    weights: Sequence[Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Working:
+    """A bundle in the dtype of the run: merged weight, A, and scale * B with each projection in columns of its own."""
+
+    weight: Tensor
+    a: Tensor
+    b: Tensor
+    scale: float
+    bundle: Bundle
+
+    def take(self) -> None:
+        """Round what was learned to the dtype of the run."""
+        self.a.copy_(self.bundle.a)
+        row, column = 0, 0
+        for b in self.bundle.bs:
+            self.b[row : row + b.shape[0], column : column + b.shape[1]] = b * self.scale
+            row, column = row + b.shape[0], column + b.shape[1]
+
+
+class Model:
+    """The frozen base, what was learned beside it, and the merged weights of both."""
+
+    def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], parameters: Parameters, dtype: torch.dtype) -> None:
+        self.shape, self.dtype, self.parameters = shape, dtype, parameters
+        self.device = parameters.values.device
+        self._kernel = choose_kernel(self.device, dtype)
+        try:
+            self.embedding = self._take(tensors["model.embed_tokens.weight"])
+            self.head = self._take(tensors["lm_head.weight"]) if "lm_head.weight" in tensors else self.embedding
+            self._norm = self._take(tensors["model.norm.weight"])
+            self._base = [self._frozen(tensors, f"model.layers.{number}.") for number in range(shape.layers)]
+        except KeyError as error:
+            raise TrainingError(f"the model's weights lack the tensor {error}") from error
+        self._layers = [self._working(number) for number in range(shape.layers)]
+        self.refresh(parameters)
+
+    def _take(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype)
+
+    def _frozen(self, tensors: Mapping[str, Tensor], prefix: str) -> _Frozen:
+        weights = [
+            torch.cat([tensors[f"{prefix}{end}.weight"].to(self.device, torch.float32) for end in bundle]) for bundle in BUNDLES
+        ]
+        one, two = (self._take(tensors[f"{prefix}{name}_layernorm.weight"]) for name in ("input", "post_attention"))
+        return _Frozen(one, two, weights)
+
+    def _working(self, number: int) -> list[_Working]:
+        bundles = self.parameters.bundles[number * len(BUNDLES) : (number + 1) * len(BUNDLES)]
+        return [
+            _Working(
+                weight=torch.empty_like(base, dtype=self.dtype),
+                a=torch.empty_like(bundle.a, dtype=self.dtype, requires_grad=False),
+                b=torch.zeros(base.shape[0], bundle.a.shape[0], dtype=self.dtype, device=self.device),
+                scale=self.parameters.scale,
+                bundle=bundle,
+            )
+            for base, bundle in zip(self._base[number].weights, bundles, strict=True)
+        ]
+
+    @torch.no_grad()
+    def refresh(self, adapter: LowRank) -> None:
+        """Merge anew, in place: what was learned, or an adapter that is only drawn from."""
+        for base, layer in zip(self._base, self._layers, strict=True):
+            for frozen, working in zip(base.weights, layer, strict=True):
+                working.take()
+                sizes = [len(b) for b in working.bundle.bs]
+                for module, weight, merged in zip(
+                    working.bundle.modules, torch.split(frozen, sizes), torch.split(working.weight, sizes), strict=True
+                ):
+                    merged.copy_(add_change(weight, *adapter.pairs[module], adapter.scale))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The merged weights by their Hugging Face names: views that follow every refresh."""
+        named = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self._norm}
+        if self.head is not self.embedding:
+            named["lm_head.weight"] = self.head
+        for number, (base, layer) in enumerate(zip(self._base, self._layers, strict=True)):
+            named[f"model.layers.{number}.input_layernorm.weight"] = base.attention_norm
+            named[f"model.layers.{number}.post_attention_layernorm.weight"] = base.mlp_norm
+            for working in layer:
+                sizes = [len(b) for b in working.bundle.bs]
+                for module, weight in zip(working.bundle.modules, torch.split(working.weight, sizes), strict=True):
+                    named[f"{module}.weight"] = weight
+        return named
+
+    def hidden(self, packed: Packed, *, is_base: bool = False, recomputes: bool = False) -> Tensor:
+        """The normalised last rows that predict the drawn tokens; of the base model without what was learned, if so wished.
+
+        A pass that recomputes keeps only each layer's input for the backward pass, and runs each layer twice.
+        """
+        turns = rotary_turns(self.shape, packed.positions)
+        rows = functional.embedding(packed.ids, self.embedding)
+        for number in range(self.shape.layers):
+            if recomputes and torch.is_grad_enabled() and not is_base:
+                rows = checkpoint(self._layer, number, rows, turns, packed, is_base, use_reentrant=False, preserve_rng_state=False)
+            else:
+                rows = self._layer(number, rows, turns, packed, is_base)
+        return self._normalise(rows.index_select(0, packed.rows_D), self._norm)
+
+    def _layer(self, number: int, rows: Tensor, turns: Turns, packed: Packed, is_base: bool) -> Tensor:
+        base = self._base[number]
+        mixed = self._project(number, 0, self._normalise(rows, base.attention_norm), is_base)
+        attended = attend(mixed, turns, packed, self.shape, self._kernel)
+        rows = rows + self._project(number, 1, attended, is_base)
+        gate_up = self._project(number, 2, self._normalise(rows, base.mlp_norm), is_base)
+        return rows + self._project(number, 3, _gated(gate_up), is_base)
+
+    def _project(self, number: int, which: int, rows: Tensor, is_base: bool) -> Tensor:
+        if is_base:
+            return functional.linear(rows, self._base[number].weights[which].to(self.dtype))
+        working = self._layers[number][which]
+        out: Tensor = _Projection.apply(
+            rows, working.weight, working.a, working.b, self.parameters.scale, working.bundle.a, *working.bundle.bs
+        )  # type: ignore[no-untyped-call]
+        return out
+
+    def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
+
+
+class _Context(Context, Protocol):
+    scale: float
+    sizes: list[int]
+
+
+class _Projection(torch.autograd.Function):
+    """A product with merged weights whose backward pass gives the gradients of A and B."""
+
+    @staticmethod
+    def forward(ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, scale: float, *trained: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight, a, b)
+        ctx.scale, ctx.sizes = scale, [len(up) for up in trained[1:]]
+        return functional.linear(rows, weight)
+
+    @staticmethod
+    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight, a, b = ctx.saved_tensors
+        inner = (rows @ a.mT).chunk(len(ctx.sizes), dim=1)
+        ups = [
+            (grad.mT @ part).float() * ctx.scale for grad, part in zip(torch.split(grads[0], ctx.sizes, dim=1), inner, strict=True)
+        ]
+        down = ((grads[0] @ b).mT @ rows).float()
+        before = grads[0] @ weight if ctx.needs_input_grad[0] else None
+        return before, None, None, None, None, down, *ups
+
+
+def _gated(gate_up: Tensor) -> Tensor:
+    out: Tensor = _Gated.apply(gate_up)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Gated(torch.autograd.Function):
+    """silu(gate) * up, keeping nothing but its input."""
+
+    @staticmethod
+    def forward(ctx: Context, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return functional.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Context, *grads: Tensor) -> Tensor:
+        gate, up = ctx.saved_tensors[0].chunk(2, dim=-1)
+        share = torch.sigmoid(gate)
+        silu = gate * share
+        # The derivative of silu is share + silu * (1 - share).
+        slope = share.add_(silu.mul(1 - share)).mul_(up)
+        return torch.cat((slope.mul_(grads[0]), silu.mul_(grads[0])), dim=-1)

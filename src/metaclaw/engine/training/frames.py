@@ -1,0 +1,146 @@
+"""What the program and its trainer process say to each other: one message asked, one answered, in msgpack behind its length."""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.policy import Weights
+
+_LENGTH_BYTES: Final = 4
+
+
+class Base(msgspec.Struct, tag="base", frozen=True):
+    """The untrained model."""
+
+
+class Present(msgspec.Struct, tag="present", frozen=True):
+    """The open run's weights as they are now."""
+
+
+class Kept(msgspec.Struct, tag="kept", frozen=True):
+    """Weights that were kept, by the folder of their adapter."""
+
+    adapter: str
+
+
+Source: TypeAlias = Base | Present | Kept
+
+
+class Open(msgspec.Struct, tag="open", frozen=True):
+    """Begin a run or go on with it."""
+
+    name: str
+    start: Weights | None
+    rank: int
+    seed: int
+    folder: str
+
+
+class Sample(msgspec.Struct, tag="sample", frozen=True):
+    """Draw rollouts."""
+
+    prompts: list[list[int]]
+    drawing: Drawing
+    source: Source
+
+
+class Score(msgspec.Struct, tag="score", frozen=True):
+    """Log-probabilities of each second part after its first."""
+
+    pairs: list[tuple[list[int], list[int]]]
+    source: Source
+
+
+class Accumulate(msgspec.Struct, tag="accumulate", frozen=True):
+    """Add one piece's gradient."""
+
+    data: list[Datum]
+    loss: Loss
+
+
+class Apply(msgspec.Struct, tag="apply", frozen=True):
+    """One optimiser step, on disk before it is answered."""
+
+    adam: Adam
+    normaliser: float
+
+
+class Keep(msgspec.Struct, tag="keep", frozen=True):
+    """Write the present weights into a folder that appears whole."""
+
+    folder: str
+
+
+class Close(msgspec.Struct, tag="close", frozen=True):
+    """End the run; unless its pieces go, what was not on disk yet is put there first."""
+
+    discard: bool
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """The trainer has started and listens."""
+
+    device: str
+    dtype: str
+
+
+class Preparing(msgspec.Struct, tag="preparing", frozen=True):
+    """How far the trainer is with making its model folder."""
+
+    share: float
+
+
+class Opened(msgspec.Struct, tag="opened", frozen=True):
+    """Where the run stands, and what a person should know about how it got there."""
+
+    progress: Progress
+    notes: list[str]
+
+
+class Sampled(msgspec.Struct, tag="sampled", frozen=True):
+    """Rollouts, in the order of their prompts."""
+
+    groups: list[list[Rollout]]
+
+
+class Scored(msgspec.Struct, tag="scored", frozen=True):
+    """Log-probabilities, in the order of their pairs."""
+
+    logprobs: list[tuple[float, ...]]
+
+
+class Accumulated(msgspec.Struct, tag="accumulated", frozen=True):
+    """A piece is in the gradient."""
+
+    stats: PieceStats
+
+
+class Applied(msgspec.Struct, tag="applied", frozen=True):
+    """A step is done and on disk."""
+
+    stats: StepStats
+
+
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """It is done; there is nothing more to say."""
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """It was not done, and changed nothing."""
+
+    message: str
+
+
+ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Close
+FromTrainer: TypeAlias = Ready | Preparing | Opened | Sampled | Scored | Accumulated | Applied | Done | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+to_trainer: Final = msgspec.msgpack.Decoder(ToTrainer)
+from_trainer: Final = msgspec.msgpack.Decoder(FromTrainer)
+
+
+def pack(message: ToTrainer | FromTrainer) -> bytes:
+    """The message as bytes on the pipe."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body

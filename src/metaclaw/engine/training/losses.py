@@ -1,0 +1,101 @@
+"""What is minimised, as a sum over drawn tokens. With l a token's log-probability now and o when it was drawn, r = exp(l - o), A
+its advantage and clip(r) = r held within [1 - clip_low, 1 + clip_high]:
+
+    importance_sampling   -r A
+    ppo                   -min(r A, clip(r) A)
+    cispo                 -[clip(r)] A l             [x] is x without its gradient
+    cross_entropy         -A l                       A is the token's weight
+    kl                    + kl (exp(f - l) - (f - l) - 1)     f under the reference; Schulman's k3, never negative
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+import torch
+from torch import Tensor
+
+from metaclaw.domain.batch import Loss, LossKind, PieceStats
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTokens:
+    """What a loss is made of, by drawn token. `old_D` may be None for cross entropy, `reference_D` where nobody wants the KL."""
+
+    logprobs_D: Tensor
+    advantages_D: Tensor
+    old_D: Tensor | None
+    reference_D: Tensor | None
+    entropy_D: Tensor
+
+
+def token_losses(loss: Loss, drawn: DrawnTokens) -> Tensor:
+    """The loss of each drawn token."""
+    losses_D = _kinds(loss, drawn)
+    if loss.kl and drawn.reference_D is not None:
+        losses_D = losses_D + loss.kl * k3(drawn.logprobs_D, drawn.reference_D)
+    return losses_D
+
+
+def _kinds(loss: Loss, drawn: DrawnTokens) -> Tensor:
+    logprobs_D, advantages_D = drawn.logprobs_D, drawn.advantages_D
+    if loss.kind is LossKind.CROSS_ENTROPY:
+        return -advantages_D * logprobs_D
+    ratio_D = _ratio(drawn)
+    clipped_D = ratio_D.clamp(1.0 - loss.clip_low, 1.0 + loss.clip_high)
+    match loss.kind:
+        case LossKind.IMPORTANCE_SAMPLING:
+            return -ratio_D * advantages_D
+        case LossKind.PPO:
+            return -torch.minimum(ratio_D * advantages_D, clipped_D * advantages_D)
+        case LossKind.CISPO:
+            return -clipped_D.detach() * advantages_D * logprobs_D
+        case _:
+            assert_never(loss.kind)
+
+
+def _ratio(drawn: DrawnTokens) -> Tensor:
+    if drawn.old_D is None:
+        raise ValueError("this loss needs the log-probabilities with which the tokens were drawn")
+    return (drawn.logprobs_D - drawn.old_D).exp()
+
+
+def k3(logprobs_D: Tensor, reference_D: Tensor) -> Tensor:
+    """An estimate of each token's share in the distance from the reference, never negative and right on average."""
+    apart_D = reference_D - logprobs_D
+    return torch.expm1(apart_D) - apart_D
+
+
+def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
+    """What a piece's statistics are made of: sums over drawn tokens and, last, the largest ratio; nan where there is none."""
+    with torch.no_grad():
+        nothing = torch.full((), float("nan"), device=losses_D.device)
+        kl = nothing if drawn.reference_D is None else k3(drawn.logprobs_D, drawn.reference_D).sum()
+        ratio, largest, clipped = nothing, nothing, nothing
+        if drawn.old_D is not None:
+            ratio_D = _ratio(drawn)
+            ratio, largest = ratio_D.sum(), ratio_D.max()
+            clipped = _is_clipped(loss, ratio_D, drawn.advantages_D).float().sum() if _clips(loss) else nothing
+        return torch.stack([part.float() for part in (losses_D.sum(), kl, drawn.entropy_D.sum(), ratio, clipped, largest)])
+
+
+def _clips(loss: Loss) -> bool:
+    return loss.kind in (LossKind.PPO, LossKind.CISPO)
+
+
+def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
+    above_D, below_D = ratio_D > 1.0 + loss.clip_high, ratio_D < 1.0 - loss.clip_low
+    if loss.kind is LossKind.CISPO:
+        return above_D | below_D
+    # The smaller of the two products is the clipped one only where the advantage pushes the ratio further out.
+    return (above_D & (advantages_D > 0)) | (below_D & (advantages_D < 0))
+
+
+def piece_stats(tokens: int, portions: list[list[float]]) -> PieceStats:
+    """The statistics of a piece from the sums of its portions."""
+    columns = list(zip(*portions, strict=True))
+    loss, kl, entropy, ratio_mean, clipped = (_known(sum(column) / tokens) for column in columns[:-1])
+    return PieceStats(tokens, loss, kl, entropy, ratio_mean, _known(max(columns[-1])), clipped)
+
+
+def _known(value: float) -> float | None:
+    return None if value != value else value

@@ -1,0 +1,168 @@
+"""The trainer process: one message read, its work done, one answered; it ends when the program ends."""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, assert_never
+
+from metaclaw.engine.frames import Unpacker
+from metaclaw.engine.training import frames
+from metaclaw.engine.training.peft import read_adapter
+from metaclaw.engine.training.pieces import Pieces
+from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, wearing
+from metaclaw.errors import MetaClawError, TrainingError
+
+_READ_BYTES: Final = 1 << 20
+_LOOK_S: Final = 0.02
+
+
+class Pipe:
+    """The trainer's end of the line to the program."""
+
+    def __init__(self, read_handle: int, write_handle: int) -> None:
+        self._read_handle = read_handle
+        self._write_handle = write_handle
+        self._inbox: queue.SimpleQueue[frames.ToTrainer] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Begin to read. The end of the pipe means the program is gone, however it went: so goes the trainer, at once."""
+        threading.Thread(target=self._read, name="pipe", daemon=True).start()
+
+    def send(self, message: frames.FromTrainer) -> None:
+        """Write one message; a program that is gone ends the trainer."""
+        rest = memoryview(frames.pack(message))
+        try:
+            while rest:
+                rest = rest[os.write(self._write_handle, rest) :]
+        except BrokenPipeError:
+            os._exit(0)
+
+    def receive(self) -> frames.ToTrainer:
+        """The next message."""
+        return self._inbox.get()
+
+    def _read(self) -> None:
+        unpacker = Unpacker()
+        while chunk := os.read(self._read_handle, _READ_BYTES):
+            for body in unpacker.feed(chunk):
+                self._inbox.put(frames.to_trainer.decode(body))
+        os._exit(0)
+
+
+class Trainer:
+    """What the program asks for, done with one learner. `make` loads one by rank and seed; `model` tells one base from others."""
+
+    def __init__(self, make: Callable[[int, int], Teachable], model: str, base: str, flag: Path | None = None) -> None:
+        self._make = make
+        self._model = model
+        self._base = base
+        self._flag = flag
+        self._learner: Teachable | None = None
+        self._made_for: tuple[int, int] | None = None
+        self._run: Run | None = None
+        self._plan: Plan | None = None
+
+    def serve(self, pipe: Pipe) -> None:
+        """Answer until the pipe ends."""
+        while True:
+            message = pipe.receive()
+            self._stand()
+            try:
+                answer = self.answer(message)
+            except MetaClawError as error:
+                answer = frames.Failed(str(error))
+            pipe.send(answer)
+
+    def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:
+        """Do what a message asks for. Raises MetaClawError."""
+        match message:
+            case frames.Open():
+                return self._open(message)
+            case frames.Sample():
+                with self._weights(message.source) as learner:
+                    return frames.Sampled(learner.sample(message.prompts, message.drawing, self._stand))
+            case frames.Score():
+                with self._weights(message.source) as learner:
+                    return frames.Scored(learner.score(message.pairs))
+            case frames.Accumulate():
+                with self._teaching() as run:
+                    return frames.Accumulated(run.accumulate(message.data, message.loss))
+            case frames.Apply():
+                with self._teaching() as run:
+                    return frames.Applied(run.apply(message.adam, message.normaliser))
+            case frames.Keep():
+                self._opened()
+                keep(self._present(), Path(message.folder), self._base)
+                return frames.Done()
+            case frames.Close():
+                self._close(discard=message.discard)
+                return frames.Done()
+            case _:
+                assert_never(message)
+
+    def _open(self, message: frames.Open) -> frames.Opened:
+        plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
+        if self._run is not None and plan == self._plan:
+            return frames.Opened(self._run.progress, [])
+        self._close(discard=False)
+        pieces = Pieces(Path(message.folder))
+        try:
+            # A learner that was taught is not a fresh one, even if it was made for the same rank and seed.
+            self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), pieces, plan)
+        except MetaClawError:
+            pieces.let_go(discard=False)
+            raise
+        self._plan = plan
+        return frames.Opened(self._run.progress, notes)
+
+    def _close(self, *, discard: bool) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.close(discard=discard)
+
+    @contextmanager
+    def _teaching(self) -> Iterator[Run]:
+        run = self._opened()
+        before = run.progress
+        try:
+            yield run
+        except MetaClawError:
+            if run.progress != before:
+                # It was learned and could not be put on disk. What the disk has is the truth: opening goes back to it.
+                self._run = None
+                run.abandon()
+            raise
+
+    def _opened(self) -> Run:
+        if self._run is None:
+            raise TrainingError("no run is open")
+        return self._run
+
+    def _present(self) -> Teachable:
+        assert self._learner is not None
+        return self._learner
+
+    @contextmanager
+    def _weights(self, source: frames.Source) -> Iterator[Teachable]:
+        if isinstance(source, frames.Present):
+            self._opened()
+            yield self._present()
+            return
+        adapter = read_adapter(Path(source.adapter)) if isinstance(source, frames.Kept) else None
+        learner = self._learner or self._new_learner(adapter.rank if adapter else 1, 0)
+        with wearing(learner, adapter):
+            yield learner
+
+    def _new_learner(self, rank: int, seed: int) -> Teachable:
+        self._learner = None  # its memory is needed for the next
+        self._learner = self._make(rank, seed)
+        return self._learner
+
+    def _stand(self) -> None:
+        """Where there are no signals to stop us: stand still for as long as the program's flag is up."""
+        while self._flag is not None and self._flag.exists():
+            time.sleep(_LOOK_S)

@@ -1,0 +1,117 @@
+"""Many rollouts of many prompts, drawn fast and exactly: each prompt is read once, its rollouts share what was read.
+
+The same call gives the same rollouts on the same machine. A rollout's random numbers depend only on the seed, its prompt's index
+and its own; its company changes nothing but the last bits of floating-point sums. Only where a random number lies within those bits
+of the border between two tokens (rare in single precision, less so in bfloat16) can another company lead to another token.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.training.chance import shares
+from metaclaw.engine.training.decode_cpu import LeavingDecoder
+from metaclaw.engine.training.decode_cuda import StaticDecoder
+from metaclaw.engine.training.stack import Stack
+from metaclaw.engine.training.wave import Decoder, Wave
+from metaclaw.errors import TrainingError
+
+
+def _go_on() -> None:
+    """Nothing asks for a stop."""
+
+
+def as_rollout(
+    row: Sequence[int], logprobs: Sequence[float], end_ids: frozenset[int], decode: Callable[[Sequence[int]], str]
+) -> Rollout:
+    """What was drawn up to the first end token, that included; whole if there is one."""
+    length = next((place + 1 for place, token in enumerate(row) if token in end_ids), len(row))
+    tokens, is_whole = row[:length], row[length - 1] in end_ids
+    try:
+        return Rollout(tuple(tokens), tuple(logprobs[:length]), decode(tokens[:-1] if is_whole else tokens), is_whole)
+    except ValueError as error:
+        raise TrainingError(f"the weights do not give a distribution over tokens: {error}") from error
+
+
+class Rollouts:
+    """Draws rollouts from full (merged) weights, given by their Hugging Face names.
+
+    On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each step is one recorded CUDA graph.
+    `static` chooses between the two where both work.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        tensors: Mapping[str, Tensor],
+        *,
+        device: str,
+        dtype: torch.dtype,
+        decode: Callable[[Sequence[int]], str],
+        graphs: bool = True,
+        static: bool | None = None,
+    ) -> None:
+        self._stack = Stack(shape, tensors, device, dtype)
+        self._decode = decode
+        is_static = torch.device(device).type != "cpu" if static is None else static
+        self._decoder: Decoder = StaticDecoder(self._stack, graphs=graphs) if is_static else LeavingDecoder(self._stack)
+
+    def replace(self, tensors: Mapping[str, Tensor]) -> None:
+        """Draw from these weights from now on; buffers and recorded graphs stay."""
+        self._stack.replace(tensors)
+
+    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, check: Callable[[], None] = _go_on) -> list[list[Rollout]]:
+        """For each prompt `drawing.count` rollouts. `check` is called between decode steps and may raise to stop."""
+        for index, prompt in enumerate(prompts):
+            self._refuse_impossible(index, prompt, drawing.max_tokens)
+        drawn: list[list[Rollout]] = [[] for _ in prompts]
+        for indices, rollouts in self._waves(prompts, drawing):
+            for index, group in zip(indices, self._draw(prompts, indices, rollouts, drawing, check), strict=True):
+                drawn[index] += group
+        return drawn
+
+    def _waves(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> Iterator[tuple[list[int], range]]:
+        """Prompts, by their indices, and the rollouts of each that are drawn together. Prompts of like length go together."""
+        order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index), reverse=True)
+        while order:
+            most = self._decoder.most_rollouts(len(prompts[order[0]]), drawing.max_tokens, drawing.count)
+            groups, count = max(1, most // drawing.count), min(most, drawing.count)
+            for first in range(0, drawing.count, count):
+                yield order[:groups], range(first, min(first + count, drawing.count))
+            order = order[groups:]
+
+    def _draw(
+        self,
+        prompts: Sequence[Sequence[int]],
+        indices: Sequence[int],
+        rollouts: range,
+        drawing: Drawing,
+        check: Callable[[], None],
+    ) -> list[list[Rollout]]:
+        of_prompt = np.repeat(np.array(indices, dtype=np.uint64), len(rollouts))
+        of_rollout = np.tile(np.array(rollouts, dtype=np.uint64), len(indices))
+        numbers = shares(drawing.seed, of_prompt, of_rollout, drawing.max_tokens)
+        wave = Wave(
+            [prompts[index] for index in indices],
+            numbers.view(len(indices), len(rollouts), drawing.max_tokens),
+            drawing.temperature,
+            self._stack.shape.end_ids,
+        )
+        tokens, logprobs = self._decoder.decode(wave, check)
+        return [
+            [as_rollout(row, values, self._stack.shape.end_ids, self._decode) for row, values in zip(rows, group, strict=True)]
+            for rows, group in zip(tokens.tolist(), logprobs.tolist(), strict=True)
+        ]
+
+    def _refuse_impossible(self, index: int, prompt: Sequence[int], max_tokens: int) -> None:
+        shape = self._stack.shape
+        if not prompt or len(prompt) + max_tokens > shape.positions:
+            raise TrainingError(
+                f"prompt {index}: {len(prompt)} tokens and {max_tokens} to draw do not fit a context of 1 to {shape.positions}"
+            )
+        if min(prompt) < 0 or max(prompt) >= shape.vocabulary:
+            raise TrainingError(f"prompt {index} holds a token outside the vocabulary of {shape.vocabulary}")

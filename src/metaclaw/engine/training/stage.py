@@ -1,0 +1,168 @@
+"""Where a wave of fixed size is decoded: buffers that stay in place, and one step over them that never asks the host.
+
+Rows stand as [group, rollout]. A group's prompt is kept once; its rollouts' queries meet it together, each rollout's own tokens
+separately, and one softmax runs over both. All rollouts stand in step, so one counter on the device says where everybody is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from metaclaw.engine.training.chance import Heat, choose
+from metaclaw.engine.training.stack import Stack
+from metaclaw.engine.training.wave import Wave
+
+_READ_TOKENS: Final = 16_384
+"""Padded prompt tokens read in one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a stage has room for: groups, rollouts of each, tokens of a prompt, tokens of a rollout."""
+
+    groups: int
+    count: int
+    prompt: int
+    own: int
+
+    @property
+    def rows(self) -> int:
+        """All rollouts."""
+        return self.groups * self.count
+
+    @property
+    def positions(self) -> int:
+        """Tokens whose keys and values are kept."""
+        return self.groups * (self.prompt + self.count * self.own)
+
+
+class Stage:
+    """The buffers of one size and what runs over them. Used within inference mode."""
+
+    def __init__(self, stack: Stack, size: Size) -> None:
+        self.size = size
+        self._stack = stack
+        shape, device = stack.shape, stack.device
+        self._heads = (shape.kv_heads, shape.heads // shape.kv_heads, shape.head_width)
+        self._query_width = shape.query_width
+        prompts = (2, size.groups, shape.kv_heads, size.prompt, shape.head_width)
+        owns = (2, size.groups, shape.kv_heads, size.count, size.own, shape.head_width)
+        # Zeros and not whatever memory held: a masked number must be finite.
+        self._prompts = [torch.zeros(prompts, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
+        self._owns = [torch.zeros(owns, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
+        self._lengths = torch.ones(size.rows, dtype=torch.long, device=device)
+        self._prompt_mask = torch.zeros(size.groups, size.prompt, device=device)
+        self._places = torch.arange(max(size.prompt, size.own), device=device)
+        self._step = torch.zeros(1, dtype=torch.long, device=device)
+        self._tokens = torch.zeros(size.rows, dtype=torch.long, device=device)
+        self._ended = torch.zeros(size.rows, dtype=torch.bool, device=device)
+        self._end_ids = torch.tensor(sorted(shape.end_ids), dtype=torch.long, device=device)
+        self._divisor = torch.ones(1, device=device)
+        self._shares = torch.zeros(size.own + 1, size.rows, dtype=torch.float64, device=device)
+        self._drawn = torch.zeros(size.own + 1, size.rows, dtype=torch.long, device=device)
+        self._logprobs = torch.zeros(size.own + 1, size.rows, device=device)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every rollout has ended. The host waits for the device to say so."""
+        return bool(self._ended.all())
+
+    def drawn(self, wave: Wave) -> tuple[Tensor, Tensor]:
+        """What has been drawn for the wave, as [group, rollout, token] on the CPU."""
+        shape, rows = (len(wave.prompts), wave.count, wave.max_tokens), len(wave.prompts) * wave.count
+        tokens, logprobs = (buffer[: wave.max_tokens, :rows].t().cpu() for buffer in (self._drawn, self._logprobs))
+        return tokens.reshape(shape), logprobs.reshape(shape)
+
+    def begin(self, wave: Wave) -> None:
+        """Read the prompts and draw each rollout's first token. Groups the wave does not fill stand there with one token each."""
+        filled = len(wave.prompts) * wave.count
+        prompts = [*wave.prompts, *([[0]] * (self.size.groups - len(wave.prompts)))]
+        lengths = torch.tensor([len(prompt) for prompt in prompts]).to(self._stack.device)
+        self._lengths.copy_(lengths.repeat_interleave(self.size.count))
+        self._prompt_mask.zero_().masked_fill_(self._places[: self.size.prompt] >= lengths.unsqueeze(1), float("-inf"))
+        self._shares[: wave.max_tokens, :filled] = wave.shares.flatten(0, 1).t().to(self._stack.device)
+        heat = Heat.of(wave.temperature)
+        self._divisor.fill_(1.0 if heat.is_greedy else wave.temperature)
+        self._ended.fill_(False)
+        self._ended[filled:] = True
+        self._step.fill_(-1)
+        self._draw(self._stack.logits(self._read(prompts)).repeat_interleave(self.size.count, 0), heat)
+
+    def advance(self, length: int, temperature: float) -> None:
+        """Run the tokens drawn last and draw the next. `length` bounds how many of a rollout's own tokens there can be."""
+        future = torch.zeros(length, device=self._stack.device).masked_fill_(self._places[:length] > self._step, float("-inf"))
+        mask = torch.cat((self._prompt_mask, future.expand(self.size.groups, -1)), -1)[:, None, None, :]
+        turns = self._stack.turns(self._lengths + self._step)
+        rows = self._stack.embed(self._tokens)
+        rows = self._stack.run(rows, turns, lambda number, mixed: self._attend(number, mixed, mask, length))
+        self._draw(self._stack.logits(rows), Heat.of(temperature))
+
+    def _draw(self, logits: Tensor, heat: Heat) -> None:
+        # The temperature is read from its buffer, so that one recording serves all of them.
+        live = heat if heat.divisor is None else Heat(is_greedy=False, divisor=self._divisor)
+        self._step.add_(1)
+        tokens, logprobs = choose(logits, self._shares.index_select(0, self._step).squeeze(0), live)
+        self._tokens.copy_(tokens)
+        self._drawn.index_copy_(0, self._step, tokens.unsqueeze(0))
+        self._logprobs.index_copy_(0, self._step, logprobs.unsqueeze(0))
+        self._ended.logical_or_((tokens.unsqueeze(1) == self._end_ids).any(1))
+
+    def _attend(self, number: int, mixed: Tensor, mask: Tensor, length: int) -> Tensor:
+        groups, count = self.size.groups, self.size.count
+        kv_heads, shared, width = self._heads
+        queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
+        own = self._owns[number]
+        own.index_copy_(4, self._step, pairs.view(groups, count, 2, kv_heads, 1, width).permute(2, 0, 3, 1, 4, 5))
+        heads = queries.view(groups, count, kv_heads, shared, width).transpose(1, 2).reshape(groups * kv_heads, -1, width)
+        keys, values = self._prompts[number].flatten(1, 2)
+        own_keys, own_values = own.flatten(1, 3)[:, :, :length]
+        seen = _wide_product(heads, keys.transpose(1, 2)).view(groups, kv_heads, count * shared, -1)
+        said = _wide_product(heads.view(-1, shared, width), own_keys.transpose(1, 2)).view(groups, kv_heads, count * shared, length)
+        scores = torch.add(mask, torch.cat((seen, said), -1), alpha=width**-0.5)
+        weights = scores.softmax(-1).to(mixed.dtype).flatten(0, 1)
+        of_prompt, of_own = weights[..., : self.size.prompt], weights[..., self.size.prompt :]
+        out = torch.bmm(of_prompt, values)
+        out.view(-1, shared, width).baddbmm_(of_own.view(groups * kv_heads * count, shared, length), own_values)
+        return out.view(groups, kv_heads, count, -1).transpose(1, 2).reshape(len(mixed), -1)
+
+    def _read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        longest = max(map(len, prompts))
+        padded = torch.tensor([[*prompt, *([0] * (longest - len(prompt)))] for prompt in prompts]).to(self._stack.device)
+        lasts = self._lengths[:: self.size.count] - 1
+        at_once = max(1, _READ_TOKENS // longest)
+        return torch.cat(
+            [
+                self._read_groups(first, padded[first : first + at_once], lasts[first : first + at_once])
+                for first in range(0, len(prompts), at_once)
+            ]
+        )
+
+    def _read_groups(self, first: int, padded: Tensor, lasts: Tensor) -> Tensor:
+        groups, longest = padded.shape
+        kv_heads, _, width = self._heads
+
+        def attend(number: int, mixed: Tensor) -> Tensor:
+            queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
+            kept = self._prompts[number][:, first : first + groups, :, :longest]
+            kept.copy_(pairs.view(groups, longest, 2, kv_heads, width).permute(2, 0, 3, 1, 4))
+            heads = queries.view(groups, longest, -1, width).transpose(1, 2)
+            # What stands behind a prompt is padding, which no token before it can see.
+            out = functional.scaled_dot_product_attention(heads, kept[0], kept[1], is_causal=True, enable_gqa=True)
+            return out.transpose(1, 2).reshape(len(mixed), -1)
+
+        turns = self._stack.turns(self._places[:longest].repeat(groups))
+        rows = self._stack.run(self._stack.embed(padded.flatten()), turns, attend)
+        return rows.view(groups, longest, -1)[torch.arange(groups, device=lasts.device), lasts]
+
+
+def _wide_product(left: Tensor, right: Tensor) -> Tensor:
+    # Scores are kept in single precision: rounded to bfloat16 they would be off by percents after the exponential.
+    if left.dtype == torch.float32:
+        return torch.bmm(left, right)
+    if left.device.type == "cuda":
+        return torch.bmm(left, right, out_dtype=torch.float32)
+    return torch.bmm(left.float(), right.float())

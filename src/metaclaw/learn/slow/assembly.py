@@ -1,0 +1,211 @@
+"""The slow loop put together from the configuration, with the commands a person may give it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.config import Config, PolicyConfig
+from metaclaw.domain.batch import Adam, Loss, LossKind
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.policy import PolicyVersion
+from metaclaw.learn.assembly import Learning
+from metaclaw.learn.slow.lessons import Clocks, QueryTurns
+from metaclaw.learn.slow.loop import Rules, Slow, Workshop
+from metaclaw.learn.slow.metabolism import Metabolism, Prompts
+from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
+from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.trial import Trial, TrialRules
+from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.slow.watch import CanaryWatch
+from metaclaw.learn.supervise import Supervisor
+from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
+from metaclaw.skills import Shelf
+from metaclaw.store import Database, SqlBatches, SqlPolicies
+from metaclaw.train.advantages import batch_advantages, group_advantages
+from metaclaw.train.distill.teacher import Teacher
+from metaclaw.train.gate import GateRules
+from metaclaw.train.golden import golden_items
+from metaclaw.train.live import LiveRules
+from metaclaw.train.regression import GoldenRules
+from metaclaw.upstream import PolicySlot
+
+_LOOK_EVERY_S: Final = 5.0
+
+
+class SlowLearning:
+    """Everything that trains. `open_window` lets a person begin now, whatever the schedule says."""
+
+    def __init__(
+        self,
+        config: Config,
+        policy: PolicyConfig,
+        *,
+        learning: Learning,
+        database: Database,
+        shelf: Shelf,
+        slot: PolicySlot,
+        host: PolicyHost,
+        backend: TrainingBackend,
+        tokeniser: Tokeniser,
+        windows: Windows,
+        open_window: Callable[[str], None],
+        folder: Path,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self._config = config
+        self._policy = policy
+        self._learning = learning
+        self._shelf = shelf
+        self._slot = slot
+        self._backend = backend
+        self._tokeniser = tokeniser
+        self._windows = windows
+        self._open_window = open_window
+        self._folder = folder
+        self.policies = SqlPolicies(database)
+        batches = SqlBatches(database)
+        self.versions = Versions(
+            policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
+        )
+        self.turns = QueryTurns(
+            batches=batches,
+            reader=learning.reader,
+            recorded=learning.recorded,
+            provider=slot.provider,
+            max_lag=policy.max_lag,
+            held_out_share=policy.held_out_share,
+            clocks=lambda: Clocks(shelf.view.generation, slot.serving.version),
+            tokeniser=tokeniser,
+            hindsight=policy.distill is not None and policy.distill.hindsight,
+        )
+        self._watch = CanaryWatch(
+            policies=self.policies,
+            versions=self.versions,
+            share=policy.canary_share,
+            rules=LiveRules(settle_after=policy.canary_turns),
+        )
+        self._rewarding = Rewarding(judge_for=learning.judge_for, skill=lambda name: shelf.view.get(name), redact=learning.redact)
+        self.slow = Slow(
+            turns=self.turns,
+            batches=batches,
+            policies=self.policies,
+            versions=self.versions,
+            workshop=self._workshop(teacher),
+            windows=windows,
+            rules=Rules(policy.batch_turns, policy.canary_share),
+            judge=lambda: learning.models.shown(config.judge),
+            skills=lambda: shelf.view.skills,
+        )
+
+    def begin(self, supervisor: Supervisor) -> None:
+        """Start the loops."""
+        supervisor.run("policy", self._tend)
+        if self._policy.mode != "skills_only":
+            supervisor.run("slow", self.slow.run)
+
+    async def _tend(self) -> None:
+        """Serve what the database says; watch a canary; notice skills that were changed."""
+        await self.versions.restore()
+        generation = self._shelf.view.generation
+        while True:
+            await anyio.sleep(_LOOK_EVERY_S)
+            await self._watch.look()
+            if self._shelf.view.generation != generation:
+                generation = self._shelf.view.generation
+                await self.versions.refresh()
+
+    async def train(self) -> dict[str, Json]:
+        """Begin now with what there is; what that is, and why the rest is not used."""
+        turns = await run_sync(self.turns.waiting, self._policy.batch_turns)
+        rejections = await run_sync(self.turns.rejections)
+        if turns:
+            self._open_window("a person asked for it")
+            self.slow.demand()
+        return {
+            "started": bool(turns),
+            "turns": turns,
+            "batch_turns": self._policy.batch_turns,
+            "rejections": {reason.value: count for reason, count in rejections.items()},
+        }
+
+    async def promote(self, number: int) -> PolicyVersion:
+        """Serve this version from now on. Raises RefusedError or TrainingError."""
+        return await self.versions.promote(number, "a person promoted it")
+
+    async def rollback(self, to: int | None) -> int:
+        """Go back; the version that serves then. Raises RefusedError."""
+        return (await self.versions.rollback(to, "a person rolled back")).version
+
+    def training(self) -> dict[str, Json]:
+        """What the slow loop is doing, for people."""
+        tally, window = self.slow.tally, self._windows.window
+        return {
+            "state": self.slow.state.value,
+            "step": None if tally is None else tally.steps,
+            "steps": None if tally is None else tally.of_steps,
+            "drawn": None if tally is None else tally.drawn,
+            "mean_reward": None if tally is None else tally.mean_reward,
+            "skipped": {} if tally is None else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
+            "version": self._slot.serving.version,
+            "canary": self._slot.serving.canary,
+            "paused_reason": None if window is not None else self._windows.shut_because,
+        }
+
+    def _workshop(self, teacher: Teacher | None) -> Workshop:
+        policy = self._policy
+        gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
+        trial = Trial(
+            backend=self._backend,
+            rewarding=self._rewarding,
+            tokeniser=self._tokeniser,
+            golden=golden_items(),
+            windows=self._windows,
+            rules=TrialRules(gate, policy.max_new_tokens, policy.temperature),
+        )
+        skills, learning = self._config.skills, self._learning
+        prompts = Prompts(
+            learning.reader, learning.steps, self._tokeniser, learning.generations.at, skills.budget_tokens, skills.max_placed
+        )
+        metabolism = Metabolism(
+            backend=self._backend,
+            rewarding=self._rewarding,
+            prompts=prompts,
+            windows=self._windows,
+            max_tokens=policy.max_new_tokens,
+            temperature=policy.temperature,
+        )
+        base = policy.base_model or self._backend.name
+        return Workshop(self._backend, self._recipe(teacher), self._rewarding, trial, metabolism, self._folder, base)
+
+    def _recipe(self, teacher: Teacher | None) -> Recipe:
+        policy = self._policy
+        return Recipe(
+            group_size=policy.group_size,
+            steps=policy.steps,
+            max_tokens=policy.max_new_tokens,
+            temperature=policy.temperature,
+            rank=policy.lora_rank,
+            loss=Loss(LossKind(policy.loss), kl=policy.kl),
+            adam=Adam(learning_rate=policy.learning_rate),
+            advantage=self._advantage(),
+            hindsight=policy.distill is not None and policy.distill.hindsight,
+            teacher=teacher,
+        )
+
+    def _advantage(self) -> Advantage:
+        match self._policy.advantage:
+            case "group":
+                return Stateless(group_advantages)
+            case "batch":
+                return Stateless(batch_advantages)
+            case "tracker":
+                return Tracked(self._folder / "running-values.json")
+
+    def _is_same(self, name: SkillName, generation: int) -> bool:
+        """Whether a skill says now what it said in a generation."""
+        then, now = self._learning.generations.at(generation), self._shelf.view.get(name)
+        return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)

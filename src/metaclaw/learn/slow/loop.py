@@ -1,0 +1,251 @@
+"""The slow loop: when a window is open and enough query turns are there, train on them, prove what came of it, and serve it.
+
+One batch at a time, and it is finished or dropped before the next begins: what was interrupted goes on, whatever interrupted it.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
+from metaclaw.domain.skill import Skill
+from metaclaw.errors import TrainingError
+from metaclaw.learn.bell import Bell
+from metaclaw.learn.slow.journal import Journal
+from metaclaw.learn.slow.lessons import Clocks, QueryTurns
+from metaclaw.learn.slow.metabolism import Metabolism
+from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
+from metaclaw.learn.slow.trial import Trial
+from metaclaw.learn.slow.versions import Versions
+from metaclaw.ports import RunPlan, TrainingBackend, Windows
+from metaclaw.store import Batch, RefusedError, SqlBatches, SqlPolicies
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 30.0
+_MOST_TRIES: Final = 5
+_HELD_OUT: Final = 200
+
+
+class State(StrEnum):
+    """What the slow loop is doing, for people."""
+
+    WAITING = "waiting for turns"
+    SHUT = "waiting for a window"
+    TRAINING = "training"
+    PROVING = "proving"
+    DIGESTING = "finding out which skills it needs no more"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`batch_turns` turns make a batch. With a `canary_share` above 0, what passed the gate is first tried on that share of the
+    sessions."""
+
+    batch_turns: int
+    canary_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What a run is done with, and where its pieces lie."""
+
+    backend: TrainingBackend
+    recipe: Recipe
+    rewarding: Rewarding
+    trial: Trial
+    metabolism: Metabolism
+    folder: Path
+    base: str
+
+
+class Slow:
+    """Trains. `judge` names who scores where no check does, for the report."""
+
+    def __init__(
+        self,
+        *,
+        turns: QueryTurns,
+        batches: SqlBatches,
+        policies: SqlPolicies,
+        versions: Versions,
+        workshop: Workshop,
+        windows: Windows,
+        rules: Rules,
+        judge: Callable[[], str | None],
+        skills: Callable[[], Sequence[Skill]],
+    ) -> None:
+        self._turns = turns
+        self._batches = batches
+        self._policies = policies
+        self._versions = versions
+        self._shop = workshop
+        self._windows = windows
+        self._rules = rules
+        self._judge = judge
+        self._skills = skills
+        self._tries = 0
+        self._is_demanded = False
+        self._digested: set[Clocks] = set()
+        self.bell = Bell()
+        self.state = State.WAITING
+        self.tally: Tally | None = None
+
+    async def run(self) -> None:
+        """Train whenever there is something to train on and a window to do it in."""
+        while True:
+            is_demanded, self._is_demanded = self._is_demanded, False
+            least = 1 if is_demanded else self._rules.batch_turns
+            if not await self.once(least):
+                await self.bell.wait(_LOOK_EVERY_S)
+
+    def demand(self) -> None:
+        """Do not wait for a whole batch: whatever may train now is to be trained on."""
+        self._is_demanded = True
+        self.bell.ring()
+
+    async def once(self, least: int) -> bool:
+        """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none."""
+        waiting = await run_sync(self._candidate)
+        batch = None if waiting is not None else await self._batch(least)
+        if waiting is None and batch is None:
+            self.state = State.WAITING
+            return await self._digest()
+        try:
+            if batch is not None:
+                waiting = await self._train(batch)
+            if waiting is not None:
+                await self._prove(waiting)
+            self._tries = 0
+        except TrainingError as error:
+            await self._failed(batch, error)
+        finally:
+            self.state, self.tally = State.WAITING, None
+        return True
+
+    def _candidate(self) -> PolicyVersion | None:
+        """A version that was trained and not yet judged: the program was stopped in between."""
+        return next((one for one in self._policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
+
+    async def _batch(self, least: int) -> Batch | None:
+        """The batch that was begun; else, in a window, a new one."""
+        batch = await run_sync(self._batches.open_batch_now)
+        if batch is not None:
+            return batch
+        if await run_sync(self._turns.waiting, least) < least:
+            return None
+        self.state = State.SHUT
+        await self._windows.until_open()
+        number = await run_sync(self._turns.open_batch, least, self._rules.batch_turns, secrets.randbits(31))
+        return None if number is None else await run_sync(self._batches.batch, number)
+
+    async def _train(self, batch: Batch) -> PolicyVersion | None:
+        start = await self._start(batch)
+        lessons = await run_sync(self._turns.lessons, batch)
+        folder = self._shop.folder / "runs" / f"{batch.number:06d}"
+        plan = RunPlan(f"batch-{batch.number}", start, self._shop.recipe.rank, batch.seed, folder)
+        run = Run(
+            plan=plan,
+            lessons=lessons,
+            recipe=self._shop.recipe,
+            backend=self._shop.backend,
+            rewarding=self._shop.rewarding,
+            journal=Journal(folder / "drawn"),
+            windows=self._windows,
+            is_stale=lambda: self._turns.clocks().generation != batch.generation,
+        )
+        self.state, self.tally = State.TRAINING, run.tally
+        if not lessons:
+            raise StaleError(f"batch {batch.number}: none of its turns is left")
+        weights = await run.complete(await run_sync(self._label))
+        version = await run_sync(
+            lambda: self._policies.publish(
+                weights, parent=batch.policy_version, base=self._shop.base, batch=batch.number, steps=run.tally.moved
+            )
+        )
+        await self._shop.backend.close(discard=True)
+        log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(lessons))
+        return version
+
+    def _label(self) -> str:
+        """The name of the folder of the version that comes next."""
+        newest = self._policies.versions(1)
+        return f"{(newest[0].number if newest else BASE_POLICY) + 1:06d}"
+
+    async def _start(self, batch: Batch) -> Weights | None:
+        """The weights a batch goes on from."""
+        if batch.policy_version == BASE_POLICY:
+            return None
+        parent = await run_sync(self._policies.version, batch.policy_version)
+        if parent is None or not parent.is_kept or parent.state is PolicyState.ROLLED_BACK:
+            raise StaleError(f"batch {batch.number}: version {batch.policy_version}, from which it began, was given up")
+        return parent.weights
+
+    async def _prove(self, candidate: PolicyVersion) -> None:
+        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
+        kl = None if self.tally is None else self.tally.kl
+        self.state = State.PROVING
+        serving = await run_sync(self._policies.version, self._versions.serving.version)
+        report = await self._shop.trial.weigh(
+            candidate.weights,
+            None if serving is None else serving.weights,
+            await run_sync(self._turns.held_out, _HELD_OUT),
+            seed=candidate.number,
+            kl=kl,
+            judge=self._judge(),
+        )
+        reason = "; ".join(report.reasons)
+        if not report.is_passed:
+            await run_sync(self._policies.reject, candidate.number, report, reason)
+        elif self._rules.canary_share > 0.0 and self._versions.serving.canary is None:
+            await self._versions.canary(candidate.number, report, reason)
+        else:
+            await self._versions.promote(candidate.number, reason)
+
+    async def _digest(self) -> bool:
+        """Find out, once for these weights and skills, which of the skills the weights have absorbed; whether that was done."""
+        clocks = self._turns.clocks()
+        if clocks.version == BASE_POLICY or clocks in self._digested or self._windows.window is None:
+            return False
+        self._digested.add(clocks)
+        version = await run_sync(self._policies.version, clocks.version)
+        if version is None:
+            return False
+        self.state = State.DIGESTING
+        parent = await run_sync(self._policies.version, version.parent)
+        inherited = version.absorbed or (frozenset() if parent is None else parent.absorbed)
+        try:
+            lessons = await run_sync(self._turns.held_out, _HELD_OUT)
+            absorbed = await self._shop.metabolism.absorbed(version, inherited, self._skills(), lessons)
+        except TrainingError as error:
+            log.warning("not_digested version=%d reason=%s", version.number, error)
+            return False
+        finally:
+            self.state = State.WAITING
+        if absorbed != version.absorbed:
+            await run_sync(self._policies.absorb, version.number, absorbed)
+            await self._versions.refresh()
+        return True
+
+    async def _failed(self, batch: Batch | None, error: TrainingError) -> None:
+        """What cannot succeed is dropped; what may is tried again, a few times."""
+        self._tries += 1
+        is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
+        log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)
+        if batch is None or not is_hopeless:
+            await self.bell.wait(_LOOK_EVERY_S)
+            return
+        self._tries = 0
+        try:
+            await run_sync(self._batches.drop_batch, batch.number, str(error))
+            await self._shop.backend.close(discard=True)
+        except (RefusedError, TrainingError) as again:
+            log.warning("batch_not_dropped batch=%d reason=%s", batch.number, again)

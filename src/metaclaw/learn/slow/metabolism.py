@@ -1,0 +1,123 @@
+"""Skill → weight metabolism: under the weights that serve, does a skill still have to be told?
+
+Recorded prompts in which it stood are answered with it and without it by the same weights; where leaving it out costs nothing, it
+is absorbed by that version and leaves its prompts. The note belongs to the version: other weights are told again.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.batch import Drawing
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.policy import PolicyVersion
+from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.step import Step
+from metaclaw.errors import EngineError, WireError
+from metaclaw.learn.prompt import Stage, UnplayableError
+from metaclaw.learn.slow.recipe import Lesson
+from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.steps import StepBuilder
+from metaclaw.ports import Tokeniser, TrainingBackend, Windows
+from metaclaw.store import LedgerReader
+from metaclaw.train.metabolism import Absorption, SkillPair, absorbed_by, judge_absorption
+from metaclaw.wires import plain
+
+log = logging.getLogger(__name__)
+
+_LEAST_PROMPTS: Final = 8
+_DRAWS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A recorded prompt with a skill and without."""
+
+    step: Step
+    with_skill: tuple[int, ...]
+    without: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """How prompts are put together again. `generation` gives the skills that were in force then."""
+
+    reader: LedgerReader
+    builder: StepBuilder
+    tokeniser: Tokeniser
+    generation: Callable[[int], SkillGeneration | None]
+    budget_tokens: int
+    max_placed: int
+
+    def told(self, skill: Skill, lessons: Sequence[Lesson]) -> list[Told]:
+        """The prompts among these in which the skill stood. Blocks."""
+        found = [self._one(skill, lesson) for lesson in lessons if skill.name in lesson.step.stamp.skills]
+        return [one for one in found if one is not None]
+
+    def _one(self, skill: Skill, lesson: Lesson) -> Told | None:
+        recorded = self.reader.turn(lesson.turn)
+        generation = None if recorded is None else self.generation(recorded.turn.stamp.generation)
+        if recorded is None or generation is None:
+            return None
+        try:
+            own_words = partial(self.builder.own_words, recorded.turn.agent)
+            known = {one.name: one for one in generation.skills}
+            arms = Stage(recorded.turn, known, own_words, self.budget_tokens, self.max_placed).arms(skill, ())
+            prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
+        except (UnplayableError, WireError, EngineError) as error:
+            log.info("skill_not_weighed skill=%s turn=%s reason=%s", skill.name, lesson.turn, error)
+            return None
+        return Told(lesson.step, prompts[0], prompts[1])
+
+
+class Metabolism:
+    """Finds out what a version has absorbed."""
+
+    def __init__(
+        self,
+        *,
+        backend: TrainingBackend,
+        rewarding: Rewarding,
+        prompts: Prompts,
+        windows: Windows,
+        max_tokens: int,
+        temperature: float,
+    ) -> None:
+        self._backend = backend
+        self._rewarding = rewarding
+        self._prompts = prompts
+        self._windows = windows
+        self._max_tokens = max_tokens
+        self._temperature = temperature
+
+    async def absorbed(
+        self, version: PolicyVersion, inherited: frozenset[SkillName], skills: Sequence[Skill], lessons: Sequence[Lesson]
+    ) -> frozenset[SkillName]:
+        """The skills this version needs no more, of those in force. Raises TrainingError."""
+        findings: dict[SkillName, Absorption] = {}
+        for skill in skills:
+            told = await run_sync(self._prompts.told, skill, lessons)
+            if len(told) >= _LEAST_PROMPTS:
+                findings[skill.name] = await self._weigh(version, skill, told)
+        return absorbed_by(inherited & {skill.name for skill in skills}, findings)
+
+    async def _weigh(self, version: PolicyVersion, skill: Skill, told: Sequence[Told]) -> Absorption:
+        pairs: list[SkillPair] = []
+        for again in range(_DRAWS):
+            drawing = Drawing(1, self._max_tokens, self._temperature, version.number * 1_009 + again)
+            await self._windows.until_open()
+            with_skill = await self._backend.sample([one.with_skill for one in told], drawing, version.weights)
+            await self._windows.until_open()
+            without = await self._backend.sample([one.without for one in told], drawing, version.weights)
+            for one, mine, bare in zip(told, with_skill, without, strict=True):
+                worth = await self._rewarding.score(one.step, [mine[0].text, bare[0].text])
+                pairs.append(SkillPair(worth[0], worth[1]))
+            report = judge_absorption(pairs)
+            if report.finding is not Absorption.UNDECIDED:
+                break
+        log.info("skill_weighed skill=%s version=%d %s", skill.name, version.number, report.reason)
+        return report.finding

@@ -1,0 +1,109 @@
+"""The gate at work: candidate and serving version answer the same held-out prompts and the golden set, and the gate rules on it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.policy import GateReport, Weights
+from metaclaw.learn.slow.recipe import Lesson
+from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.ports import Tokeniser, TrainingBackend, Windows
+from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
+from metaclaw.train.golden import GoldenItem, GoldenScore, golden_score, read_answer, reference_pairs
+
+log = logging.getLogger(__name__)
+
+_DRAWS_A_PROMPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRules:
+    """How answers are drawn for the comparison; the gate's own rules beside it."""
+
+    gate: GateRules
+    max_tokens: int
+    temperature: float
+    golden_tokens: int = 96
+
+
+class Trial:
+    """Compares weights. `golden` is tried greedily, held-out prompts as the policy serves."""
+
+    def __init__(
+        self,
+        *,
+        backend: TrainingBackend,
+        rewarding: Rewarding,
+        tokeniser: Tokeniser,
+        golden: Sequence[GoldenItem],
+        windows: Windows,
+        rules: TrialRules,
+    ) -> None:
+        self._backend = backend
+        self._rewarding = rewarding
+        self._tokeniser = tokeniser
+        self._golden = list(golden)
+        self._windows = windows
+        self._rules = rules
+
+    async def weigh(
+        self,
+        candidate: Weights,
+        serving: Weights | None,
+        held_out: Sequence[Lesson],
+        *,
+        seed: int,
+        kl: float | None,
+        judge: str | None,
+    ) -> GateReport:
+        """Try the candidate until the gate has made up its mind. Raises TrainingError."""
+        evidence = Evidence(
+            pairs=(),
+            golden_serving=await self._golden_score(serving),
+            golden_candidate=await self._golden_score(candidate),
+            kl=kl,
+            judge=judge,
+        )
+        tries = _tries(held_out, seed)
+        while (decision := judge_candidate(evidence, self._rules.gate)).ruling is Ruling.UNDECIDED:
+            wave = list(islice(tries, decision.more or self._rules.gate.wave))
+            pairs = await self._pairs(candidate, serving, wave)
+            evidence = replace(evidence, pairs=(*evidence.pairs, *pairs), is_all=not wave)
+        log.info("policy_weighed ruling=%s reasons=%s", decision.ruling.value, "; ".join(decision.report.reasons))
+        return decision.report
+
+    async def _pairs(self, candidate: Weights, serving: Weights | None, wave: Sequence[tuple[Lesson, int]]) -> list[Pair]:
+        """One pair for each prompt of a wave; those of one seed are drawn together."""
+        pairs: list[Pair] = []
+        for seed in dict.fromkeys(seed for _, seed in wave):
+            lessons = [lesson for lesson, mine in wave if mine == seed]
+            drawing = Drawing(1, self._rules.max_tokens, self._rules.temperature, seed)
+            prompts = [lesson.prompt for lesson in lessons]
+            new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
+            for lesson, mine, theirs in zip(lessons, new, old, strict=True):
+                worth = await self._rewarding.score(lesson.step, [mine.text, theirs.text])
+                pairs.append(Pair(worth[0], worth[1]))
+        return pairs
+
+    async def _golden_score(self, weights: Weights | None) -> GoldenScore:
+        """How a version does on the golden set, and how likely it finds the reference answers."""
+        pairs = reference_pairs(self._golden, self._tokeniser.prompt, self._tokeniser.encode)
+        said = await self._sample([prompt for prompt, _ in pairs], Drawing(1, self._rules.golden_tokens, 0.0), weights)
+        await self._windows.until_open()
+        scores = await (self._backend.score_base(pairs) if weights is None else self._backend.score(pairs, weights))
+        return golden_score(self._golden, [read_answer(rollout.text) for rollout in said], scores)
+
+    async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None) -> list[Rollout]:
+        await self._windows.until_open()
+        if weights is None:
+            drawn = await self._backend.sample_base(prompts, drawing)
+        else:
+            drawn = await self._backend.sample(prompts, drawing, weights)
+        return [group[0] for group in drawn]
+
+
+def _tries(held_out: Sequence[Lesson], seed: int) -> Iterator[tuple[Lesson, int]]:
+    """Every prompt once, then every prompt again with other random numbers, a few times."""
+    return ((lesson, seed + again) for again in range(_DRAWS_A_PROMPT) for lesson in held_out)

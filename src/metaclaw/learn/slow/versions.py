@@ -1,0 +1,127 @@
+"""Which weights serve: the one place that loads versions, writes down what they are, and flips the slot.
+
+A version is loaded before it is written down, and written down before it answers anybody; so a program that dies in between serves,
+when it is back, what the database says. Going back needs no loading: the version before stays loaded beside the one that serves.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
+from metaclaw.errors import TrainingError
+from metaclaw.ports import PolicyHost
+from metaclaw.store import SqlPolicies
+from metaclaw.upstream import PolicySlot
+
+log = logging.getLogger(__name__)
+
+
+class Versions:
+    """`is_same` tells whether a skill still says what it said in a generation: one that was changed since is absorbed no more."""
+
+    def __init__(
+        self,
+        *,
+        policies: SqlPolicies,
+        slot: PolicySlot,
+        host: PolicyHost,
+        canary_share: float,
+        is_same: Callable[[SkillName, int], bool],
+    ) -> None:
+        self._policies = policies
+        self._slot = slot
+        self._host = host
+        self._canary_share = canary_share
+        self._is_same = is_same
+        self._lock = anyio.Lock()
+        self._before = BASE_POLICY
+        self._unloading: set[asyncio.Task[None]] = set()
+
+    @property
+    def serving(self) -> Serving:
+        """What serves now."""
+        return self._slot.serving
+
+    async def restore(self) -> None:
+        """Serve what the database says. Where a version cannot be loaded the untrained model serves, and the log says why."""
+        async with self._lock:
+            await self._serve(await self._wanted())
+
+    async def refresh(self) -> None:
+        """Skills have changed: what was absorbed may have to be told again."""
+        await self.restore()
+
+    async def promote(self, number: int, reason: str) -> PolicyVersion:
+        """This version serves everybody from now on. Raises RefusedError or TrainingError, and changes nothing."""
+        async with self._lock:
+            version = await self._loaded(number)
+            await run_sync(self._policies.promote, number, reason)
+            await self._serve(await self._wanted())
+            log.info("policy_promoted version=%d reason=%s", number, reason)
+            return version
+
+    async def canary(self, number: int, report: GateReport | None, reason: str) -> None:
+        """This version serves a share of the sessions from now on."""
+        async with self._lock:
+            await self._loaded(number)
+            await run_sync(self._policies.canary, number, report, reason)
+            await self._serve(await self._wanted())
+            log.info("policy_on_trial version=%d share=%g", number, self._canary_share)
+
+    async def rollback(self, to: int | None, reason: str) -> Serving:
+        """Go back; what serves then. Raises RefusedError, and changes nothing, where there is nothing to go back to."""
+        async with self._lock:
+            await run_sync(self._policies.rollback, to, reason)
+            await self._serve(await self._wanted())
+            log.warning("policy_rolled_back serving=%d reason=%s", self._slot.serving.version, reason)
+            return self._slot.serving
+
+    async def _loaded(self, number: int) -> PolicyVersion:
+        version = await run_sync(self._policies.version, number)
+        if version is None:
+            raise TrainingError(f"there is no version {number}")
+        if number not in self._host.loaded:
+            await self._host.load(number, version.weights)
+        return version
+
+    async def _wanted(self) -> Serving:
+        serving = await run_sync(self._policies.serving, self._canary_share)
+        absorbed = {}
+        for number, names in serving.absorbed.items():
+            version = await run_sync(self._policies.version, number) if names else None
+            known = frozenset() if version is None else frozenset(name for name in names if self._is_same(name, version.generation))
+            absorbed[number] = known
+        return replace(serving, absorbed=absorbed)
+
+    async def _serve(self, wanted: Serving) -> None:
+        """Load what is wanted, flip, and let go of what is not."""
+        serving = replace(
+            wanted,
+            version=await self._or_base(wanted.version),
+            canary=None if wanted.canary is None or not await self._or_base(wanted.canary) else wanted.canary,
+        )
+        before = self._slot.serving.version
+        self._slot.flip(serving)
+        if serving.version != before:
+            self._before = before
+        for number in self._host.loaded - {serving.version, serving.canary, self._before}:
+            # Its running answers are finished first, however long they take; nobody waits for that.
+            task = asyncio.create_task(self._host.unload(number), name=f"unload version {number}")
+            self._unloading.add(task)
+            task.add_done_callback(self._unloading.discard)
+
+    async def _or_base(self, number: int) -> int:
+        if number == BASE_POLICY:
+            return number
+        try:
+            await self._loaded(number)
+        except TrainingError as error:
+            log.error("policy_not_loaded version=%d reason=%s; the untrained model serves", number, error)
+            return BASE_POLICY
+        return number

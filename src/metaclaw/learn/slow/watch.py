@@ -1,0 +1,62 @@
+"""Watching a canary live: by the verdicts on its turns, against those of the serving version, it is promoted or rolled back."""
+
+import logging
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import TrainingError
+from metaclaw.learn.slow.versions import Versions
+from metaclaw.skills.gate import Baseline
+from metaclaw.store import RefusedError, SqlPolicies
+from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, LiveTurn, judge_live
+
+log = logging.getLogger(__name__)
+
+
+class CanaryWatch:
+    """Looks at the evidence whenever it is asked to."""
+
+    def __init__(self, *, policies: SqlPolicies, versions: Versions, share: float, rules: LiveRules | None = None) -> None:
+        self._policies = policies
+        self._versions = versions
+        self._share = share
+        self._rules = rules or LiveRules()
+
+    async def look(self) -> LiveReport | None:
+        """What the evidence says now, and it is done; None where nothing is on trial."""
+        serving = self._versions.serving
+        if serving.canary is None:
+            return None
+        report = await run_sync(self._report, serving.canary, serving.version)
+        try:
+            match report.ruling:
+                case LiveRuling.PROMOTE:
+                    await self._versions.promote(serving.canary, report.reason)
+                case LiveRuling.ROLL_BACK:
+                    await self._versions.rollback(None, report.reason)
+                case LiveRuling.WAIT:
+                    pass
+        except (RefusedError, TrainingError) as error:
+            # A person was quicker: what they decided stands.
+            log.info("canary_decided_elsewhere version=%d reason=%s", serving.canary, error)
+        return report
+
+    def _report(self, canary: int, serving: int) -> LiveReport:
+        since = self._policies.since(canary)
+        cursor = 0 if since is None else since.turn
+        found = self._policies.outcomes_by_version({canary, serving}, cursor)
+        # Where the canary answers everybody, a turn of the other was under way when it began; it says nothing of chance.
+        turns = [
+            LiveTurn(one.session, one.version == canary, self._share, one.outcome)
+            for one in found
+            if self._share < 1.0 or one.version == canary
+        ]
+        return judge_live(turns, self._rules, self._before(serving, cursor) if self._share == 1.0 else None)
+
+    def _before(self, serving: int, cursor: int) -> Baseline | None:
+        """What the serving version did before the canary began."""
+        after = len(self._policies.outcomes_by_version({serving}, cursor))
+        decided = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0) if one.outcome is not Outcome.UNKNOWN]
+        past = decided[: len(decided) - after] if after else decided
+        return Baseline(past.count(Outcome.PASS), len(past)) if past else None

@@ -1,0 +1,220 @@
+"""Policy versions: each tied to the turns that taught it by one transaction, each move one transaction, nothing ever deleted."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, func, insert, select, text, update
+
+from metaclaw.domain.eligibility import RoleKind
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Serving, Weights
+from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store import moves
+from metaclaw.store.batches import opened
+from metaclaw.store.database import Database
+from metaclaw.store.documents import pack_document
+from metaclaw.store.guard import RefusedError
+from metaclaw.store.learning import batch_turns, batches, forgotten, policies, roles, stands
+from metaclaw.store.packing import Value, pack_instant, pack_names, pack_text, unpack_instant, unpack_text
+from metaclaw.store.records import BatchState, Since, VersionOutcome
+from metaclaw.store.schema import generations, turns
+from metaclaw.store.versions import announce, knowledge_row, last_turn, seats_of, version_of, version_row, weights_row
+
+_NEEDED = (PolicyState.CANDIDATE, PolicyState.CANARY, PolicyState.SERVING)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SqlPolicies:
+    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread.
+
+    Each raises StoreError; a move that may not be made is a RefusedError that says why, and changes nothing.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+        self._database = database
+        self._clock = clock
+
+    def versions(self, limit: int = 100) -> list[PolicyVersion]:
+        """Newest first."""
+        query = select(policies).order_by(policies.c.number.desc()).limit(limit)
+        with self._database.reading("listing policy versions") as connection:
+            return [version_of(row) for row in connection.execute(query)]
+
+    def version(self, number: int) -> PolicyVersion | None:
+        """One version; the untrained model has no record."""
+        with self._database.reading("reading a policy version") as connection:
+            row = version_row(connection, number)
+            return None if row is None else version_of(row)
+
+    def serving(self, canary_share: float = 0.0) -> Serving:
+        """Which weights answer now."""
+        wanted = [PolicyState.SERVING.value, PolicyState.CANARY.value]
+        with self._database.reading("reading which version serves") as connection:
+            rows = connection.execute(select(policies).where(policies.c.state.in_(wanted))).all()
+        found = {version.state: version for version in map(version_of, rows)}
+        served, tried = found.get(PolicyState.SERVING), found.get(PolicyState.CANARY)
+        return Serving(
+            version=BASE_POLICY if served is None else served.number,
+            canary=None if tried is None else tried.number,
+            canary_share=0.0 if tried is None else canary_share,
+            absorbed={version.number: version.absorbed for version in found.values()},
+        )
+
+    def since(self, number: int) -> Since | None:
+        """Since when a version is in the state it is in."""
+        query = select(policies.c.state_us, policies.c.state_turn).where(policies.c.number == number)
+        with self._database.reading("reading since when a version is what it is") as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else Since(unpack_instant(row.state_us), row.state_turn)
+
+    def outcomes_by_version(
+        self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
+    ) -> list[VersionOutcome]:
+        """What these versions' main turns came to, where somebody has said, in their order: the newest `limit` of those behind the
+        cursor `since`, up to the cursor `before`."""
+        query = (
+            select(turns.c.session, turns.c.policy_version, stands.c.outcome)
+            .join(stands, stands.c.turn == turns.c.seq)
+            .where(turns.c.seq > since, turns.c.policy_version.in_(versions), turns.c.kind == TurnKind.MAIN.value)
+            .order_by(turns.c.seq.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading what versions did") as connection:
+            rows = connection.execute(query if before is None else query.where(turns.c.seq <= before)).all()
+        return [
+            VersionOutcome(SessionId(unpack_text(row.session)), row.policy_version, Outcome(row.outcome)) for row in reversed(rows)
+        ]
+
+    def publish(
+        self,
+        weights: Weights,
+        *,
+        parent: int,
+        base: str,
+        batch: int | None = None,
+        steps: int = 0,
+        report: GateReport | None = None,
+        note: str = "",
+        absorbed: Iterable[SkillName] = (),
+    ) -> PolicyVersion:
+        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other.
+
+        Refused if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a
+        skill or was to be forgotten.
+        """
+        with self._writing("publishing a version") as connection:
+            if parent != BASE_POLICY and version_row(connection, parent) is None:
+                raise RefusedError(f"publishing a version: there is no version {parent} to descend from")
+            now = pack_instant(self._clock())
+            generation = _newest_generation(connection) if batch is None else _finish(connection, batch, parent, now)
+            number = (connection.execute(select(func.max(policies.c.number))).scalar() or BASE_POLICY) + 1
+            born: dict[str, Value] = {"number": number, "parent": parent, "batch": batch, "base": pack_text(base)}
+            born |= {"state": PolicyState.CANDIDATE.value, "generation": generation, "steps": steps}
+            born |= {"made_us": now, "state_us": now, "state_turn": last_turn(connection)}
+            connection.execute(insert(policies), born | weights_row(weights) | knowledge_row(report, note, absorbed))
+            announce(connection, now, number, "published", note, {number: PolicyState.CANDIDATE})
+            return version_of(connection.execute(select(policies).where(policies.c.number == number)).one())
+
+    def canary(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
+        """A candidate is tried on a share of the sessions; `report` says what it has passed."""
+        self._move("tried", lambda seats: moves.to_canary(seats, number), reason, report)
+
+    def reject(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
+        """A candidate did not pass; `report` says why."""
+        self._move("rejected", lambda seats: moves.to_rejected(seats, number), reason, report)
+
+    def promote(self, number: int, reason: str = "") -> None:
+        """This version serves everybody; the one before it is retired."""
+        self._move("promoted", lambda seats: moves.to_serving(seats, number), reason)
+
+    def rollback(self, to: int | None = None, reason: str = "") -> None:
+        """Give up the version on trial or, where there is none, the one that serves: its nearest ancestor that has served, or the
+        untrained model, serves again. With `to` that earlier version does."""
+        self._move("rolled back", lambda seats: moves.back(seats, to), reason)
+
+    def absorb(self, number: int, skills: Iterable[SkillName]) -> None:
+        """These are the skills that need no place in this version's prompts."""
+        names = sorted(skills)
+        with self._writing("noting absorbed skills") as connection:
+            if version_row(connection, number) is None:
+                raise RefusedError(f"noting absorbed skills: there is no version {number}")
+            connection.execute(update(policies).where(policies.c.number == number), {"absorbed": pack_names(names)})
+            announce(connection, pack_instant(self._clock()), number, "absorbed", ", ".join(names), {})
+
+    def spare(self, keep: int) -> list[PolicyVersion]:
+        """Versions whose weights need not be kept any longer: not among the newest `keep`, not in use, and not where going back
+        would lead."""
+        with self._database.reading("looking for spare weights") as connection:
+            rows = connection.execute(select(policies).order_by(policies.c.number.desc())).all()
+        seats = seats_of(rows)
+        served = moves.holder(seats, PolicyState.SERVING)
+        needed = {BASE_POLICY if served is None else moves.ancestor(seats, served)}
+        needed |= {number for number, seat in seats.items() if seat.state in _NEEDED}
+        kept = [row for row in rows if row.gone_us is None]
+        return [version_of(row) for row in kept[keep:] if row.number not in needed]
+
+    def let_go(self, number: int) -> None:
+        """The weights of this version were thrown away."""
+        with self._writing("letting go of weights") as connection:
+            row = version_row(connection, number)
+            if row is None:
+                raise RefusedError(f"letting go of weights: there is no version {number}")
+            if PolicyState(row.state) in _NEEDED:
+                raise RefusedError(f"letting go of weights: version {number} is {row.state} and needs them")
+            gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
+            connection.execute(gone, {"gone_us": pack_instant(self._clock())})
+
+    def _move(self, action: str, rule: Callable[[moves.Seats], moves.Moves], reason: str, report: GateReport | None = None) -> None:
+        with self._writing("moving a version") as connection:
+            changes = rule(seats_of(connection.execute(select(policies))))
+            now, last = pack_instant(self._clock()), last_turn(connection)
+            # Who leaves a place goes first: the database never lets two have it.
+            for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
+                moved = update(policies).where(policies.c.number == number)
+                moved = moved.values(state=state.value, state_us=now, state_turn=last)
+                if state is PolicyState.SERVING:
+                    moved = moved.values(served_us=func.coalesce(policies.c.served_us, now))
+                connection.execute(moved if report is None else moved.values(report=pack_document(report)))
+            announce(connection, now, _concerned(changes, action), action, reason, changes)
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        """Versions are changed by one program after the other (SQLite holds its one write lock already)."""
+        with self._database.writing(doing) as connection:
+            if self._database.kind == "postgresql":
+                connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
+            yield connection
+
+
+def _concerned(changes: moves.Moves, action: str) -> int:
+    """The version that an action is about."""
+    end = {"promoted": PolicyState.SERVING, "rolled back": PolicyState.ROLLED_BACK}.get(action)
+    return next(number for number, state in changes.items() if end in (None, state))
+
+
+def _newest_generation(connection: Connection) -> int:
+    newest: int = connection.execute(select(func.max(generations.c.number))).scalar_one()
+    return newest
+
+
+def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
+    """Mark a batch done that may teach; the generation of its turns."""
+    doing = "publishing a version"
+    batch = opened(connection, number, doing)
+    if batch.policy_version != parent:
+        raise RefusedError(f"{doing}: batch {number} began from version {batch.policy_version}, not from {parent}")
+    gone = connection.execute(select(forgotten.c.turn).where(forgotten.c.batch == number).limit(1)).scalar()
+    if gone is not None:
+        raise RefusedError(f"{doing}: turn {unpack_text(gone)} of batch {number} was forgotten")
+    fed = select(roles.c.turn).join(batch_turns, batch_turns.c.turn == roles.c.turn).where(batch_turns.c.batch == number)
+    if connection.execute(fed.where(roles.c.kind == RoleKind.SUPPORT.value).limit(1)).first() is not None:
+        raise RefusedError(f"{doing}: a turn of batch {number} fed a skill")
+    ended = {"state": BatchState.DONE.value, "ended_us": now}
+    connection.execute(update(batches).where(batches.c.seq == number), ended)
+    generation: int = batch.generation
+    return generation

@@ -1,0 +1,267 @@
+"""Training on a service behind a network (ports.TrainingBackend): the rules of a run, for any service.
+
+A service divides nothing at its optimiser step, so pieces are checked and held when they are accumulated, and sent, scaled, when
+they are applied. After each step the state is saved and marked in the run's folder: a run goes on from its last mark, and what a
+cancelled or failed step had sent is left behind with the client it was sent through.
+"""
+
+import asyncio
+import logging
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TypeAlias
+
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.policy import Weights
+from metaclaw.errors import TrainingError
+from metaclaw.ports import Abilities, RunPlan
+from metaclaw.train.backends import journal
+from metaclaw.train.backends.aside import together
+from metaclaw.train.backends.layout import check, lay_out_step, objective
+from metaclaw.train.backends.samplers import Samplers
+from metaclaw.train.backends.service import Drawn, Request, Sampler, Service, Trainee
+from metaclaw.train.backends.watch import drawn_part, summarise
+
+log = logging.getLogger(__name__)
+
+Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
+
+_ROUNDING = 1e-4
+"""How far above zero a log-probability may lie and still be zero, as half precision rounds it."""
+
+
+@dataclass(slots=True)
+class _Run:
+    plan: RunPlan
+    trainee: Trainee
+    steps: int
+    pieces: list[tuple[tuple[Datum, ...], Loss]] = field(default_factory=list)
+
+
+class RemoteBackend:
+    """A training backend. `decode` gives the text of some tokens; `end_ids` are those that end an answer."""
+
+    def __init__(self, service: Service, decode: Callable[[Sequence[int]], str], *, end_ids: Collection[int]) -> None:
+        self._service = service
+        self._decode = decode
+        self._end_ids = frozenset(end_ids)
+        self._samplers = Samplers(service)
+        self._run: _Run | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return self._service.name
+
+    @property
+    def abilities(self) -> Abilities:
+        """All losses, no KL term, and no standing still in the middle of what was sent."""
+        return Abilities(frozenset(LossKind), has_kl=False, yields=False)
+
+    async def open(self, run: RunPlan) -> Progress:
+        """Begin this run, or go on from its last durable step; pieces accumulated towards the next are not kept."""
+        await self._leave()
+        mark = await asyncio.to_thread(journal.read, run.folder)
+        if mark is not None and (mark.backend, mark.run) == (self.name, run.name):
+            self._run = _Run(run, await self._service.restore(mark.state), mark.steps)
+        elif run.start is not None:
+            self._run = _Run(run, await self._service.restore(self._training_of(run.start)), 0)
+        else:
+            self._run = _Run(run, await self._service.create(run.rank, run.seed), 0)
+        log.info("training run open backend=%s run=%s steps=%d", self.name, run.name, self._run.steps)
+        return Progress(steps=self._run.steps)
+
+    async def sample(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
+    ) -> list[list[Rollout]]:
+        """For each prompt `drawing.count` rollouts."""
+        return await self._draw(await self._sampler(weights), prompts, drawing)
+
+    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        """The same from the untrained model."""
+        return await self._draw(await self._samplers.base(), prompts, drawing)
+
+    async def answer(self, request: Request, weights: Weights | None) -> Rollout:
+        """One rollout with all of a caller's wishes, from kept weights, or from the untrained model."""
+        sampler = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
+        return (await self._rollouts(sampler, request))[0]
+
+    async def score(self, pairs: Sequence[Pair], weights: Weights | None = None) -> list[tuple[float, ...]]:
+        """Log-probabilities of each pair's second part after its first."""
+        return await _score_all(await self._sampler(weights), pairs)
+
+    async def score_base(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+        """The same under the untrained model."""
+        return await _score_all(await self._samplers.base(), pairs)
+
+    async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
+        """Check one piece and hold it for `apply`, which alone knows what to divide by."""
+        run = self._open_run()
+        check(data, loss)
+        objective(loss, run.trainee.reduction)
+        run.pieces.append((tuple(data), loss))
+        return PieceStats(tokens=sum(len(datum.tokens_T) for datum in data))
+
+    async def apply(self, adam: Adam, normaliser: float) -> StepStats:
+        """Send what was accumulated, then the optimiser step; durable when it returns. If it does not happen the run is left, and
+        `open` goes on from the step before."""
+        run = self._open_run()
+        if not run.pieces or not (math.isfinite(normaliser) and normaliser > 0.0):
+            raise TrainingError(f"cannot apply {len(run.pieces)} pieces divided by {normaliser}")
+        is_done = False
+        try:
+            stats = await self._step(run, adam, normaliser)
+            is_done = True
+        finally:
+            # What the client holds now is not known, nor can what was sent be called back.
+            if not is_done and self._run is run:
+                self._run = None
+                self._leave_later(run.trainee)
+        return stats
+
+    async def keep(self, label: str) -> Weights:
+        """The present weights, for good: a state to go on from and weights for a sampler."""
+        run = self._open_run()
+        name = _unique(label)
+        training = await run.trainee.save(name, for_good=True)
+        adapter = await run.trainee.publish(name, for_good=True)
+        return Weights(self.name, adapter, training)
+
+    async def release(self, weights: Weights) -> None:
+        """These kept weights answer nobody any more; what their sampler holds on the service is given back."""
+        await self._samplers.release(weights)
+
+    async def close(self, *, discard: bool) -> None:
+        """End the run; with `discard` its mark goes, too, and its saved steps expire by themselves."""
+        run = self._run
+        await self._leave()
+        if discard and run is not None:
+            await asyncio.to_thread(journal.remove, run.plan.folder)
+
+    async def aclose(self) -> None:
+        """Let go of everything."""
+        await self._leave()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._samplers.aclose()
+        await self._service.aclose()
+
+    async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
+        reduction = run.trainee.reduction
+        sent = [
+            (data, loss, rows)
+            for (data, loss), rows in zip(
+                run.pieces, lay_out_step([data for data, _ in run.pieces], normaliser, reduction), strict=True
+            )
+        ]
+        outputs: list[list[list[float]]] = []
+        waiting: Awaitable[list[list[float]]] | None = None
+        for _, loss, rows in sent:
+            # One piece at a time: other requests to the service come in between.
+            if waiting is not None:
+                outputs.append(await waiting)
+            waiting = await run.trainee.teach(rows, objective(loss, reduction))
+        stepping = await run.trainee.step(adam)
+        assert waiting is not None
+        outputs.append(await waiting)
+        grad_norm = await stepping
+        self._samplers.forget_present()
+        scored = [
+            (datum, loss, drawn_part(datum, logprobs))
+            for (data, loss, _), output in zip(sent, outputs, strict=True)
+            for datum, logprobs in zip(data, output, strict=True)
+        ]
+        state = await run.trainee.save(_unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False)
+        await asyncio.to_thread(journal.write, run.plan.folder, journal.Mark(self.name, run.plan.name, run.steps + 1, state))
+        run.steps += 1
+        run.pieces.clear()
+        return StepStats(run.steps, grad_norm, summarise(scored))
+
+    async def _draw(self, sampler: Sampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        return await together(
+            [
+                self._rollouts(
+                    sampler,
+                    Request(tuple(prompt), drawing.count, drawing.max_tokens, drawing.temperature, _seed(drawing.seed, number)),
+                )
+                for number, prompt in enumerate(prompts)
+            ]
+        )
+
+    async def _rollouts(self, sampler: Sampler, request: Request) -> list[Rollout]:
+        drawn = await sampler.sample(request)
+        if len(drawn) != request.count:
+            raise TrainingError(f"{self.name} drew {len(drawn)} rollouts where {request.count} were asked for")
+        if request.temperature != 1.0 and not sampler.is_raw:
+            scores = await together([_score(sampler, request.prompt, each.tokens) for each in drawn])
+            drawn = [Drawn(each.tokens, score, each.is_whole) for each, score in zip(drawn, scores, strict=True)]
+        return [self._rollout(each) for each in drawn]
+
+    def _rollout(self, drawn: Drawn) -> Rollout:
+        logprobs = tuple(0.0 if 0.0 < logprob <= _ROUNDING else logprob for logprob in drawn.logprobs)
+        said = drawn.tokens[:-1] if drawn.tokens and drawn.tokens[-1] in self._end_ids else drawn.tokens
+        try:
+            return Rollout(drawn.tokens, logprobs, self._decode(said), drawn.is_whole)
+        except ValueError as error:
+            raise TrainingError(f"{self.name} drew something that is no rollout: {error}") from error
+
+    async def _sampler(self, weights: Weights | None) -> Sampler:
+        if weights is not None:
+            return await self._samplers.kept(self._ours(weights))
+        run = self._open_run()
+        return await self._samplers.present(run.trainee, _unique(f"{run.plan.name}-{run.steps:06d}"))
+
+    def _ours(self, weights: Weights) -> Weights:
+        if weights.backend != self.name:
+            raise TrainingError(f"weights of backend {weights.backend} cannot be used by {self.name}")
+        return weights
+
+    def _training_of(self, weights: Weights) -> str:
+        if self._ours(weights).training is None:
+            raise TrainingError(f"the weights {weights.adapter} hold nothing that training could go on from")
+        return weights.training or ""
+
+    def _open_run(self) -> _Run:
+        if self._run is None:
+            raise TrainingError(f"no run is open on {self.name}")
+        return self._run
+
+    async def _leave(self) -> None:
+        run, self._run = self._run, None
+        self._samplers.forget_present()
+        if run is not None:
+            await run.trainee.aclose()
+
+    def _leave_later(self, trainee: Trainee) -> None:
+        self._samplers.forget_present()
+        task = asyncio.create_task(trainee.aclose(), name="leaving a training run")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+
+async def _score_all(sampler: Sampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+    return await together([_score(sampler, tuple(prompt), tuple(tokens)) for prompt, tokens in pairs])
+
+
+async def _score(sampler: Sampler, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[float, ...]:
+    if not prompt or not tokens:
+        raise TrainingError("only tokens that follow others can be scored")
+    scores = await sampler.score(prompt + tokens)
+    expected = len(prompt) + len(tokens) - 1
+    if len(scores) != expected or not all(map(math.isfinite, scores)):
+        raise TrainingError(f"{len(scores)} scores came back for {expected} tokens, or one of them is not a finite number")
+    return tuple(scores[-len(tokens) :])
+
+
+def _seed(seed: int, number: int) -> int:
+    """One prompt's seed. 30 bits, because services add the number of the rollout to it in 32."""
+    return int.from_bytes(blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()) >> 2
+
+
+def _unique(label: str) -> str:
+    """A name no service has seen: saving under one name twice is an error on some of them."""
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', label)[:200]}-{secrets.token_hex(4)}"

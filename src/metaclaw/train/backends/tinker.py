@@ -1,0 +1,305 @@
+"""Tinker's API through its SDK: Tinker's cloud, MinT, and SkyRL on one's own machines (backends.service.Service).
+
+What the servers do differently is known by the name they give a model: `…:train:…` is Tinker's; SkyRL's JAX engine averages
+losses, knows no gradient clipping, and keeps one set of weights for each model, so that a sampler of older weights of a model in
+training would silently answer with its newest, or overwrite them. There, kept weights are restored into a place of their own.
+"""
+
+import asyncio
+import json
+import logging
+import urllib.request
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from metaclaw.domain.batch import Adam
+from metaclaw.domain.policy import Weights
+from metaclaw.errors import TrainingError
+from metaclaw.train.backends.aside import Reach, aside, bounded
+from metaclaw.train.backends.layout import Objective, Reduction, Row
+from metaclaw.train.backends.remote import RemoteBackend
+from metaclaw.train.backends.sdk import Pending, SamplingClient, Saved, Sdk, ServiceClient, TrainingClient, retryable_error
+from metaclaw.train.backends.service import Drawn, Request, Sampler
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_EXPIRY_S = 7 * 24 * 3600
+# A server of one's own asks for no key, but the SDK does, and for one of this form.
+_NO_KEY = "tml-none"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long each kind of call may take. Making a model includes loading it; a step includes its place in a queue."""
+
+    connect_s: float = 30.0
+    create_s: float = 300.0
+    sample_s: float = 600.0
+    train_s: float = 900.0
+
+
+def tinker_backend(
+    sdk: Sdk,
+    base_model: str,
+    decode: Callable[[Sequence[int]], str],
+    *,
+    end_ids: Collection[int],
+    name: str = "tinker",
+    base_url: str | None = None,
+    api_key: str | None = None,
+    reduction: Reduction | None = None,
+    waits: Waits | None = None,
+) -> RemoteBackend:
+    """A backend on a Tinker-API server. `reduction` overrides what is concluded from the server's names."""
+    service = TinkerService(
+        sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, reduction=reduction, waits=waits
+    )
+    return RemoteBackend(service, decode, end_ids=end_ids)
+
+
+class TinkerService:
+    """A connection to one server, made when it is first needed."""
+
+    def __init__(
+        self,
+        sdk: Sdk,
+        base_model: str,
+        *,
+        end_ids: Collection[int],
+        name: str = "tinker",
+        base_url: str | None = None,
+        api_key: str | None = None,
+        reduction: Reduction | None = None,
+        waits: Waits | None = None,
+    ) -> None:
+        self.name = name
+        self.sdk = sdk
+        self.waits = waits or Waits()
+        self.stops = sorted(end_ids)
+        self.foreign = (sdk.TinkerError, retryable_error(), ValueError, RuntimeError, OSError, AssertionError, LookupError)
+        self._base_model = base_model
+        self._base_url = base_url
+        self._api_key = api_key or (_NO_KEY if base_url else None)
+        self._reduction = reduction
+        self._reach = Reach(base_url)
+        self._connecting: asyncio.Future[ServiceClient] | None = None
+
+    async def create(self, rank: int, seed: int) -> "TinkerTrainee":
+        """A new model with fresh weights."""
+        return await self._trainee("create a model", lambda it: it.create_lora_training_client(self._base_model, rank, seed))
+
+    async def restore(self, state: str) -> "TinkerTrainee":
+        """A new model with saved weights and optimiser."""
+        return await self._trainee(f"go on from {state}", lambda it: it.create_training_client_from_state_with_optimizer(state))
+
+    async def present(self, trainee: object, adapter: str) -> Sampler:
+        """By its path; on every server it answers with these weights until the trainee's next step."""
+        return await self._sampler(adapter)
+
+    async def kept(self, weights: Weights) -> Sampler:
+        """By its path where paths are independent of models in training, else restored into a place of its own."""
+        if "/sampler_weights/" in weights.adapter:
+            return await self._sampler(weights.adapter)
+        if weights.training is None:
+            raise TrainingError(f"{weights.adapter} can be sampled only together with its training state, and has none")
+        trainee = await self.restore(weights.training)
+        return await self._sampler(await trainee.publish("serving", for_good=False), trainee)
+
+    async def base(self) -> Sampler:
+        """The untrained model by its name."""
+        return await self._sampler(None)
+
+    async def aclose(self) -> None:
+        """Forget the connection; its session ends on the server when its heart stops beating."""
+        self._connecting = None
+
+    async def unload(self, model: str) -> None:
+        """Free a model's place on a server that counts them. Raises TrainingError."""
+        if self._base_url is None:
+            return
+        request = urllib.request.Request(
+            f"{self._base_url.rstrip('/')}/api/v1/unload_model",
+            json.dumps({"model_id": model, "type": "unload_model"}).encode(),
+            {"content-type": "application/json", "x-api-key": self._api_key or _NO_KEY},
+        )
+
+        def post() -> None:
+            with urllib.request.urlopen(request, timeout=self.waits.connect_s) as reply:
+                reply.read()
+
+        async with bounded(f"{self.name}: cannot unload {model}", self.waits.connect_s, self.foreign):
+            await aside(post, self.waits.connect_s)
+
+    async def wait(self, what: str, pending: Pending[T], timeout_s: float) -> T:
+        """What a request that was sent gives."""
+        async with bounded(f"{self.name}: {what}", timeout_s, self.foreign):
+            return await pending.result_async()
+
+    async def check(self) -> None:
+        """Raises TrainingError if nobody is there; the SDK itself would try for minutes."""
+        await self._reach.check()
+
+    def reduction_of(self, model: str) -> Reduction:
+        """How the server averages."""
+        if self._reduction is not None:
+            return self._reduction
+        return Reduction.SUM if ":train:" in model else Reduction.MEAN
+
+    async def _trainee(self, what: str, make: Callable[[ServiceClient], TrainingClient]) -> "TinkerTrainee":
+        return TinkerTrainee(self, await self._made(what, make))
+
+    async def _sampler(self, path: str | None, place: "TinkerTrainee | None" = None) -> "TinkerSampler":
+        chosen = {"base_model": self._base_model} if path is None else {"model_path": path}
+        client = await self._made(f"sample from {path or self._base_model}", lambda it: it.create_sampling_client(**chosen))
+        is_raw = path is not None and "/sampler_weights/" not in path
+        return TinkerSampler(self, client, place, is_raw=is_raw)
+
+    async def _made(self, what: str, make: Callable[[ServiceClient], T]) -> T:
+        await self.check()
+        async with bounded(f"{self.name}: cannot {what}", self.waits.create_s, self.foreign):
+            client = await self._client()
+            return await aside(lambda: make(client), self.waits.create_s)
+
+    async def _client(self) -> ServiceClient:
+        """The connection. Who comes while it is being made waits for the same one."""
+        if self._connecting is None or (self._connecting.done() and _has_failed(self._connecting)):
+            connect = aside(lambda: self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key), self.waits.connect_s)
+            self._connecting = asyncio.ensure_future(connect)
+        return await asyncio.shield(self._connecting)
+
+
+class TinkerTrainee:
+    """A model in training on the server."""
+
+    def __init__(self, service: TinkerService, client: TrainingClient) -> None:
+        self._service = service
+        self._client = client
+        self._clips = True
+        self.reduction = service.reduction_of(client.model_id)
+
+    async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
+        """Send one piece."""
+        service = self._service
+        await service.check()
+        async with bounded(f"{service.name}: cannot send a piece", service.waits.connect_s, service.foreign):
+            data = [self._datum(row, objective) for row in rows]
+            pending = await self._client.forward_backward_async(data, objective.name, objective.config)
+
+        async def outcome() -> list[list[float]]:
+            taught = await service.wait("a piece was not taught", pending, service.waits.train_s)
+            try:
+                return [[float(value) for value in output["logprobs"].data] for output in taught.loss_fn_outputs]
+            except LookupError as error:
+                raise TrainingError(f"{service.name} sent no log-probabilities with a piece") from error
+
+        return outcome()
+
+    async def step(self, adam: Adam) -> Awaitable[float | None]:
+        """Send an optimiser step with all six values; servers' own defaults differ."""
+        service = self._service
+        async with bounded(f"{service.name}: cannot send an optimiser step", service.waits.connect_s, service.foreign):
+            params = service.sdk.types.AdamParams(
+                learning_rate=adam.learning_rate,
+                beta1=adam.beta1,
+                beta2=adam.beta2,
+                eps=adam.eps,
+                weight_decay=adam.weight_decay,
+                grad_clip_norm=adam.grad_clip_norm,
+            )
+            pending = await self._client.optim_step_async(params)
+        if self.reduction is Reduction.MEAN and adam.grad_clip_norm > 0.0 and self._clips:
+            self._clips = False
+            log.info("gradient clipping is not known to this server backend=%s", service.name)
+
+        async def outcome() -> float | None:
+            stepped = await service.wait("an optimiser step did not happen", pending, service.waits.train_s)
+            norms = [value for key, value in (stepped.metrics or {}).items() if "grad" in key and ("norm" in key or "l2" in key)]
+            return float(norms[0]) if norms else None
+
+        return outcome()
+
+    async def save(self, name: str, *, for_good: bool) -> str:
+        """Weights and optimiser under a `tinker://` path."""
+        return await self._saved(f"cannot save {name}", self._client.save_state_async, name, for_good)
+
+    async def publish(self, name: str, *, for_good: bool) -> str:
+        """Weights for samplers under a `tinker://` path."""
+        return await self._saved(f"cannot publish {name}", self._client.save_weights_for_sampler_async, name, for_good)
+
+    async def aclose(self) -> None:
+        """Free its place where places are few. A server that is gone has freed it."""
+        if self.reduction is Reduction.SUM:
+            return
+        try:
+            await self._service.unload(self._client.model_id)
+        except TrainingError as error:
+            log.info("a model was not unloaded backend=%s error=%s", self._service.name, error)
+
+    async def _saved(
+        self, what: str, save: Callable[[str, int | None], Awaitable[Pending[Saved]]], name: str, for_good: bool
+    ) -> str:
+        service = self._service
+        await service.check()
+        async with bounded(f"{service.name}: {what}", service.waits.train_s, service.foreign):
+            pending = await save(name, None if for_good else _EXPIRY_S)
+            return (await pending.result_async()).path
+
+    def _datum(self, row: Row, objective: Objective) -> object:
+        inputs: dict[str, list[int] | list[float]] = {"target_tokens": list(row.targets)}
+        if objective.weighs:
+            inputs["weights"] = list(row.advantages)
+        else:
+            inputs["logprobs"] = list(row.logprobs)
+            inputs["advantages"] = list(row.advantages)
+        types = self._service.sdk.types
+        return types.Datum(model_input=types.ModelInput.from_ints(list(row.inputs)), loss_fn_inputs=inputs)
+
+
+class TinkerSampler:
+    """Weights that answer on the server; `place` is the model that had to be made for them, if one had to."""
+
+    def __init__(self, service: TinkerService, client: SamplingClient, place: TinkerTrainee | None, *, is_raw: bool) -> None:
+        self.is_raw = is_raw
+        self._service = service
+        self._client = client
+        self._place = place
+
+    async def sample(self, request: Request) -> list[Drawn]:
+        """Sequences with their log-probabilities. Giving up the wait cancels the request."""
+        service = self._service
+        types = service.sdk.types
+        await service.check()
+        async with bounded(f"{service.name}: no sample", service.waits.sample_s, service.foreign):
+            params = types.SamplingParams(
+                max_tokens=request.max_tokens,
+                seed=request.seed,
+                stop=service.stops or None,
+                temperature=request.temperature,
+                top_k=request.top_k or -1,
+                top_p=request.top_p,
+            )
+            prompt = types.ModelInput.from_ints(list(request.prompt))
+            sampled = await asyncio.wrap_future(self._client.sample(prompt, request.count, params))
+        return [Drawn(tuple(each.tokens), tuple(each.logprobs or ()), each.stop_reason == "stop") for each in sampled.sequences]
+
+    async def score(self, tokens: Sequence[int]) -> list[float]:
+        """The log-probability of each token but the first. Some servers begin with None for the first, some leave it out."""
+        service = self._service
+        await service.check()
+        async with bounded(f"{service.name}: no scores", service.waits.sample_s, service.foreign):
+            prompt = service.sdk.types.ModelInput.from_ints(list(tokens))
+            scores = await asyncio.wrap_future(self._client.compute_logprobs(prompt))
+        known = [score for score in scores[-(len(tokens) - 1) :] if score is not None]
+        return [float(score) for score in known]
+
+    async def aclose(self) -> None:
+        """Free the place that was made for it."""
+        if self._place is not None:
+            await self._place.aclose()
+
+
+def _has_failed(connecting: "asyncio.Future[ServiceClient]") -> bool:
+    return connecting.cancelled() or connecting.exception() is not None

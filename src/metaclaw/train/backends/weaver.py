@@ -1,0 +1,315 @@
+"""Weaver through its SDK (backends.service.Service). The SDK blocks, so each call has a thread of its own and a bound.
+
+Weaver's state does not tell its rank, which a model must have before the state can be loaded into it: it stands behind the path.
+Losses are taken to be sums over tokens, as its kin's are; there is no server to try it on.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from metaclaw.domain.batch import Adam
+from metaclaw.domain.chat import Json
+from metaclaw.domain.policy import Weights
+from metaclaw.errors import TrainingError
+from metaclaw.train.backends.aside import Reach, aside, bounded
+from metaclaw.train.backends.layout import Objective, Reduction, Row
+from metaclaw.train.backends.remote import RemoteBackend
+from metaclaw.train.backends.service import Drawn, Request, Sampler
+from metaclaw.train.backends.weaver_sdk import Operation, SamplingClient, Sdk, ServiceClient, TrainingClient, http_error
+
+T = TypeVar("T")
+
+_EXPIRY_S = 7 * 24 * 3600
+_STATE = re.compile(r"(?P<path>.+)#rank=(?P<rank>\d+)")
+_OWNER = re.compile(r"weaver://([^/]+)/")
+
+
+@dataclass(frozen=True, slots=True)
+class WeaverWaits:
+    """How long each kind of call may take."""
+
+    connect_s: float = 30.0
+    create_s: float = 900.0
+    sample_s: float = 600.0
+    train_s: float = 900.0
+
+
+def weaver_backend(
+    sdk: Sdk,
+    base_model: str,
+    decode: Callable[[Sequence[int]], str],
+    *,
+    end_ids: Collection[int],
+    name: str = "weaver",
+    base_url: str | None = None,
+    api_key: str | None = None,
+    waits: WeaverWaits | None = None,
+) -> RemoteBackend:
+    """A backend on a Weaver server."""
+    service = WeaverService(sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, waits=waits)
+    return RemoteBackend(service, decode, end_ids=end_ids)
+
+
+class WeaverService:
+    """One session, begun when it is first needed."""
+
+    def __init__(
+        self,
+        sdk: Sdk,
+        base_model: str,
+        *,
+        end_ids: Collection[int],
+        name: str = "weaver",
+        base_url: str | None = None,
+        api_key: str | None = None,
+        waits: WeaverWaits | None = None,
+    ) -> None:
+        self.name = name
+        self.sdk = sdk
+        self.waits = waits or WeaverWaits()
+        self.stops = sorted(end_ids)
+        self._foreign = (http_error(), ValueError, RuntimeError, OSError, LookupError, TypeError)
+        self._base_model = base_model
+        self._base_url = base_url
+        self._api_key = api_key
+        self._reach = Reach(base_url)
+        self._client: ServiceClient | None = None
+
+    async def create(self, rank: int, seed: int) -> "WeaverTrainee":
+        """A new model with fresh weights."""
+        return WeaverTrainee(self, await self._model(rank, seed), rank)
+
+    async def restore(self, state: str) -> "WeaverTrainee":
+        """A new model of the same rank, with saved weights and optimiser."""
+        if not (found := _STATE.fullmatch(state)):
+            raise TrainingError(f"{state} is no state of {self.name}")
+        model = await self._model(int(found["rank"]), None)
+        trainee = WeaverTrainee(self, model, int(found["rank"]))
+        await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(found["path"]), self.waits.train_s)
+        return trainee
+
+    async def present(self, trainee: object, adapter: str) -> Sampler:
+        """By its path."""
+        return await self._sampler(adapter)
+
+    async def kept(self, weights: Weights) -> Sampler:
+        """By its path, which is independent of models in training."""
+        return await self._sampler(weights.adapter)
+
+    async def base(self) -> Sampler:
+        """The untrained model by its name."""
+        return await self._sampler(None)
+
+    async def aclose(self) -> None:
+        """End the session; the server ends the models of it."""
+        client, self._client = self._client, None
+        if client is not None:
+            await self.call("the session was not closed", client.close, self.waits.connect_s)
+
+    async def call(self, what: str, work: Callable[[], T], timeout_s: float) -> T:
+        """Something that blocks. Raises TrainingError."""
+        await self._reach.check()
+        async with bounded(f"{self.name}: {what}", timeout_s, self._foreign):
+            return await aside(work, timeout_s)
+
+    async def _model(self, rank: int, seed: int | None) -> TrainingClient:
+        client = await self._connected()
+        lora = self.sdk.types.LoraConfig(rank=rank, seed=seed)
+        return await self.call(
+            "cannot create a model",
+            lambda: client.create_model(base_model=self._base_model, training_mode="lora", lora_config=lora),
+            self.waits.create_s,
+        )
+
+    async def _sampler(self, path: str | None) -> "WeaverSampler":
+        client = await self._connected()
+        owner = _OWNER.match(path or "")
+        made = await self.call(
+            f"cannot sample from {path or self._base_model}",
+            lambda: client.create_sampling_client(
+                base_model=self._base_model, model_path=path, model_id=owner[1] if owner else None
+            ),
+            self.waits.create_s,
+        )
+        return WeaverSampler(self, made)
+
+    async def _connected(self) -> ServiceClient:
+        if self._client is None:
+            client = self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key)
+            await self.call("cannot begin a session", client.connect, self.waits.connect_s)
+            self._client = client
+        return self._client
+
+
+class WeaverTrainee:
+    """A model in training on the server."""
+
+    reduction = Reduction.SUM
+
+    def __init__(self, service: WeaverService, client: TrainingClient, rank: int) -> None:
+        self._service = service
+        self._client = client
+        self._rank = rank
+
+    async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
+        """Send one piece."""
+        data = [self._datum(row, objective) for row in rows]
+        operation = await self._service.call(
+            "cannot send a piece",
+            lambda: self._client.forward_backward(data, objective.name, loss_fn_config=objective.config, wait=False),
+            self._service.waits.train_s,
+        )
+
+        async def outcome() -> list[list[float]]:
+            return _logprobs(await self._result("a piece was not taught", operation), self._service.name)
+
+        return outcome()
+
+    async def step(self, adam: Adam) -> Awaitable[float | None]:
+        """Send an optimiser step with all six values; the SDK's own defaults decay weights."""
+        params = self._service.sdk.types.AdamParams(
+            learning_rate=adam.learning_rate,
+            beta1=adam.beta1,
+            beta2=adam.beta2,
+            eps=adam.eps,
+            weight_decay=adam.weight_decay,
+            grad_clip_norm=adam.grad_clip_norm,
+        )
+        operation = await self._service.call(
+            "cannot send an optimiser step",
+            lambda: self._client.optim_step(params, wait=False),
+            self._service.waits.train_s,
+        )
+
+        async def outcome() -> float | None:
+            return _grad_norm(await self._result("an optimiser step did not happen", operation))
+
+        return outcome()
+
+    async def save(self, name: str, *, for_good: bool) -> str:
+        """Weights and optimiser under a `weaver://` path, and the rank."""
+        saved = await self._service.call(
+            f"cannot save {name}",
+            lambda: self._client.save_state(
+                name=name, checkpoint_type="weight_and_optimizer", ttl_seconds=None if for_good else _EXPIRY_S
+            ),
+            self._service.waits.train_s,
+        )
+        return f"{saved.path}#rank={self._rank}"
+
+    async def publish(self, name: str, *, for_good: bool) -> str:
+        """Weights for samplers under a `weaver://` path."""
+        return await self._service.call(
+            f"cannot publish {name}",
+            lambda: self._client.save_weights_for_sampler(name=name, ttl_seconds=None if for_good else _EXPIRY_S),
+            self._service.waits.train_s,
+        )
+
+    async def aclose(self) -> None:
+        """End its trainer; what was published goes on answering."""
+        await self._service.call(
+            "a model was not ended", lambda: self._client.terminate(["trainer"]), self._service.waits.connect_s
+        )
+
+    async def _result(self, what: str, operation: Operation) -> Json:
+        return await self._service.call(what, operation.result, self._service.waits.train_s)
+
+    def _datum(self, row: Row, objective: Objective) -> object:
+        inputs: dict[str, list[int] | list[float]] = {"target_tokens": list(row.targets)}
+        if objective.weighs:
+            inputs["weights"] = list(row.advantages)
+        else:
+            inputs["logprobs"] = list(row.logprobs)
+            inputs["advantages"] = list(row.advantages)
+        types = self._service.sdk.types
+        return types.Datum(model_input=types.ModelInput.from_ints(row.inputs), loss_fn_inputs=inputs)
+
+
+class WeaverSampler:
+    """Weights that answer on the server."""
+
+    is_raw = False
+
+    def __init__(self, service: WeaverService, client: SamplingClient) -> None:
+        self._service = service
+        self._client = client
+
+    async def sample(self, request: Request) -> list[Drawn]:
+        """Sequences with their log-probabilities. The raw result is read: the SDK's own reading loads a tokenizer, and its code."""
+        types = self._service.sdk.types
+        params = types.SamplingParams(
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k or -1,
+            stop=self._service.stops,
+            seed=request.seed,
+        )
+        prompt = types.ModelInput.from_ints(request.prompt)
+        raw = await self._service.call(
+            "no sample",
+            lambda: self._client.sample(prompt=prompt, sampling_params=params, num_samples=request.count, wait=False).result(),
+            self._service.waits.sample_s,
+        )
+        return _sequences(raw, self._service.name)
+
+    async def score(self, tokens: Sequence[int]) -> list[float]:
+        """The log-probability of each token but the first, for which the server has none."""
+        prompt = self._service.sdk.types.ModelInput.from_ints(tokens)
+        scores = await self._service.call(
+            "no scores", lambda: self._client.compute_logprobs(prompt=prompt), self._service.waits.sample_s
+        )
+        return [score for score in scores[1:] if score is not None]
+
+    async def aclose(self) -> None:
+        """Nothing is held for it alone."""
+
+
+def _logprobs(result: Json, name: str) -> list[list[float]]:
+    outputs = _field(result, "loss_fn_outputs")
+    if not isinstance(outputs, list):
+        raise TrainingError(f"{name} sent no log-probabilities with a piece")
+    rows: list[list[float]] = []
+    for output in outputs:
+        values = _field(output, "logprobs")
+        numbers = _field(values, "data") if isinstance(values, dict) else values
+        rows.append(_numbers(numbers, name))
+    return rows
+
+
+def _sequences(result: Json, name: str) -> list[Drawn]:
+    sequences = _field(result, "sequences")
+    if not isinstance(sequences, list):
+        raise TrainingError(f"{name} sent no sequences")
+    return [
+        Drawn(
+            tuple(int(token) for token in _numbers(_field(each, "tokens"), name)),
+            tuple(_numbers(_field(each, "logprobs"), name)),
+            _field(each, "stop_reason") == "stop",
+        )
+        for each in sequences
+    ]
+
+
+def _grad_norm(result: Json) -> float | None:
+    metrics = _field(result, "metrics")
+    norm = _field(metrics if isinstance(metrics, dict) else result, "grad_norm")
+    return float(norm) if isinstance(norm, int | float) else None
+
+
+def _field(value: Json, key: str) -> Json:
+    """A field of an answer, or of the `result` inside it, where older servers put it."""
+    if not isinstance(value, Mapping):
+        return None
+    if key in value:
+        return value[key]
+    inner = value.get("result")
+    return inner.get(key) if isinstance(inner, Mapping) else None
+
+
+def _numbers(value: Json, name: str) -> list[float]:
+    if not isinstance(value, list) or not all(isinstance(each, int | float) for each in value):
+        raise TrainingError(f"{name} sent something else where numbers belong")
+    return [float(each) for each in value if isinstance(each, int | float)]

@@ -1,0 +1,285 @@
+"""The embedded trainer as the program uses it: a real process on a tiny model, stopped, killed, and gone on with."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from metaclaw.domain.batch import Datum, Drawing, Progress
+from metaclaw.domain.policy import Weights
+from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.engine.trainer_child import TrainerChild
+from metaclaw.engine.training import frames
+from metaclaw.engine.training.peft import read_adapter
+from metaclaw.engine.turnstile import Turnstile
+from metaclaw.errors import TrainingError
+from metaclaw.ports import RunPlan, TrainingBackend
+from tests.engine.cutting import ADAM, LOSS, PROMPTS, drawing, drive, piece_of
+from tests.engine.tiny import make_tiny_model
+
+pytestmark = pytest.mark.anyio
+_PATIENCE_S = 120
+STEPS, PIECES = 2, 3
+_LONG = Drawing(count=8, max_tokens=100, seed=1)
+"""Long enough to be stopped in the middle of it."""
+_PAIR = ((1, 5, 6), (7, 8, 9))
+_TURNSTILE = Turnstile()
+"""The shared trainer's."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def _plan(root: Path) -> RunPlan:
+    return RunPlan("cut", None, 4, 3, root / "run")
+
+
+def _make(model: Path, root: Path, **more: object) -> EmbeddedTrainer:
+    return EmbeddedTrainer(model, root / "policies", convert=False, threads=1, device="cpu", nice=0, **more)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def _trainer(model: Path, root: Path, **more: object) -> AsyncIterator[EmbeddedTrainer]:
+    trainer = _make(model, root, **more)
+    try:
+        with anyio.fail_after(_PATIENCE_S):
+            yield trainer
+    finally:
+        await trainer.aclose()
+
+
+@pytest.fixture(scope="module")
+async def shared(model: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[EmbeddedTrainer]:
+    """One process for the tests that leave it as it was."""
+    trainer = _make(model, tmp_path_factory.mktemp("shared"), turnstile=_TURNSTILE)
+    yield trainer
+    await trainer.aclose()
+
+
+def _used_s(pid: int) -> float:
+    """Processor time all threads of a process have had."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(_PATIENCE_S):
+        while not is_so():
+            await anyio.sleep(0.005)
+
+
+async def _finish(trainer: TrainingBackend, root: Path, disturb: Callable[[str], Awaitable[None]]) -> Weights:
+    """The run of `cutting.drive` through the client, opened again after each call that fails."""
+    while True:
+        try:
+            progress = await trainer.open(_plan(root))
+            for step in range(progress.steps, STEPS):
+                await disturb("sample")
+                sampled = await trainer.sample(PROMPTS, drawing(step))
+                groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled]
+                for number in range(progress.pieces if step == progress.steps else 0, PIECES):
+                    await disturb("accumulate")
+                    await trainer.accumulate(piece_of(groups, number), LOSS)
+                await disturb("apply")
+                await trainer.apply(ADAM, 50.0)
+            await disturb("keep")
+            return await trainer.keep("end")
+        except TrainingError as error:
+            if "ended with status -9" not in str(error):
+                raise
+
+
+async def test_the_client_does_what_the_learner_does(shared: EmbeddedTrainer, model: Path, tmp_path: Path) -> None:
+    drive(model, tmp_path / "direct", STEPS, PIECES)
+
+    async def nothing(call: str) -> None:
+        pass
+
+    kept = await _finish(shared, tmp_path, nothing)
+    await shared.close(discard=True)
+    assert not (tmp_path / "run").exists()
+    assert kept == Weights("embedded", kept.adapter, kept.adapter)
+    assert _is_same(Path(kept.adapter), tmp_path / "direct" / "end")
+    assert await shared.score([_PAIR], kept) != await shared.score_base([_PAIR])
+    assert await shared.sample_base(PROMPTS, _LONG) != await shared.sample(PROMPTS, _LONG, kept)
+    with pytest.raises(TrainingError, match="no run is open"):
+        await shared.sample(PROMPTS, _LONG)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    mine, theirs = read_adapter(one), read_adapter(other)
+    return all(
+        bool((here - there).abs().max() < 1e-7)
+        for module in mine.pairs
+        for here, there in zip(mine.pairs[module], theirs.pairs[module], strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "call", ["accumulate", *(pytest.param(call, marks=pytest.mark.slow) for call in ("sample", "apply", "keep"))]
+)
+async def test_a_process_killed_in_a_call_is_gone_on_from(call: str, model: Path, tmp_path: Path) -> None:
+    drive(model, tmp_path / "direct", STEPS, PIECES)
+    killed = False
+
+    async with _trainer(model, tmp_path) as trainer:
+
+        async def kill_once(now: str) -> None:
+            nonlocal killed
+            if now == call and not killed:
+                killed = True
+                assert trainer.pid is not None
+                pid = trainer.pid
+                asyncio.get_running_loop().call_later(0.01, os.killpg, pid, signal.SIGKILL)
+
+        await _finish(trainer, tmp_path, kill_once)
+    assert killed
+    assert _is_same(tmp_path / "policies" / "end", tmp_path / "direct" / "end")
+
+
+async def test_a_held_turnstile_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(shared: EmbeddedTrainer) -> None:
+    undisturbed = await shared.sample_base(PROMPTS, _LONG)
+    assert shared.pid is not None
+    call = asyncio.create_task(shared.sample_base(PROMPTS, _LONG))
+    await anyio.sleep(0.03)
+    with _TURNSTILE.holding("answer"):
+        before = _used_s(shared.pid)
+        await anyio.sleep(0.2)
+        assert _used_s(shared.pid) - before < 0.01
+        assert not call.done()
+    assert await call == undisturbed
+
+
+async def test_a_process_that_starts_while_the_turnstile_is_held_stands_still(model: Path, tmp_path: Path) -> None:
+    turnstile = Turnstile()
+    async with _trainer(model, tmp_path, turnstile=turnstile) as trainer:
+        turnstile.hold("window shut")
+        call = asyncio.create_task(trainer.open(_plan(tmp_path)))
+        await _until(lambda: trainer.pid is not None)
+        assert trainer.pid is not None
+        before = _used_s(trainer.pid)
+        await anyio.sleep(0.2)
+        assert _used_s(trainer.pid) - before < 0.01
+        turnstile.release("window shut")
+        assert await call == Progress()
+
+
+@pytest.mark.slow
+async def test_a_cancelled_call_ends_the_process_and_leaves_what_was_on_disk(model: Path, tmp_path: Path) -> None:
+    async with _trainer(model, tmp_path) as trainer:
+        await trainer.open(_plan(tmp_path))
+        await trainer.accumulate(_pieces(), LOSS)
+        await trainer.apply(ADAM, 10.0)
+        pid = trainer.pid
+        call = asyncio.create_task(trainer.sample(PROMPTS, _LONG))
+        await anyio.sleep(0.03)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (trainer.pid, trainer.is_open) == (None, False)
+        with pytest.raises(TrainingError, match="no run is open"):
+            await trainer.apply(ADAM, 10.0)
+        assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
+        assert trainer.pid != pid
+
+
+def _pieces() -> list[Datum]:
+    return piece_of([[((7, 8, 9), (-1.0, -2.0, -3.0))]] * len(PROMPTS), 0)
+
+
+@pytest.mark.slow
+async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Path) -> None:
+    turnstile = Turnstile()
+    async with _trainer(model, tmp_path, turnstile=turnstile, release_memory_after_s=0.1) as trainer:
+        await trainer.open(_plan(tmp_path))
+        await trainer.accumulate(_pieces(), LOSS)
+        await trainer.apply(ADAM, 10.0)
+        call = asyncio.create_task(trainer.sample(PROMPTS, _LONG))
+        with turnstile.holding("window shut"):
+            with pytest.raises(TrainingError, match="ended"):
+                await call
+            assert trainer.pid is None
+        assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
+
+
+@pytest.mark.slow
+async def test_a_run_is_thrown_away_even_while_everything_stands_still(model: Path, tmp_path: Path) -> None:
+    turnstile = Turnstile()
+    async with _trainer(model, tmp_path, turnstile=turnstile) as trainer:
+        await trainer.open(_plan(tmp_path))
+        with turnstile.holding("answer"):
+            await trainer.close(discard=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+async def test_a_model_that_cannot_be_read_is_a_training_error(tmp_path: Path) -> None:
+    async with _trainer(tmp_path / "nothing", tmp_path) as trainer:
+        with pytest.raises(TrainingError, match="cannot read the model"):
+            await trainer.open(_plan(tmp_path))
+
+
+@pytest.mark.parametrize("label", ["", "../elsewhere", ".hidden", "a/b"])
+async def test_weights_are_kept_under_plain_names_only(label: str, model: Path, tmp_path: Path) -> None:
+    trainer = EmbeddedTrainer(model, tmp_path)
+    trainer._is_open = True
+    with pytest.raises(TrainingError, match="name of a folder"):
+        await trainer.keep(label)
+
+
+_PARENT = """
+import asyncio, os, sys
+from pathlib import Path
+from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.engine.turnstile import Turnstile
+from metaclaw.ports import RunPlan
+
+async def main():
+    turnstile = Turnstile()
+    trainer = EmbeddedTrainer(Path(sys.argv[1]), Path(sys.argv[2]), turnstile=turnstile, convert=False, threads=1, nice=0)
+    await trainer.open(RunPlan("r", None, 4, 3, Path(sys.argv[2]) / "run"))
+    turnstile.hold("window shut")
+    print(trainer.pid, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_stopped_trainer_does_not_outlive_a_program_that_is_killed(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _PARENT, str(model), str(tmp_path)]
+    out = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=_PATIENCE_S)
+    pid = int(out.stdout)
+    await _until(lambda: not Path(f"/proc/{pid}/stat").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
+async def test_the_program_imports_nothing_heavy_for_it() -> None:
+    code = "import sys, metaclaw.engine.trainer; print({'torch', 'safetensors', 'numpy', 'tokenizers'} & set(sys.modules))"
+    out = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert out.stdout.strip() == "set()"
+
+
+@pytest.mark.slow
+async def test_without_signals_a_process_stands_still_between_two_pieces_of_work(model: Path) -> None:
+    arguments = [str(model), "--threads", "1", "--device", "cpu", "--dtype", "float32", "--nice", "0"]
+    child = TrainerChild(arguments, 1, has_signals=False)
+    try:
+        with anyio.fail_after(_PATIENCE_S):
+            assert isinstance(await child.ask(), frames.Ready)
+            child.stop()
+            call = asyncio.create_task(child.ask(frames.pack(frames.Score([([1, 2], [3])], frames.Base()))))
+            await anyio.sleep(0.3)
+            assert not call.done()
+            child.go()
+            assert isinstance(await call, frames.Scored)
+    finally:
+        await child.bury()

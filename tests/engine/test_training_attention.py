@@ -1,0 +1,96 @@
+"""Attention with shared prompts: each kernel against plain per-sequence attention, outputs and gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.training.attention import FlashOnCpu, FlashOnCuda, Kernel, Plain, attend, rotary_turns, rotate
+from metaclaw.engine.training.packing import Packed, pack
+
+_SHAPE = Shape(
+    layers=1,
+    width=64,
+    heads=6,
+    kv_heads=2,
+    head_width=16,
+    vocabulary=64,
+    positions=128,
+    norm_epsilon=1e-5,
+    rope_theta=10_000.0,
+    end_ids=frozenset(),
+)
+_COLUMNS = 16 * (6 + 2 + 2)
+_SEQUENCES = [
+    ([1, 2, 3], [4, 5, 6]),
+    ([9] * 40, [7] * 50),
+    ([1, 2, 3], [7]),
+    ([8, 8], [3]),
+    ([1, 2, 3], [4, 5, 6, 7, 8]),
+    ([9] * 40, []),
+]
+
+
+def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], list[int]]]) -> Tensor:
+    """The rows that predict drawn tokens, each sequence computed for itself from its own copy of its prompt's rows."""
+    outs, rows_D = [], packed.rows_D.tolist()
+    border = 0
+    for prompt, drawn in sequences:
+        if not drawn:
+            continue
+        mine, border = rows_D[border : border + len(drawn)], border + len(drawn)
+        rows = mixed[[*range(mine[0] - len(prompt) + 1, mine[0] + 1), *mine[1:]]].view(-1, 10, 16)
+        turned = rotate(rows[:, :8], rotary_turns(_SHAPE, torch.arange(len(rows), device=rows.device)))
+        q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (turned[:, :6], turned[:, 6:], rows[:, 8:]))
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        outs.append(out.squeeze(0).transpose(0, 1).flatten(1)[len(prompt) - 1 :])
+    return torch.cat(outs)
+
+
+def _compare(kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance: float) -> None:
+    packed = pack(_SEQUENCES, device)
+    start = torch.randn(len(packed.ids), _COLUMNS, generator=torch.Generator().manual_seed(3)).to(device, dtype)
+    weights = torch.randn(len(packed.rows_D), 96, generator=torch.Generator().manual_seed(4)).to(device, dtype)
+    results = []
+    for shared in (True, False):
+        mixed = start.clone().requires_grad_()
+        turns = rotary_turns(_SHAPE, packed.positions)
+        out = (
+            attend(mixed, turns, packed, _SHAPE, kernel).index_select(0, packed.rows_D)
+            if shared
+            else _one_by_one(mixed, packed, _SEQUENCES)
+        )
+        (out * weights).sum().backward()  # type: ignore[no-untyped-call]
+        assert mixed.grad is not None
+        results.append((out.detach(), mixed.grad))
+    assert torch.allclose(results[0][0], results[1][0], atol=tolerance)
+    assert torch.allclose(results[0][1], results[1][1], atol=tolerance)
+
+
+@pytest.mark.parametrize("kernel", [FlashOnCpu(), Plain()], ids=["flash", "plain"])
+def test_rollouts_that_share_a_prompt_get_what_each_would_get_alone(kernel: Kernel) -> None:
+    _compare(kernel, torch.device("cpu"), torch.float32, 2e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_same_on_a_gpu_in_half_precision() -> None:
+    device = torch.device("cuda")
+    _compare(FlashOnCuda(device), device, torch.bfloat16, 0.06)
+
+
+def test_turning_back_undoes_turning() -> None:
+    rows = torch.randn(5, 3, 16, generator=torch.Generator().manual_seed(1))
+    turns = rotary_turns(_SHAPE, torch.arange(5) * 7)
+    assert torch.allclose(rotate(rotate(rows, turns), turns, back=True), rows, atol=1e-5)
+    assert not torch.allclose(rotate(rows, turns), rows, atol=1e-1)
+
+
+def test_prompts_whose_rollouts_have_one_token_need_no_tails() -> None:
+    packed = pack([([1, 2, 3], [4]), ([5, 6], [7])], torch.device("cpu"))
+    mixed = torch.randn(5, _COLUMNS, requires_grad=True)
+    out = attend(mixed, rotary_turns(_SHAPE, packed.positions), packed, _SHAPE, FlashOnCpu())
+    out.sum().backward()  # type: ignore[no-untyped-call]
+    assert out.shape == (5, 96)
+    assert mixed.grad is not None
+    assert bool(mixed.grad[:, 128:].abs().sum(1).gt(0).all())

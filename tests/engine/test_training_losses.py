@@ -1,0 +1,112 @@
+"""The losses against their formulas, token by token, and the statistics that come with them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from metaclaw.domain.batch import Loss, LossKind
+from metaclaw.engine.training.losses import DrawnTokens, k3, piece_stats, sums, token_losses
+
+_logprobs = st.floats(-6.0, -0.01)
+_tokens = st.lists(st.tuples(_logprobs, _logprobs, st.floats(-3, 3), _logprobs), min_size=1, max_size=6)
+Rows = list[tuple[float, float, float, float]]
+
+
+def _drawn(rows: Rows, *, with_reference: bool = True) -> DrawnTokens:
+    now, old, advantages, reference = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
+    return DrawnTokens(now.requires_grad_(), advantages, old, reference if with_reference else None, torch.ones_like(old))
+
+
+def _slopes(losses_D: Tensor, drawn: DrawnTokens) -> list[float]:
+    (slopes,) = torch.autograd.grad(losses_D.sum(), drawn.logprobs_D)
+    found: list[float] = slopes.tolist()
+    return found
+
+
+def _by_hand(kind: LossKind, now: float, old: float, advantage: float) -> tuple[float, float]:
+    """A token's loss and its slope by the log-probability, with clips at 0.8 and 1.28."""
+    ratio = math.exp(now - old)
+    held = min(max(ratio, 0.8), 1.28)
+    match kind:
+        case LossKind.IMPORTANCE_SAMPLING:
+            return -ratio * advantage, -ratio * advantage
+        case LossKind.PPO:
+            is_held = (advantage > 0 and ratio > 1.28) or (advantage < 0 and ratio < 0.8)
+            return -min(ratio * advantage, held * advantage), 0.0 if is_held else -ratio * advantage
+        case LossKind.CISPO:
+            return -held * advantage * now, -held * advantage
+        case LossKind.CROSS_ENTROPY:
+            return -advantage * now, -advantage
+
+
+@pytest.mark.parametrize("kind", LossKind)
+@given(rows=_tokens)
+def test_each_kind_is_its_formula(kind: LossKind, rows: Rows) -> None:
+    drawn = _drawn(rows)
+    losses_D = token_losses(Loss(kind, 0.2, 0.28), drawn)
+    expected = [_by_hand(kind, now, old, advantage) for now, old, advantage, _ in rows]
+    assert losses_D.tolist() == pytest.approx([loss for loss, _ in expected], rel=1e-9, abs=1e-9)
+    assert _slopes(losses_D, drawn) == pytest.approx([slope for _, slope in expected], rel=1e-9, abs=1e-9)
+
+
+@given(rows=_tokens, weight=st.floats(0.01, 2.0))
+def test_the_distance_to_the_reference_is_added_with_its_weight(rows: Rows, weight: float) -> None:
+    drawn = _drawn(rows)
+    plain = token_losses(Loss(LossKind.CROSS_ENTROPY), drawn)
+    with_kl = token_losses(Loss(LossKind.CROSS_ENTROPY, kl=weight), drawn)
+    expected = [weight * (math.exp(far - now) - (far - now) - 1) for now, _, _, far in rows]
+    assert (with_kl - plain).tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    slopes = [weight * (1 - math.exp(far - now)) for now, _, _, far in rows]
+    assert _slopes(with_kl - plain, drawn) == pytest.approx(slopes, rel=1e-6, abs=1e-9)
+
+
+@given(st.floats(-20, 0), st.floats(-20, 0))
+def test_the_distance_is_never_negative_and_zero_only_at_the_reference(one: float, two: float) -> None:
+    distance = float(k3(torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)))
+    assert distance >= 0
+    assert (distance == 0) == (one == two) or abs(one - two) < 1e-6
+
+
+def test_on_policy_all_policy_losses_have_the_same_gradient() -> None:
+    rows = [(-1.0, -1.0, 0.7, -1.2), (-2.5, -2.5, -1.3, -2.0)]
+    slopes = [_slopes(token_losses(Loss(kind), drawn), drawn) for kind in LossKind for drawn in [_drawn(rows)]]
+    assert all(slope == pytest.approx([-0.7, 1.3]) for slope in slopes)
+
+
+def test_the_statistics_are_means_over_tokens_of_all_portions() -> None:
+    rows = [(-1.0, -1.0, 1.0, -1.0), (-1.0, -3.0, 1.0, -1.5), (-3.0, -1.0, 1.0, -3.0)]
+    portions = [
+        sums(loss, token_losses(loss, d), d).tolist() for loss in [Loss(LossKind.PPO)] for d in map(_drawn, (rows[:1], rows[1:]))
+    ]
+    stats = piece_stats(3, portions)
+    ratios = [1.0, math.exp(2), math.exp(-2)]
+    assert stats.tokens == 3
+    assert stats.loss == pytest.approx(-(1.0 + 1.28 + ratios[2]) / 3)
+    assert stats.ratio_mean == pytest.approx(sum(ratios) / 3)
+    assert stats.ratio_max == pytest.approx(ratios[1])
+    assert stats.clipped == pytest.approx(1 / 3)
+    assert stats.kl == pytest.approx((math.exp(-0.5) + 0.5 - 1) / 3)
+    assert stats.entropy == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "clipped"),
+    [(LossKind.PPO, 2 / 4), (LossKind.CISPO, 4 / 4), (LossKind.IMPORTANCE_SAMPLING, None), (LossKind.CROSS_ENTROPY, None)],
+)
+def test_a_ratio_counts_as_clipped_where_clipping_changes_the_loss(kind: LossKind, clipped: float | None) -> None:
+    rows = [(-1.0, -3.0, 1.0, -1.0), (-1.0, -3.0, -1.0, -1.0), (-3.0, -1.0, 1.0, -1.0), (-3.0, -1.0, -1.0, -1.0)]
+    drawn = _drawn(rows, with_reference=False)
+    stats = piece_stats(4, [sums(Loss(kind), token_losses(Loss(kind), drawn), drawn).tolist()])
+    assert (stats.clipped, stats.kl) == (clipped, None)
+
+
+def test_what_a_loss_was_not_given_is_unknown_and_not_zero() -> None:
+    drawn = DrawnTokens(torch.tensor([-1.0]), torch.tensor([1.0]), None, None, torch.tensor([0.5]))
+    stats = piece_stats(1, [sums(Loss(LossKind.CROSS_ENTROPY), token_losses(Loss(LossKind.CROSS_ENTROPY), drawn), drawn).tolist()])
+    assert (stats.kl, stats.ratio_mean, stats.ratio_max, stats.clipped) == (None, None, None, None)
+    with pytest.raises(ValueError, match="log-probabilities"):
+        token_losses(Loss(LossKind.PPO), drawn)

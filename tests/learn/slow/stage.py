@@ -1,0 +1,245 @@
+"""The slow loop on real parts: database, shelf, checks, journal, gate, and a toy backend whose reward really rises."""
+
+import json
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind
+from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import Weights
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.slow.lessons import Clocks, QueryTurns
+from metaclaw.learn.slow.loop import Rules, Slow, Workshop
+from metaclaw.learn.slow.metabolism import Metabolism, Prompts
+from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.trial import Trial, TrialRules
+from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.steps import StepBuilder
+from metaclaw.schedule import HandOpened
+from metaclaw.skills import Shelf, render_block
+from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
+from metaclaw.store.scribe import Scribe
+from metaclaw.train.backends.softmax import END, encode
+from metaclaw.train.backends.toy import ToyBackend
+from metaclaw.train.gate import GateRules
+from metaclaw.upstream import PolicySlot
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+STARS = Skill(SkillName("stars"), "When answering anything", "Every answer has a star (*) in it.", extra={"check": "pattern: [*]"})
+"""A house rule with a check: what the toy policy is to learn."""
+
+
+class CutError(Exception):
+    """Somebody pulled the plug."""
+
+
+class Plug:
+    """A backend that is unplugged at one of its calls, before or after it did what it was asked to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._backend = ToyBackend(folder)
+        self.calls = 0
+        self.cut_at: int | None = None
+        self.cut_after = False
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._backend, name)
+        if name not in ("open", "sample", "accumulate", "apply", "keep"):
+            return found
+
+        async def call(*arguments: object, **named: object) -> object:
+            self.calls += 1
+            if self.calls == self.cut_at and not self.cut_after:
+                raise CutError
+            said = await found(*arguments, **named)
+            if self.calls == self.cut_at:
+                raise CutError
+            return said
+
+        return call
+
+
+class AsciiTokeniser:
+    """The toy policy's tokens are ASCII codes."""
+
+    def prompt(self, request: ChatRequest) -> tuple[int, ...]:
+        said = "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
+        return encode(said + ":")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return encode(text) or (END,)
+
+
+class Host:
+    """Serves whatever it is told to."""
+
+    def __init__(self) -> None:
+        self._loaded: set[int] = set()
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        return frozenset(self._loaded)
+
+    async def load(self, version: int, weights: Weights) -> None:
+        self._loaded.add(version)
+
+    async def unload(self, version: int) -> None:
+        self._loaded.discard(version)
+
+
+@dataclass
+class Stage:
+    """One installation; `build` builds the loop anew on what is on disk, as a restart does."""
+
+    folder: Path
+    recipe: Recipe = field(
+        default_factory=lambda: Recipe(
+            group_size=16,
+            steps=6,
+            max_tokens=6,
+            adam=Adam(learning_rate=0.3),
+            loss=Loss(LossKind.PPO),
+            prompts_a_piece=3,
+            tokens_a_piece=400,
+        )
+    )
+    batch_turns: int = 8
+    canary_share: float = 0.0
+    gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20))
+
+    def __post_init__(self) -> None:
+        self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
+        self.database.prepare()
+        self.scribe = Scribe(self.database, 1 << 20)
+        self.generations = SqlGenerations(self.database)
+        self.shelf = Shelf(self.folder / "skills", self.generations)
+        self.shelf.load()
+        self.shelf.publish([STARS], (), "a house rule")
+        self.slot = PolicySlot("embedded")
+        self.made = 0
+        self.build()
+
+    def build(self) -> None:
+        database = self.database
+        self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database)
+        self.batches, self.policies = SqlBatches(database), SqlPolicies(database)
+        builder = StepBuilder(lambda agent, text: text)
+        self.windows = HandOpened()
+        self.windows.open("a test")
+        self.backend = Plug(self.folder / "policies")
+        self.turns = QueryTurns(
+            batches=self.batches,
+            reader=self.reader,
+            recorded=RecordedSteps(self.reader, builder),
+            provider="embedded",
+            max_lag=3,
+            held_out_share=0.4,
+            clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
+            tokeniser=AsciiTokeniser(),
+        )
+        self.rewarding = Rewarding(
+            judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text
+        )
+        self.versions = Versions(
+            policies=self.policies,
+            slot=self.slot,
+            host=Host(),
+            canary_share=self.canary_share,
+            is_same=lambda name, generation: True,
+        )
+        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, 4_000, 3)
+        self.slow = Slow(
+            turns=self.turns,
+            batches=self.batches,
+            policies=self.policies,
+            versions=self.versions,
+            workshop=Workshop(
+                backend=self.backend,  # type: ignore[arg-type]
+                recipe=self.recipe,
+                rewarding=self.rewarding,
+                trial=self._trial(),
+                metabolism=Metabolism(
+                    backend=self.backend,  # type: ignore[arg-type]
+                    rewarding=self.rewarding,
+                    prompts=prompts,
+                    windows=self.windows,
+                    max_tokens=6,
+                    temperature=1.0,
+                ),
+                folder=self.folder / "policies",
+                base="toy",
+            ),
+            windows=self.windows,
+            rules=Rules(self.batch_turns, self.canary_share),
+            judge=lambda: None,
+            skills=lambda: self.shelf.view.skills,
+        )
+
+    def _trial(self) -> Trial:
+        from metaclaw.train.golden import golden_items
+
+        return Trial(
+            backend=self.backend,  # type: ignore[arg-type]
+            rewarding=self.rewarding,
+            tokeniser=AsciiTokeniser(),
+            golden=golden_items()[:4],
+            windows=self.windows,
+            rules=TrialRules(self.gate, 6, 1.0, golden_tokens=6),
+        )
+
+    def talk(self, count: int, *, outcome: Outcome = Outcome.PASS) -> list[TurnId]:
+        """So many turns that the policy made with the skill in its prompt."""
+        turns = [self._turn() for _ in range(count)]
+        self.scribe.write(turns)
+        for turn in turns:
+            self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
+        return [turn.id for turn in turns]
+
+    def _turn(self) -> Turn:
+        self.made += 1
+        chance = random.Random(self.made)
+        task = "".join(chance.choice("abcdefgh") for _ in range(8))
+        block = render_block([STARS], 4_000)
+        body = json.dumps({"model": "toy", "messages": [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]})
+        at = body.index("Hi.") + 3
+        said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
+        return Turn(
+            id=TurnId(f"t_{self.made}"),
+            session=SessionId(f"s_{self.made}"),
+            kind=TurnKind.MAIN,
+            kind_reason="",
+            scope=Scope(),
+            stamp=Stamp(self.shelf.view.generation, self.slot.serving.version, self.shelf.view.hash, (STARS.name,)),
+            agent="agent",
+            wire=Wire.CHAT,
+            path="/v1/chat/completions",
+            stream=False,
+            model="toy",
+            provider="embedded",
+            provider_wire=Wire.CHAT,
+            status=200,
+            end=TurnEnd.COMPLETED,
+            error=None,
+            exchange=Exchange(body.encode(), (Splice(at, json.dumps(block.text)[1:-1].encode()),), None, json.dumps(said).encode()),
+            finish=Finish.STOP,
+            usage=None,
+            tokens=SampledTokens(encode(task + ":"), encode("x"), (-1.0,)),
+            times=Times(NOON, None, 0.1),
+            placements=(Placement(b"", block.skills, block.text),),
+        )
+
+    async def share_with_stars(self, weights: Weights | None, draws: int = 400) -> float:
+        """How often the policy follows the rule on prompts it never saw."""
+        prompts = [encode(f"held-out{number}:") for number in range(20)]
+        drawing = Drawing(draws // 20, 6, 1.0, 77)
+        toy = ToyBackend(self.folder / "policies")
+        groups = await (toy.sample_base(prompts, drawing) if weights is None else toy.sample(prompts, drawing, weights))
+        texts = [rollout.text for group in groups for rollout in group]
+        return sum("*" in text for text in texts) / len(texts)

@@ -1,0 +1,175 @@
+"""The slow loop from recorded turns to weights that serve: it learns, it is proven, and nothing is lost or taught twice."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.eligibility import Rejection
+from metaclaw.domain.policy import PolicyState, Weights
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store import BatchState
+from metaclaw.train.gate import GateRules
+from tests.learn.slow.stage import STARS, CutError, Stage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+async def test_query_turns_teach_a_version_that_follows_the_rule_and_serves(stage: Stage) -> None:
+    stage.talk(60)
+    before = await stage.share_with_stars(None)
+    assert await stage.slow.once(8)
+    (version,) = stage.policies.versions()
+    assert version.state is PolicyState.SERVING
+    assert stage.slot.serving.version == version.number
+    assert await stage.share_with_stars(version.weights) > before + 0.2
+
+
+async def test_no_turn_teaches_twice(stage: Stage) -> None:
+    stage.talk(60)
+    await stage.slow.once(8)
+    await stage.slow.once(8)
+    taught = [turn for batch in (1, 2) for turn in stage.batches.turns_of(batch)]
+    assert len(taught) == 16
+    assert len(set(taught)) == 16
+
+
+async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
+    turns = stage.talk(60)
+    held = {turn for turn in turns if stage.turns.is_held_out(turn)}
+    while await stage.slow.once(8) and stage.turns.waiting(8) == 8:
+        pass
+    taught = {turn for batch in range(1, 8) for turn in stage.batches.turns_of(batch)}
+    assert held
+    assert not taught & held
+
+
+async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted(stage: Stage) -> None:
+    stage.talk(3)
+    stage.talk(2, outcome=Outcome.UNKNOWN)
+    assert not await stage.slow.once(8)
+    assert stage.policies.versions() == []
+    assert stage.turns.rejections()[Rejection.UNKNOWN] == 2
+
+
+async def test_what_nobody_can_score_teaches_nothing_and_is_dropped(stage: Stage) -> None:
+    stage.talk(40)
+    unchecked = replace(STARS, extra={})
+    stage.rewarding._skill = lambda name: unchecked
+    await stage.slow.once(8)
+    batch = stage.batches.batch(1)
+    assert stage.policies.versions() == []
+    assert batch is not None
+    assert batch.state is BatchState.DROPPED
+
+
+async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> None:
+    stage.talk(40)
+    stage.backend.cut_at = 5
+    with pytest.raises(CutError):
+        await stage.slow.once(8)
+    stage.shelf.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
+    stage.build()
+    await stage.slow.once(8)
+    batch = stage.batches.batch(1)
+    assert batch is not None
+    assert batch.state is BatchState.DROPPED
+    assert "skills have changed" in batch.note
+    assert stage.policies.versions() == []
+
+
+async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, gate=GateRules(least=10, most=20, wave=10, alpha=1e-9))
+    stage.talk(60)
+    await stage.slow.once(8)
+    (version,) = stage.policies.versions()
+    assert version.state is PolicyState.REJECTED
+    assert version.report is not None
+    assert "not shown better" in " ".join(version.report.reasons)
+    assert stage.slot.serving.version == 0
+
+
+async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, canary_share=0.2)
+    stage.talk(60)
+    await stage.slow.once(8)
+    (version,) = stage.policies.versions()
+    assert version.state is PolicyState.CANARY
+    assert (stage.slot.serving.version, stage.slot.serving.canary) == (0, version.number)
+
+
+async def test_a_second_version_goes_on_from_the_first(stage: Stage) -> None:
+    stage.talk(60)
+    await stage.slow.once(8)
+    first = stage.policies.versions()[0]
+    stage.talk(60)
+    await stage.slow.once(8)
+    second = stage.policies.versions()[0]
+    assert (second.number, second.parent) == (2, first.number)
+    assert await stage.share_with_stars(second.weights) >= await stage.share_with_stars(first.weights) - 0.05
+
+
+async def uninterrupted(folder: Path) -> tuple[Weights, int]:
+    folder.mkdir()
+    stage = Stage(folder)
+    stage.talk(40)
+    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    await stage.slow.once(8)
+    return stage.policies.versions()[0].weights, stage.backend.calls
+
+
+@pytest.mark.slow
+async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+    expected, calls = await uninterrupted(tmp_path / "whole")
+    chance = random.Random(1)
+    for number in range(8):
+        (tmp_path / f"cut-{number}").mkdir()
+        stage = Stage(tmp_path / f"cut-{number}")
+        stage.talk(40)
+        stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+        for cuts_left in (2, 1, 0):
+            stage.backend.cut_at = chance.randrange(1, calls) if cuts_left else None
+            stage.backend.cut_after = chance.random() < 0.5
+            try:
+                await stage.slow.once(8)
+                break
+            except CutError:
+                stage.build()
+        (version,) = stage.policies.versions()
+        assert Path(version.weights.adapter).read_bytes() == Path(expected.adapter).read_bytes()
+
+
+async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(stage: Stage) -> None:
+    stage.talk(60)
+    kept = stage.slow._shop.trial.weigh
+
+    async def unplugged(*arguments: object, **named: object) -> None:
+        raise CutError
+
+    stage.slow._shop.trial.weigh = unplugged  # type: ignore[method-assign,assignment]
+    with pytest.raises(CutError):
+        await stage.slow.once(8)
+    assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
+    stage.slow._shop.trial.weigh = kept  # type: ignore[method-assign]
+    stage.build()
+    await stage.slow.once(8)
+    assert stage.policies.versions()[0].state is PolicyState.SERVING
+
+
+async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_back_with_the_old_weights(stage: Stage) -> None:
+    for _ in range(3):
+        stage.talk(60)
+        await stage.slow.once(8)
+    stage.talk(80)
+    serving = stage.slot.serving.version
+    assert await stage.slow._digest()
+    absorbed = stage.slot.absorbed(serving)
+    await stage.versions.rollback(0, "a test")
+    assert absorbed == {STARS.name}
+    assert stage.slot.absorbed(stage.slot.serving.version) == frozenset()

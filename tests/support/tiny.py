@@ -1,0 +1,51 @@
+"""A real model folder in miniature, made on the spot: a random two-layer Llama whose tokens are bytes, with a ChatML template."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+START: Final = 256
+END: Final = 257
+TEMPLATE: Final = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_tiny_model(folder: Path) -> Path:
+    """The folder, with the model in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _make_tokenizer(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=END + 1,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=1024,
+        bos_token_id=START,
+        eos_token_id=END,
+        pad_token_id=END,
+        tie_word_embeddings=True,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    return folder
+
+
+def _make_tokenizer(folder: Path) -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in ("<|im_start|>", "<|im_end|>")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    named = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE, **named}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -1,0 +1,114 @@
+"""The watch over a run: still water never alarms it, a number that is none always does, and collapse is seen in time."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaclaw.domain.batch import PieceStats
+from metaclaw.domain.chat import Json
+from metaclaw.errors import TrainingError
+from metaclaw.train.advantages import group_advantages
+from metaclaw.train.drift import Drift, DriftLimits, DriftWatch, StepFigures, figures
+from metaclaw.train.scored import Harvest
+from tests.train.made import scored
+
+STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
+FIGURE = st.none() | st.floats(0.0, 1e6)
+
+
+def after(*steps: StepFigures, limits: DriftLimits | None = None) -> tuple[int, Drift | None]:
+    """How many steps were made before the watch stopped the run, and why."""
+    watch = DriftWatch(limits or DriftLimits())
+    for number, step in enumerate(steps, 1):
+        watch, drift = watch.see(step)
+        if drift is not None:
+            return number, drift
+    return len(steps), None
+
+
+@settings(deadline=None)
+@given(st.builds(StepFigures, FIGURE, FIGURE, FIGURE, FIGURE), st.integers(1, 60))
+def test_figures_that_stay_as_they_are_never_stop_a_run(still: StepFigures, steps: int) -> None:
+    assert after(*[still] * steps) == (steps, None)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["entropy", "kl", "length", "ratio"]),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
+    st.integers(0, 10),
+)
+def test_a_figure_that_is_no_number_stops_a_run_at_once(name: str, value: float, before: int) -> None:
+    bad = StepFigures(**{name: value})
+    number, drift = after(*[STILL] * before, bad, STILL)
+    assert number == before + 1
+    assert drift == Drift(f"{name} is not a finite number")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "within"),
+    [
+        ("entropy", 0.01, 12),
+        ("entropy", 9.0, 12),
+        ("length", 2.0, 12),
+        ("length", 400.0, 8),
+        ("ratio", 3.0, 8),
+        ("ratio", 0.1, 12),
+        ("kl", 3.0, 8),
+    ],
+)
+def test_a_run_that_goes_astray_is_stopped_within_a_few_steps_and_told_why(name: str, value: float, within: int) -> None:
+    astray = StepFigures(**{"entropy": 1.5, "kl": 0.02, "length": 40.0, "ratio": 1.0} | {name: value})
+    number, drift = after(*[STILL] * 5, *[astray] * within)
+    assert drift is not None
+    assert drift.reason.startswith(f"{name} went from ")
+    assert number > 5
+
+
+@pytest.mark.parametrize(
+    "step",
+    [StepFigures(entropy=1.0), StepFigures(length=70.0), StepFigures(kl=0.6), StepFigures(ratio=1.3), StepFigures(kl=0.0)],
+)
+def test_ordinary_learning_goes_on(step: StepFigures) -> None:
+    assert after(*[STILL] * 3, *[step] * 100) == (103, None)
+
+
+def test_one_odd_step_is_smoothed_over() -> None:
+    odd = StepFigures(entropy=1.5, kl=1.5, length=90.0, ratio=1.6)
+    assert after(*[STILL] * 5, odd, *[STILL] * 5)[1] is None
+
+
+def test_the_beginning_is_not_judged() -> None:
+    assert after(StepFigures(length=1.0), StepFigures(length=500.0), StepFigures(length=20.0))[1] is None
+
+
+def test_a_watch_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:
+    watch = DriftWatch()
+    for _ in range(4):
+        watch, _ = watch.see(STILL)
+    again = DriftWatch.of(json.loads(json.dumps(watch.state())))
+    assert again == watch
+
+
+@pytest.mark.parametrize("state", [{"kl": 1}, {"kl": [1, 2.0]}, {"kl": [0, 1.0, 1.0]}, {"kl": ["a", 1.0, 1.0]}])
+def test_a_state_that_is_none_is_refused(state: dict[str, Json]) -> None:
+    with pytest.raises(TrainingError, match="what is kept of kl"):
+        DriftWatch.of(state)
+
+
+def test_figures_are_means_over_the_tokens_of_all_pieces() -> None:
+    pieces = [
+        PieceStats(10, entropy=1.0, kl=0.1, ratio_mean=1.0),
+        PieceStats(30, entropy=2.0, kl=None, ratio_mean=1.2),
+        PieceStats(0, entropy=99.0),
+    ]
+    told = figures(pieces, group_advantages([scored([0.0, 1.0, 0.5])]))
+    assert told.entropy == pytest.approx(1.75)
+    assert told.kl == pytest.approx(0.1)
+    assert told.ratio == pytest.approx(1.15)
+    assert told.length == 2.0
+    assert figures([], Harvest(())) == StepFigures()
+    assert math.isnan(figures([PieceStats(1, kl=math.nan)], Harvest(())).kl or 0.0)

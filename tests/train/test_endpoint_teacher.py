@@ -1,0 +1,139 @@
+"""A teacher over real HTTP: vLLM's prompt_logprobs and the older echo, and every way in which it may not be the student's twin."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import TurnId
+from metaclaw.errors import TrainingError
+from metaclaw.train.distill import EndpointTeacher, taught
+from metaclaw.train.distill.teacher import Teacher
+from tests.train.made import rollout
+from tests.upstream.loopback import Conversation, Heard, endpoint, plain, serve
+
+WORDS = {1: "<|im_start|>", 5: " hello", 6: "\ufffd", 7: " world", 8: "\n"}
+PROMPT, TOKENS = (1, 5), (6, 7)
+Choice = dict[str, Json]
+
+
+def word(token: int) -> str:
+    return WORDS[token]
+
+
+def prompted(sent: list[int]) -> Choice:
+    """As vLLM answers: a table for each position but the first."""
+    told: list[Json] = [
+        {str(token): {"logprob": -0.1 * token, "rank": 1, "decoded_token": WORDS[token]}, "999": {"logprob": -0.01}}
+        for token in sent
+    ]
+    return {"index": 0, "text": "x", "prompt_logprobs": [None, *told[1:]]}
+
+
+def echoed(sent: list[int]) -> Choice:
+    """As others answer: the words of the prompt and of the one token it had to write."""
+    tokens: list[Json] = [*(WORDS[token].replace(" ", "Ġ") for token in sent), "!"]
+    logprobs: list[Json] = [None, *(-0.1 * token for token in sent[1:]), -2.0]
+    return {"index": 0, "text": "x", "logprobs": {"tokens": tokens, "token_logprobs": logprobs}}
+
+
+def numbered(sent: list[int]) -> Choice:
+    """As vLLM echoes where it was told to give ids in place of words."""
+    tokens: list[Json] = [f"token_id:{token}" for token in sent]
+    return {"logprobs": {"tokens": tokens, "token_logprobs": [None, *(-0.1 * token for token in sent[1:])]}}
+
+
+@asynccontextmanager
+async def teaching(
+    answer: Callable[[list[int]], Choice | bytes], status: str = "200 OK"
+) -> AsyncIterator[tuple[EndpointTeacher, list[Heard]]]:
+    heard: list[Heard] = []
+
+    async def script(conversation: Conversation) -> None:
+        while True:
+            heard.append(await conversation.hear())
+            choice = answer(json.loads(heard[-1].body)["prompt"])
+            body = choice if isinstance(choice, bytes) else json.dumps({"id": "c", "choices": [choice]}).encode()
+            await conversation.say(plain(body, status, "Content-Type: application/json"))
+
+    async with serve(script) as loopback, endpoint(f"{loopback.url}/v1") as provider:
+        yield EndpointTeacher(provider, "big", word), heard
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("answer", [prompted, echoed, numbered])
+async def test_a_teacher_gives_the_log_probability_of_each_drawn_token(answer: Callable[[list[int]], Choice]) -> None:
+    async with teaching(answer) as (teacher, heard):
+        assert await teacher.score(PROMPT, TOKENS) == pytest.approx((-0.6, -0.7))
+    asked = json.loads(heard[0].body)
+    assert (asked["model"], asked["prompt"], asked["max_tokens"]) == ("big", [1, 5, 6, 7], 1)
+    assert heard[0].line == "POST /v1/completions HTTP/1.1"
+    assert heard[0].header("x-metaclaw-purpose") == "teach"
+
+
+@pytest.mark.anyio
+async def test_an_endpoint_is_a_teacher_whose_word_becomes_data() -> None:
+    async with teaching(prompted) as (endpoint_teacher, _):
+        teacher: Teacher = endpoint_teacher
+        (one,) = (await taught(teacher, [(TurnId("t1"), PROMPT, [rollout(*TOKENS, logprob=-1.0)])])).data
+    assert one.advantages_T == pytest.approx((0.4, 0.3))
+
+
+def changed(choice: Choice, part: str, at: int, value: Json) -> Choice:
+    """The same choice with one entry of a list replaced."""
+    where = choice["logprobs"] if part in ("tokens", "token_logprobs") else choice
+    assert isinstance(where, dict)
+    told = where[part]
+    assert isinstance(told, list)
+    told[at] = value
+    return choice
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda sent: changed(prompted(sent), "prompt_logprobs", 2, {"42": {"logprob": -1.0}}), "scored other tokens"),
+        (
+            lambda sent: changed(prompted(sent), "prompt_logprobs", 3, {"7": {"logprob": -1.0, "decoded_token": " wind"}}),
+            "vocabulary",
+        ),
+        (lambda sent: changed(prompted(sent), "prompt_logprobs", 3, None), "gave None as a log-probability"),
+        (lambda sent: changed(prompted(sent), "prompt_logprobs", 3, {"7": {"logprob": 0.5}}), "gave 0.5"),
+        (lambda sent: prompted(sent[:-1]), "scored 3 tokens where 4 were sent"),
+        (lambda sent: echoed(sent[:-2]), "scored 3 tokens where 4 were sent"),
+        (lambda sent: changed(echoed(sent), "tokens", 3, "wind"), "not one vocabulary"),
+        (lambda sent: changed(numbered(sent), "tokens", 3, "token_id:70"), "scored token 70 where 7 was sent"),
+        (lambda sent: changed(echoed(sent), "token_logprobs", 3, None), "gave None"),
+        (lambda sent: {"text": "x"}, "says nothing about the tokens"),
+        (lambda sent: b"<html>", "no completion"),
+        (lambda sent: b'{"choices": []}', "answered with nothing"),
+    ],
+)
+async def test_a_teacher_that_did_not_read_the_students_tokens_is_an_error_and_nothing_is_padded(
+    answer: Callable[[list[int]], Choice | bytes], complaint: str
+) -> None:
+    async with teaching(answer) as (teacher, _):
+        with pytest.raises(TrainingError, match=complaint):
+            await teacher.score(PROMPT, TOKENS)
+
+
+@pytest.mark.anyio
+async def test_a_teacher_that_refuses_or_is_not_there_is_a_training_error() -> None:
+    async with teaching(lambda sent: b'{"error": "no such model"}', "404 Not Found") as (teacher, _):
+        with pytest.raises(TrainingError, match="primary/big refused to score: 404"):
+            await teacher.score(PROMPT, TOKENS)
+    async with endpoint("http://127.0.0.1:9/v1") as provider:
+        with pytest.raises(TrainingError, match="cannot be asked"):
+            await EndpointTeacher(provider, "big", word).score(PROMPT, TOKENS)
+
+
+@pytest.mark.anyio
+async def test_nothing_is_asked_about_nothing() -> None:
+    async with teaching(prompted) as (teacher, heard):
+        for prompt, tokens in (((), TOKENS), (PROMPT, ())):
+            with pytest.raises(TrainingError):
+                await teacher.score(prompt, tokens)
+    assert heard == []

@@ -1,0 +1,174 @@
+"""The canary on live evidence: poison is rolled back within fifty turns, an equal policy seldom, whatever sessions are like."""
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.verdict import Outcome
+from metaclaw.skills.gate import Baseline
+from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, LiveTurn, LiveWatch, judge_live
+
+NEVER_SETTLED = LiveRules(settle_after=1_000_000, most=1_000_000)
+RUNS = 120
+
+
+def turn(session: int, is_canary: bool, passed: bool | None, share: float = 0.1) -> LiveTurn:
+    outcome = Outcome.UNKNOWN if passed is None else Outcome.PASS if passed else Outcome.FAIL
+    return LiveTurn(SessionId(f"s{session}"), is_canary, share, outcome)
+
+
+def traffic(
+    rng: random.Random, canary: float, serving: float, *, share: float = 0.1, length: int = 1, alike: float = 0.0
+) -> Iterator[LiveTurn]:
+    """Sessions of some length; with chance `alike` all turns of a session come out the same."""
+    session = 0
+    while True:
+        session += 1
+        is_canary = rng.random() < share
+        rate = canary if is_canary else serving
+        is_alike, same = rng.random() < alike, rng.random() < rate
+        for _ in range(length):
+            yield turn(session, is_canary, same if is_alike else rng.random() < rate, share)
+
+
+def watched(turns: Iterator[LiveTurn], watch: LiveWatch, *, turns_most: int = 100_000, canary_most: int = 100_000) -> LiveReport:
+    """Until it is decided, or so many turns were seen."""
+    report = watch.report()
+    for _, one in zip(range(turns_most), turns, strict=False):
+        report = watch.see(one)
+        if report.ruling is not LiveRuling.WAIT or report.canary_passed + report.canary_failed >= canary_most:
+            break
+    return report
+
+
+def rolled_back(canary: float, *, share: float, length: int, canary_most: int, runs: int = RUNS) -> float:
+    reports = [
+        watched(traffic(random.Random(seed), canary, 0.8, share=share, length=length), LiveWatch(), canary_most=canary_most)
+        for seed in range(runs)
+    ]
+    return sum(report.is_worse for report in reports) / runs
+
+
+@pytest.mark.parametrize(("share", "length"), [(0.1, 1), (0.1, 5), (0.2, 1), (0.2, 5), (0.5, 1)])
+def test_a_poisoned_policy_is_rolled_back_within_fifty_canary_turns(share: float, length: int) -> None:
+    assert rolled_back(0.3, share=share, length=length, canary_most=50) >= 0.95
+
+
+def test_a_poisoned_policy_that_answers_everybody_is_rolled_back_within_fifty_turns() -> None:
+    found = 0
+    for seed in range(RUNS):
+        rng = random.Random(seed)
+        before = Baseline(sum(rng.random() < 0.8 for _ in range(200)), 200)
+        watch = LiveWatch(before=before)
+        found += watched((turn(at, True, rng.random() < 0.3, 1.0) for at in range(50)), watch).is_worse
+    assert found / RUNS >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "length", "alike"), [(0.1, 1, 0.0), (0.1, 5, 0.8), (0.5, 5, 0.8)])
+def test_an_equal_policy_is_seldom_rolled_back_over_a_thousand_turns(share: float, length: int, alike: float) -> None:
+    reports = [
+        watched(
+            traffic(random.Random(seed), 0.8, 0.8, share=share, length=length, alike=alike),
+            LiveWatch(NEVER_SETTLED),
+            turns_most=1_000,
+        )
+        for seed in range(RUNS)
+    ]
+    assert sum(report.is_worse for report in reports) / RUNS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)
+
+
+def test_an_equal_policy_that_answers_everybody_is_seldom_rolled_back() -> None:
+    found = 0
+    for seed in range(RUNS):
+        rng = random.Random(seed)
+        before = Baseline(sum(rng.random() < 0.8 for _ in range(200)), 200)
+        turns = (turn(at, True, rng.random() < 0.8, 1.0) for at in range(300))
+        found += watched(turns, LiveWatch(NEVER_SETTLED, before)).is_worse
+    assert found / RUNS <= 0.05
+
+
+def test_an_equal_policy_is_promoted_as_not_worse_and_a_poisoned_one_never() -> None:
+    def share(canary: float) -> float:
+        reports = [watched(traffic(random.Random(seed), canary, 0.8, length=3), LiveWatch()) for seed in range(40)]
+        return sum(report.ruling is LiveRuling.PROMOTE for report in reports) / len(reports)
+
+    assert share(0.8) >= 0.9
+    assert share(0.3) == 0.0
+
+
+@pytest.mark.parametrize("is_canary", [True, False])
+def test_a_bet_on_a_session_is_fair_if_the_weights_make_no_difference(is_canary: bool) -> None:
+    """Over how the coin falls: the wealth after any session is as much as before, on average, whatever its turns were."""
+    for outcomes in ([True], [False, False], [True, False, True, False, False]):
+        after = 0.0
+        for falls_on in (True, False):
+            watch = LiveWatch()
+            for at, passed in enumerate((False, True, False)):
+                watch.see(turn(at, is_canary, passed, 0.25))
+            before = watch.report().e_worse
+            for passed in outcomes:
+                watch.see(turn(9, falls_on, passed, 0.25))
+            after += (0.25 if falls_on else 0.75) * watch.report().e_worse
+        assert after == pytest.approx(before)
+
+
+def test_one_session_alone_never_decides() -> None:
+    report = judge_live([turn(1, True, False) for _ in range(500)], NEVER_SETTLED)
+    assert report.ruling is LiveRuling.WAIT
+    assert report.e_worse == pytest.approx(10.0)
+
+
+def test_nothing_is_taken_back_that_has_not_failed_however_well_the_others_do() -> None:
+    report = judge_live([turn(at, False, True, 0.5) for at in range(100)])
+    assert report.ruling is LiveRuling.WAIT
+    assert report.e_worse > 25
+
+
+def test_what_came_after_the_decision_does_not_matter() -> None:
+    bad = [turn(at, at % 2 == 0, at % 2 == 1, 0.5) for at in range(60)]
+    good = [turn(at, True, True, 0.5) for at in range(100, 200)]
+    assert judge_live([*bad, *good]) == judge_live(bad)
+    assert judge_live(bad).ruling is LiveRuling.ROLL_BACK
+    assert "worse than the serving version: canary passed 0 of" in judge_live(bad).reason
+
+
+def test_unknown_outcomes_are_counted_and_not_guessed() -> None:
+    report = judge_live([turn(at, True, None) for at in range(100)])
+    assert (report.ruling, report.unknown, report.canary_failed) == (LiveRuling.WAIT, 100, 0)
+
+
+def test_nothing_seen_is_nothing_decided() -> None:
+    assert judge_live([]).ruling is LiveRuling.WAIT
+
+
+def test_a_canary_is_not_promoted_before_the_other_side_was_seen_in_some_sessions() -> None:
+    turns = [turn(at // 10, True, True) for at in range(60)]
+    assert judge_live(turns).ruling is LiveRuling.WAIT
+    others = [turn(1_000 + at, False, True) for at in range(5)]
+    assert judge_live([*turns, *others]).ruling is LiveRuling.PROMOTE
+
+
+def test_a_canary_that_lags_is_not_promoted_and_one_that_stays_suspect_is_rolled_back_in_the_end() -> None:
+    rules = LiveRules(alpha=1e-9, settle_after=20, most=40)
+    turns = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
+    report = judge_live(turns, rules)
+    assert report.ruling is LiveRuling.ROLL_BACK
+    assert not report.is_worse
+    assert report.reason.startswith("not shown harmless")
+
+
+def test_a_canary_for_everybody_is_promoted_against_the_time_before_and_without_one_on_its_word() -> None:
+    turns = [turn(at, True, at % 5 > 0, 1.0) for at in range(50)]
+    assert judge_live(turns, before=Baseline(80, 100)).ruling is LiveRuling.PROMOTE
+    assert judge_live(turns).ruling is LiveRuling.PROMOTE
+    assert judge_live(turns[:49]).ruling is LiveRuling.WAIT
+
+
+@pytest.mark.parametrize(("share", "is_canary"), [(0.0, True), (1.1, True), (1.0, False)])
+def test_a_share_that_does_not_fit_is_refused(share: float, is_canary: bool) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        turn(1, is_canary, True, share)

@@ -1,0 +1,132 @@
+"""The gate for weights: only what is shown better and loses nothing passes; poison and luck do not."""
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from metaclaw.train.gate import Evidence, GateDecision, GateRules, Pair, Ruling, judge_candidate
+from metaclaw.train.golden import GoldenScore
+
+GOLDEN = GoldenScore({f"i{at}": at < 50 for at in range(80)})
+BROKEN = GoldenScore({f"i{at}": at < 30 for at in range(80)})
+RULES = GateRules()
+
+
+def pairs(better: int, worse: int = 0, ties: int = 0) -> list[Pair]:
+    mixed = [Pair(1.0, 0.0)] * better + [Pair(0.0, 1.0)] * worse + [Pair(1.0, 1.0)] * ties
+    random.Random(4).shuffle(mixed)
+    return mixed
+
+
+def whole(seen: list[Pair], candidate: GoldenScore = GOLDEN, kl: float | None = 0.1) -> Evidence:
+    return Evidence(seen, GOLDEN, candidate, kl=kl, judge="check")
+
+
+def run(draw: Callable[[], Pair], candidate: GoldenScore = GOLDEN) -> GateDecision:
+    """The gate as the loop runs it: wave after wave until it is decided."""
+    seen: list[Pair] = []
+    while (decision := judge_candidate(whole(seen, candidate))).ruling is Ruling.UNDECIDED:
+        seen += [draw() for _ in range(decision.more)]
+    return decision
+
+
+def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_report() -> None:
+    decision = judge_candidate(whole(pairs(better=18, worse=2, ties=5)))
+    assert decision.ruling is Ruling.PROMOTE
+    report = decision.report
+    assert report.is_passed
+    assert report.held_out is not None
+    assert report.held_out.e_value >= 20
+    assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (50 / 80, 50 / 80, 0.1, "check")
+    assert report.reasons[0].startswith("better: ")
+
+
+def test_a_few_lucky_pairs_are_not_enough() -> None:
+    decision = judge_candidate(whole(pairs(better=8)))
+    assert decision.ruling is Ruling.UNDECIDED
+    assert decision.more == RULES.wave
+
+
+def test_the_last_wave_is_no_longer_than_what_is_allowed() -> None:
+    decision = judge_candidate(whole(pairs(better=5, worse=5, ties=185)))
+    assert (decision.ruling, decision.more) == (Ruling.UNDECIDED, 5)
+
+
+@pytest.mark.parametrize("evidence", [whole(pairs(10, 10, 180)), Evidence(pairs(1, 1, 3), GOLDEN, GOLDEN, is_all=True)])
+def test_who_is_not_shown_better_is_rejected_in_the_end(evidence: Evidence) -> None:
+    decision = judge_candidate(evidence)
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons[0].startswith("not shown better: ")
+
+
+def test_who_is_shown_worse_is_rejected_early() -> None:
+    decision = judge_candidate(whole(pairs(better=0, worse=8)))
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons[0].startswith("worse than the serving version: 0 better and 6 worse of 6 pairs")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "reason"),
+    [
+        (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),
+        (whole(pairs(30), kl=1.5), "too far from the untrained weights: 1.5 nats a token, at most 1"),
+        (whole(pairs(30), kl=math.nan), "the distance to the untrained weights is not a finite number"),
+        (whole(pairs(30), BROKEN), "golden set -25.0 points"),
+    ],
+)
+def test_the_best_pairs_do_not_make_up_for_what_is_broken(evidence: Evidence, reason: str) -> None:
+    decision = judge_candidate(evidence)
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons[0].startswith(reason)
+
+
+def test_nobody_is_promoted_before_the_golden_set_was_tried() -> None:
+    decision = judge_candidate(Evidence(pairs(30)))
+    assert (decision.ruling, decision.more) == (Ruling.UNDECIDED, 0)
+    assert "the golden set has not been tried" in decision.report.reasons
+
+
+def test_a_distance_that_nobody_measured_is_not_judged() -> None:
+    assert judge_candidate(whole(pairs(30), kl=None)).ruling is Ruling.PROMOTE
+
+
+def test_an_answer_that_could_not_be_scored_is_left_out_and_counted() -> None:
+    decision = judge_candidate(whole([*pairs(better=25), Pair(None, 1.0), Pair(0.0, None)]))
+    assert decision.report.held_out is not None
+    assert decision.report.held_out.worse == 0
+    undecided = judge_candidate(whole([Pair(None, 1.0), Pair(0.5, None)]))
+    assert undecided.report.held_out is None
+    assert "2 not scored" in undecided.report.reasons[0]
+
+
+def test_the_first_decisive_moment_stands() -> None:
+    decision = judge_candidate(whole([*pairs(better=20), *pairs(better=0, worse=40)]))
+    assert decision.ruling is Ruling.PROMOTE
+    assert decision.report.held_out is not None
+    assert decision.report.held_out.pairs == 20
+
+
+@pytest.mark.parametrize("score", [1.1, -0.1])
+def test_a_score_outside_its_scale_is_refused(score: float) -> None:
+    with pytest.raises(ValueError, match="not in"):
+        Pair(score, 0.0)
+
+
+def test_the_gate_refuses_poison_and_luck_and_lets_through_who_is_better() -> None:
+    """Graded scores, waves and peeking as in real life. The bound of 5 % has room for chance in so few runs."""
+    rng = random.Random(11)
+
+    def drawing(candidate: float, serving: float) -> Callable[[], Pair]:
+        def graded(mean: float) -> float:
+            return min(1.0, max(0.0, rng.gauss(mean, 0.25)))
+
+        return lambda: Pair(graded(candidate), graded(serving))
+
+    def share(ruling: Ruling, candidate: float, serving: float, runs: int = 60) -> float:
+        return sum(run(drawing(candidate, serving)).ruling is ruling for _ in range(runs)) / runs
+
+    assert share(Ruling.PROMOTE, 0.5, 0.5, runs=80) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 80)
+    assert share(Ruling.REJECT, 0.3, 0.5) >= 0.95
+    assert share(Ruling.PROMOTE, 0.65, 0.5) >= 0.95
