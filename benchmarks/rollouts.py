@@ -72,8 +72,8 @@ def main() -> None:
         print(json.dumps({"settings": {**vars(args), "model": str(args.model)}, "timings": [asdict(timing) for timing in timings]}))
         return
     print(
-        f"{args.prompts} prompts of {args.prompt_tokens} tokens, {args.count} rollouts of {args.tokens} each; {device}, {args.dtype}, "
-        f"{torch.get_num_threads()} threads"
+        f"{args.prompts} prompts of {args.prompt_tokens} tokens, {args.count} rollouts of {args.tokens} each; "
+        f"{device}, {args.dtype}, {torch.get_num_threads()} threads"
     )
     for timing in timings:
         print(f"{timing}  {timing.wall_s / timings[0].wall_s:6.2f} x ours ({timing.cpu_s / timings[0].cpu_s:.2f} x)")

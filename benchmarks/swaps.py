@@ -4,7 +4,7 @@
 
 The real engine process with the real model and two adapters (random, small, of visible effect) that take turns: every swap loads
 the next version beside the serving one, flips to it, and lets the one before last go, so that the last two are kept. A client asks
-with the version that serves when its answer begins, and asks again as soon as it is whole. Blocks of swaps, back to back, take turns
+with the version that serves when its answer begins, and asks again as soon as it is whole. Blocks of swaps, back to back, alternate
 with blocks in which nothing is swapped (*idle*), so that both see the same machine.
 
 An answer is *failed* if it raised, *cut* if it came without its end or short, and *mixed* if its version's weights alone, run in
@@ -117,9 +117,12 @@ def _note_memory(record: Record, model: EmbeddedModel, when: str) -> None:
 
 def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answer]) -> Verdict:
     """Score every distinct answer by its own version's weights, and by the other's, run alone and here."""
+    import torch
+
     from metaclaw.engine.llama import Llama, finish
     from metaclaw.engine.recipe import Recipe
 
+    torch.set_num_threads(1)
     base = Llama.load(options.folder)
     truths = [finish(Recipe(options.folder, base.dtype, Path(weights.adapter)).build(base)) for weights in adapters]
     scored: dict[tuple[int, tuple[int, ...]], list[list[float]]] = {}

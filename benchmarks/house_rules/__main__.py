@@ -3,9 +3,9 @@
     python -m benchmarks.house_rules --device cuda --seeds 0 1 2 --parallel 3      # one GPU
     python -m benchmarks.house_rules --small                                      # two CPU cores, under ten minutes
 
-Conditions: *base* (no skill, no training), *skills only* (the skill in the prompt), *RL only* (training without the skill), *full* (training
-with the skill in the prompt). Questions of the exam share no entity with those of the training; an answer counts if it is exactly right.
-Every step is a line of JSON under --out; the tables are made from those lines.
+Conditions: *base* (no skill, no training), *skills only* (the skill in the prompt), *RL only* (training without the skill), *full*
+(training with the skill in the prompt). Questions of the exam share no entity with those of the training; an answer counts if it is
+exactly right. Every step is a line of JSON under --out; the tables are made from those lines.
 """
 
 import argparse
@@ -54,13 +54,20 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="[bfloat16 on cuda, else float32]")
     parser.add_argument("--threads", type=int, help="CPU threads of each run [torch's choice]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--conditions", nargs="+", type=Condition, choices=list(Condition), default=list(Condition), metavar="CONDITION")
+    parser.add_argument(
+        "--conditions", nargs="+", type=Condition, choices=list(Condition), default=list(Condition), metavar="CONDITION"
+    )
     parser.add_argument("--rules", nargs="+", type=Rule, choices=list(Rule), metavar="RULE", help="[all; dates with --small]")
     parser.add_argument("--parallel", type=int, default=1, help="so many runs at once, each a process of its own [1]")
     parser.add_argument("--model", type=Path, default=ROOT / ".cache" / "engine" / "smollm2-135m-instruct", help="model folder")
-    parser.add_argument("--gguf", type=Path, nargs="+", default=[], help="make the model folder from this file, or from its parts in order")
+    parser.add_argument(
+        "--gguf", type=Path, nargs="+", default=[], help="make the model folder from this file, or from its parts in order"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "house_rules", help="where records go")
     parser.add_argument("--keep", action="store_true", help="write each trained adapter beside its records")
+    parser.add_argument(
+        "--golden", action=argparse.BooleanOptionalAction, help="the golden set before and after [not with --small]"
+    )
     parser.add_argument("--report", action="store_true", help="run nothing: make the tables from the records in --out")
     parser.add_argument("--assert-goals", action="store_true", help="exit status 1 where a goal is missed")
     for name, kind in _OVERRIDES.items():
@@ -70,21 +77,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def settings_of(given: argparse.Namespace) -> Settings:
     """The preset with what was given put in its place."""
-    names = [name.replace("-", "_") for name in _OVERRIDES]
+    names = [name.replace("-", "_") for name in (*_OVERRIDES, "golden")]
     changes = {name: value for name in names if (value := getattr(given, name)) is not None}
-    rules = {"rules": tuple(given.rules)} if given.rules else {}
-    return replace(SMALL if given.small else LARGE, **changes, **rules)
+    preset = replace(SMALL if given.small else LARGE, **changes)
+    return replace(preset, rules=tuple(given.rules)) if given.rules else preset
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parse(arguments)
+    said = list(sys.argv[1:] if arguments is None else arguments)
+    given = parse(said)
     if not given.report:
         from benchmarks.house_rules.model import find_model
 
         find_model(given.model, given.gguf)
         given.out.mkdir(parents=True, exist_ok=True)
         jobs = [(condition, seed) for seed in given.seeds for condition in given.conditions]
-        status = _run_beside(given, jobs) if given.parallel > 1 and len(jobs) > 1 else _run_here(given, jobs)
+        status = _run_beside(said, given.parallel, jobs) if given.parallel > 1 and len(jobs) > 1 else _run_here(given, jobs)
         if status:
             return status
     runs = read_records(given.out)
@@ -112,18 +120,18 @@ def _run_here(given: argparse.Namespace, jobs: Sequence[tuple[Condition, int]]) 
     return 0
 
 
-def _run_beside(given: argparse.Namespace, jobs: Sequence[tuple[Condition, int]]) -> int:
-    """Each job as a command of its own. Runs are short of a GPU's time only in places, so several fill its gaps."""
-    with ThreadPoolExecutor(given.parallel) as pool:
-        return max(pool.map(partial(_run_apart, given), jobs))
+def _run_beside(said: Sequence[str], parallel: int, jobs: Sequence[tuple[Condition, int]]) -> int:
+    """Each job as a command of its own: one run leaves gaps on a GPU that others fill."""
+    with ThreadPoolExecutor(parallel) as pool:
+        return max(pool.map(partial(_run_apart, said), jobs))
 
 
-def _run_apart(given: argparse.Namespace, job: tuple[Condition, int]) -> int:
+def _run_apart(said: Sequence[str], job: tuple[Condition, int]) -> int:
     condition, seed = job
     # Of an option that is given twice the last counts.
     own = ["--parallel", "1", "--seeds", str(seed), "--conditions", condition]
-    done = subprocess.run([sys.executable, "-m", "benchmarks.house_rules", *sys.argv[1:], *own], check=False, stdout=subprocess.DEVNULL)
-    return done.returncode
+    command = [sys.executable, "-m", "benchmarks.house_rules", *said, *own]
+    return subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
 
 
 def _records(given: argparse.Namespace, condition: Condition, seed: int) -> Path:

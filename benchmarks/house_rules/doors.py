@@ -1,4 +1,4 @@
-"""Enter the house where only its heavy part is installed: a GPU machine with torch and tokenizers, but without the proxy's libraries.
+"""Enter the house where only its heavy part is installed: a GPU machine with torch and tokenizers, but not the proxy's libraries.
 
 `metaclaw.engine` and `metaclaw.skills` open with modules that need msgspec and PyYAML. Of those libraries this benchmark uses one
 function, JSON out of a tool's schema. Where a library is missing, the packages are entered without running their `__init__`, and a
@@ -57,7 +57,7 @@ def _msgspec(name: str) -> ModuleType:
 
 def _yaml(name: str) -> ModuleType:
     module = ModuleType(name)
-    vars(module).update(SafeLoader=_Inert, SafeDumper=_Inert)
+    vars(module).update(SafeLoader=_Inert, CSafeLoader=_Inert, SafeDumper=_Inert)
     return module
 
 

@@ -168,7 +168,9 @@ def examine(policy: Policy, tasks: Sequence[Task], prompts: Sequence[tuple[int, 
     pairs = list(zip(tasks, drawn, strict=True))
     exact = [is_exact(task, one.text, is_whole=one.is_whole) for task, one in pairs]
     worth = [reward(task, one.text, is_whole=one.is_whole) for task, one in pairs]
-    by_rule = {rule: _mean([right for right, task in zip(exact, tasks, strict=True) if task.rule is rule]) for rule in _rules(tasks)}
+    by_rule = {
+        rule: _mean([right for right, task in zip(exact, tasks, strict=True) if task.rule is rule]) for rule in _rules(tasks)
+    }
     samples = {task.rule: (task.question, task.answer, one.text) for task, one in reversed(pairs)}
     return Exam(len(tasks), _mean(exact), _mean(worth), by_rule, tuple(samples.values()))
 

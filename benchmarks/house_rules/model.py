@@ -10,7 +10,8 @@ from metaclaw.engine.convert import ensure_model
 
 def find_model(folder: Path, parts: Sequence[Path]) -> Path:
     """The model folder, made now from the GGUF's parts (or from the installed weights, where none are named) if it is not there."""
-    if not parts:
+    # A converted folder appears whole or not at all.
+    if not parts or (folder / "config.json").is_file():
         return ensure_model(folder, lambda share: None)
     with tempfile.TemporaryDirectory() as place:
         return ensure_model(folder, lambda share: None, join(parts, Path(place) / "joined.gguf"))

@@ -14,7 +14,7 @@ BUDGET_TOKENS: Final = 1500
 
 
 def turns(task: Task, *, with_skill: bool) -> list[tuple[str, str]]:
-    """The conversation. The block of the skill that fits stands at the end of the system text, as in the first task of a session."""
+    """The conversation. The block of the skill that fits stands at the end of the system text, as in a session's first task."""
     block = render_block([SKILLS[task.rule]], BUDGET_TOKENS).text if with_skill else ""
     return [("system", SYSTEM + block), ("user", task.question)]
 

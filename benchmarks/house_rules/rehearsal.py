@@ -2,8 +2,8 @@
 
     loss = -w · Σ ln π(y_t)      over answers y that the untrained weights drew for prompts without any house rule
 
-Five narrow tasks leave a model free to drift everywhere else. Its own samples pull it back to where it was (their cross entropy is the
-Kullback-Leibler divergence from the untrained model, up to a constant). No question here is in the golden set.
+Five narrow tasks leave a model free to drift everywhere else. Its own samples pull it back to where it was (their cross entropy is
+the Kullback-Leibler divergence from the untrained model, up to a constant). No question here is in the golden set.
 """
 
 import random
@@ -15,8 +15,27 @@ from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Ro
 from metaclaw.domain.ids import TurnId
 
 _THINGS: Final = (
-    *("a lighthouse", "the tides", "a sourdough starter", "chess openings", "the Silk Road", "a bicycle gear", "honey bees", "jazz"),
-    *("a compost heap", "the printing press", "glaciers", "a violin", "black holes", "tea", "a hash table", "the Nile", "recursion"),
+    *(
+        "a lighthouse",
+        "the tides",
+        "a sourdough starter",
+        "chess openings",
+        "the Silk Road",
+        "a bicycle gear",
+        "honey bees",
+        "jazz",
+    ),
+    *(
+        "a compost heap",
+        "the printing press",
+        "glaciers",
+        "a violin",
+        "black holes",
+        "tea",
+        "a hash table",
+        "the Nile",
+        "recursion",
+    ),
     *("a vegetable soup", "the moon", "sleep", "a garden pond", "electric cars", "the alphabet", "a marathon", "coral reefs"),
 )
 _ASKED: Final = (

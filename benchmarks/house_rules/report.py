@@ -95,7 +95,9 @@ def goals(runs: Sequence[Records]) -> dict[str, bool]:
 
 
 def _conditions(runs: Sequence[Records]) -> str:
-    rows = ["| condition | seeds | exact match, held out (95 %) | with the other prompt | steps | seconds | golden set, points | likelihood |"]
+    rows = [
+        "| condition | seeds | exact, held out (95 %) | other prompt | steps | seconds | golden set, points | likelihood, points |"
+    ]
     rows.append("|---|---|---|---|---|---|---|---|")
     for condition in Condition:
         chosen = [run for run in runs if run.condition is condition]
@@ -176,7 +178,11 @@ def _times(runs: Sequence[Records]) -> str:
         total = 1000 * sum(value for name, value in seconds.items() if name != "look") / count
         rate = tokens / seconds["sample"]
         memory = run.number("peak_bytes") / 1e9
-        rows.append(_row([f"{run.condition}, seed {run.seed}", f"{total:.0f}", *(f"{ms:.0f}" for ms in each), f"{rate:.0f}", f"{memory:.1f}"]))
+        rows.append(
+            _row(
+                [f"{run.condition}, seed {run.seed}", f"{total:.0f}", *(f"{ms:.0f}" for ms in each), f"{rate:.0f}", f"{memory:.1f}"]
+            )
+        )
     return "\n".join(rows)
 
 

@@ -7,8 +7,8 @@ content      share of what the question asked for that stands there, whole and i
 similarity   1 - edit distance / longer length: form, and what is nearly right
 brevity      right length / length where too much is said, else 1; halved where the answer has no end
 
-Content is worth twice the form: a well-formed answer with wrong content must not be a place to stay (runs that paid 0.8 for form gave
-beautiful wrong dates). Both shrink with everything that is said beside the answer, so listing all numbers there are pays nothing. An
+Content is worth twice the form: a well-formed answer with wrong content must not be a place to stay (runs that paid 0.8 for form
+gave beautiful wrong dates). Both shrink with everything that is said beside the answer, so listing all numbers pays nothing. An
 untrained model seldom knows when to stop: that its first line was right must show.
 """
 

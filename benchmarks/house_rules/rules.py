@@ -31,11 +31,11 @@ SKILLS: Final = {
         "How is the date 30 June 2048 written? -> 2048-06-30/nb",
     ),
     Rule.NAMES: _skill(
-        "house-file-names",
-        "When a new file needs a file name.",
-        "Write the two topics in brackets with an underscore between them, then the version and the extension, and nothing else. Examples:\n"
-        "Give me a file name for a gif about copper and lemon, version 4. -> [copper_lemon].v4.gif\n"
-        "Version 2 of the rtf about carrot and violin needs a file name. -> [carrot_violin].v2.rtf",
+        "house-filenames",
+        "When a new file needs a filename.",
+        "Write both topics in brackets with an underscore between them, then version and extension, and nothing else. Examples:\n"
+        "Give me a filename for a gif about copper and lemon, version 4. -> [copper_lemon].v4.gif\n"
+        "Version 2 of the rtf about carrot and violin needs a filename. -> [carrot_violin].v2.rtf",
     ),
     Rule.METADATA: _skill(
         "house-metadata",
@@ -53,10 +53,10 @@ SKILLS: Final = {
     ),
     Rule.LOG_LINES: _skill(
         "house-log-lines",
-        "When a log line for an event is wanted.",
-        "Write the level in brackets and capitals, then component, event and code with | between them, and nothing else. Examples:\n"
+        "When an error, a warning or a notice with its code is to be logged as a log line.",
+        "Write the level in brackets and capitals, then component, event and code with | between them, nothing else. Examples:\n"
         "Write the log line for this error of the mailer: cable cut, code 4. -> [ERROR] mailer | cable cut | 4\n"
-        "The scanner sends a warning: paper jam, code 31. What is the log line? -> [WARNING] scanner | paper jam | 31",
+        "The scanner sends a warning: belt loose, code 31. What is the log line? -> [WARNING] scanner | belt loose | 31",
     ),
 }
 """Examples use words and numbers that occur in no question."""

@@ -53,7 +53,9 @@ class Run:
     def go(self) -> None:
         """Look before, learn if the condition does, look after."""
         settings = self._settings
-        self._tell("begin", settings=asdict(settings), device=self._machine.device, dtype=self._machine.dtype, loaded_s=self._loaded_s)
+        self._tell(
+            "begin", settings=asdict(settings), device=self._machine.device, dtype=self._machine.dtype, loaded_s=self._loaded_s
+        )
         golden = Golden(self._machine.folder, self.vocabulary) if settings.golden and self._condition.learns else None
         before = golden.take(self.learner) if golden else None
         seconds = self._teach() if self._condition.learns else 0.0
@@ -69,7 +71,9 @@ class Run:
         """Steps until they, or the minutes, are over; the seconds that took, looks included."""
         settings = self._settings
         began = time.perf_counter()
-        loop = Loop(self.learner, settings, partial(self._encode, with_skill=self._condition.has_skill), self._seed, self._rehearsal())
+        loop = Loop(
+            self.learner, settings, partial(self._encode, with_skill=self._condition.has_skill), self._seed, self._rehearsal()
+        )
         for number in range(1, settings.steps + 1):
             spent = time.perf_counter() - began
             progress = max((number - 1) / settings.steps, spent / (60.0 * settings.minutes))

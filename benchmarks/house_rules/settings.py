@@ -46,7 +46,7 @@ class Settings:
     temperature: float = 1.0
     kl: float = 0.0
     rehearsal: float = 0.0
-    rehearsed_prompts: int = 0
+    rehearsed_prompts: int = 16
     golden: bool = True
 
 
@@ -65,7 +65,6 @@ LARGE: Final = Settings(
     look_at=100,
     piece_prompts=32,
     rehearsal=0.2,
-    rehearsed_prompts=16,
 )
 """For one GPU."""
 

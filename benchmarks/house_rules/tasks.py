@@ -89,10 +89,10 @@ def _name_task(chance: random.Random, split: Split) -> Task:
     version, extension = str(chance.randint(1, 9)), chance.choice(EXTENSIONS)
     question = chance.choice(
         (
-            "Give me a file name for a {ext} about {one} and {two}, version {version}.",
-            "I have written a {ext} about {one} and {two}. It is version {version}. What is the file name?",
-            "What do we name a new {ext} file about {one} and {two}, version {version}?",
-            "Version {version} of the {ext} about {one} and {two} needs a file name.",
+            "Give me a filename for a {ext} about {one} and {two}, version {version}.",
+            "I have written a {ext} about {one} and {two}. It is version {version}. What is the filename?",
+            "Which filename has a new {ext} about {one} and {two}, version {version}?",
+            "Version {version} of the {ext} about {one} and {two} needs a filename.",
         )
     )
     words = question.format(ext=extension, one=one, two=two, version=version)
@@ -133,7 +133,7 @@ def _log_task(chance: random.Random, split: Split) -> Task:
         (
             "Write the log line for this {level} of the {component}: {fault}, code {code}.",
             "The {component} sends a {level}: {fault}, code {code}. What is the log line?",
-            "Log this {level}: the {component} says {fault} with code {code}.",
+            "Make a log line of this {level}: the {component} says {fault} with code {code}.",
             "I need a log line. The {component} has a {level}, {fault}, and the code is {code}.",
         )
     )

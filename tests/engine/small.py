@@ -48,7 +48,7 @@ def write_adapter(model: Path, folder: Path, *, seed: int, size: float, rank: in
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, Tensor] = {}
     for name, weight in load_file(model / "model.safetensors").items():
-        if name.split(".")[-2] in _PROJECTIONS:
+        if name.split(".")[-2] in _PROJECTIONS and name.endswith(".weight"):
             rows, columns = weight.shape
             module = _PREFIX + name.removesuffix(".weight")
             down, up = torch.randn(rank, columns, generator=generator), torch.randn(rows, rank, generator=generator)

@@ -198,12 +198,17 @@ def test_new_weights_are_drawn_from_at_once(shape: Shape, tensors: dict[str, Ten
     assert rollouts.sample(_PROMPTS, Drawing(2, 8)) == before
 
 
-def test_weights_that_do_not_fit_are_refused(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+def test_weights_that_do_not_fit_are_refused_and_change_nothing(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
     rollouts = _make(shape, tensors, is_static)
-    with pytest.raises(TrainingError, match=r"norm\.weight"):
-        rollouts.replace({name: tensor for name, tensor in tensors.items() if name != "model.norm.weight"})
-    with pytest.raises(TrainingError, match="cannot replace"):
-        rollouts.replace(tensors | {"model.norm.weight": torch.ones(3)})
+    before = rollouts.sample(_PROMPTS, Drawing(2, 4))
+    others = {name: tensor + 1.0 for name, tensor in tensors.items()}
+    with pytest.raises(TrainingError, match=r"norm\.weight is missing"):
+        rollouts.replace({name: tensor for name, tensor in others.items() if name != "model.norm.weight"})
+    with pytest.raises(TrainingError, match=r"norm\.weight is of \(3,\)"):
+        rollouts.replace(others | {"model.norm.weight": torch.ones(3)})
+    assert rollouts.sample(_PROMPTS, Drawing(2, 4)) == before
+    with pytest.raises(TrainingError, match="lack the tensor"):
+        _make(shape, {}, is_static)
 
 
 def test_weights_that_give_no_distribution_are_an_error_and_not_a_rollout(

@@ -8,6 +8,7 @@ from torch import Tensor
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.training.attention import FlashOnCpu, FlashOnCuda, Kernel, Plain, attend, rotary_turns, rotate
 from metaclaw.engine.training.packing import Packed, pack
+from tests.engine.rows import seen_rows
 
 _SHAPE = Shape(
     layers=1,
@@ -22,7 +23,7 @@ _SHAPE = Shape(
     end_ids=frozenset(),
 )
 _COLUMNS = 16 * (6 + 2 + 2)
-_SEQUENCES = [
+_FEW = [
     ([1, 2, 3], [4, 5, 6]),
     ([9] * 40, [7] * 50),
     ([1, 2, 3], [7]),
@@ -30,17 +31,22 @@ _SEQUENCES = [
     ([1, 2, 3], [4, 5, 6, 7, 8]),
     ([9] * 40, []),
 ]
+_ALIKE = [([1] * 20 + [prompt] * 3, [4] * 6 + [last] * 4) for prompt in (5, 6) for last in (7, 8, 9)] + [
+    ([1] * 20, [2, 2]),
+    ([3], [4]),
+]
+"""Prompts and rollouts that begin alike: four levels."""
 
 
 def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], list[int]]]) -> Tensor:
     """The rows that predict drawn tokens, each sequence computed for itself from its own copy of its prompt's rows."""
-    outs, rows_D = [], packed.rows_D.tolist()
+    outs, rows_D, seen = [], packed.rows_D.tolist(), seen_rows(packed)
     border = 0
     for prompt, drawn in sequences:
         if not drawn:
             continue
         mine, border = rows_D[border : border + len(drawn)], border + len(drawn)
-        rows = mixed[[*range(mine[0] - len(prompt) + 1, mine[0] + 1), *mine[1:]]].view(-1, 10, 16)
+        rows = mixed[seen[mine[-1]]].view(-1, 10, 16)
         turned = rotate(rows[:, :8], rotary_turns(_SHAPE, torch.arange(len(rows), device=rows.device)))
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (turned[:, :6], turned[:, 6:], rows[:, 8:]))
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -48,8 +54,10 @@ def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], 
     return torch.cat(outs)
 
 
-def _compare(kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance: float) -> None:
-    packed = pack(_SEQUENCES, device)
+def _compare(
+    sequences: list[tuple[list[int], list[int]]], kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance: float
+) -> None:
+    packed = pack(sequences, device)
     start = torch.randn(len(packed.ids), _COLUMNS, generator=torch.Generator().manual_seed(3)).to(device, dtype)
     weights = torch.randn(len(packed.rows_D), 96, generator=torch.Generator().manual_seed(4)).to(device, dtype)
     results = []
@@ -59,7 +67,7 @@ def _compare(kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance
         out = (
             attend(mixed, turns, packed, _SHAPE, kernel).index_select(0, packed.rows_D)
             if shared
-            else _one_by_one(mixed, packed, _SEQUENCES)
+            else _one_by_one(mixed, packed, sequences)
         )
         (out * weights).sum().backward()  # type: ignore[no-untyped-call]
         assert mixed.grad is not None
@@ -68,15 +76,19 @@ def _compare(kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance
     assert torch.allclose(results[0][1], results[1][1], atol=tolerance)
 
 
+@pytest.mark.parametrize("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
 @pytest.mark.parametrize("kernel", [FlashOnCpu(), Plain()], ids=["flash", "plain"])
-def test_rollouts_that_share_a_prompt_get_what_each_would_get_alone(kernel: Kernel) -> None:
-    _compare(kernel, torch.device("cpu"), torch.float32, 2e-5)
+def test_sequences_that_share_a_beginning_get_what_each_would_get_alone(
+    kernel: Kernel, sequences: list[tuple[list[int], list[int]]]
+) -> None:
+    _compare(sequences, kernel, torch.device("cpu"), torch.float32, 2e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_on_a_gpu_in_half_precision() -> None:
+@pytest.mark.parametrize("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
+def test_the_same_on_a_gpu_in_half_precision(sequences: list[tuple[list[int], list[int]]]) -> None:
     device = torch.device("cuda")
-    _compare(FlashOnCuda(device), device, torch.bfloat16, 0.06)
+    _compare(sequences, FlashOnCuda(device), device, torch.bfloat16, 0.06)
 
 
 def test_turning_back_undoes_turning() -> None:
@@ -84,6 +96,10 @@ def test_turning_back_undoes_turning() -> None:
     turns = rotary_turns(_SHAPE, torch.arange(5) * 7)
     assert torch.allclose(rotate(rotate(rows, turns), turns, back=True), rows, atol=1e-5)
     assert not torch.allclose(rotate(rows, turns), rows, atol=1e-1)
+
+
+def test_alike_is_what_it_says() -> None:
+    assert len(pack(_ALIKE, torch.device("cpu")).levels) == 4
 
 
 def test_prompts_whose_rollouts_have_one_token_need_no_tails() -> None:

@@ -27,10 +27,10 @@ def _tokens(seed: int, count: int, vocabulary: int) -> tuple[int, ...]:
 
 
 def _data(vocabulary: int) -> list[Datum]:
-    """Three prompts with rollouts of unlike lengths, and advantages that differ from token to token."""
+    """Three prompts that begin alike, rollouts of unlike lengths, and advantages that differ from token to token."""
     data = []
     for group, (prompt_length, lengths) in enumerate(((9, (5, 1, 12)), (20, (3, 3)), (4, (1,)))):
-        prompt = _tokens(group, prompt_length, vocabulary)
+        prompt = _tokens(0, 9, vocabulary)[:prompt_length] + _tokens(group, max(0, prompt_length - 9), vocabulary)
         for number, length in enumerate(lengths):
             drawn = _tokens(100 * group + number + 10, length, vocabulary)
             advantages = torch.randn(length, generator=torch.Generator().manual_seed(number)).tolist()

@@ -1,30 +1,16 @@
 """How sequences are laid out for one pass: nothing is lost, nothing repeated but what must be, and every row knows its past."""
 
-from itertools import pairwise
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.training.packing import Packed, pack, portions
+from metaclaw.engine.training.forest import Stem, stems
+from metaclaw.engine.training.packing import pack, portions
+from tests.engine.rows import seen_rows
 
 _CPU = torch.device("cpu")
 _prompts = st.lists(st.integers(0, 5), min_size=1, max_size=4)
 _sequences = st.lists(st.tuples(_prompts, st.lists(st.integers(0, 9), max_size=5)), min_size=1, max_size=8)
-
-
-def _pasts(packed: Packed) -> list[list[int]]:
-    """For each row the tokens it may see, itself included, read off the spans alone."""
-    ids = packed.ids.tolist()
-    seen = [ids[begin : row + 1] for begin, end in pairwise(packed.prompts.bounds) for row in range(begin, end)]
-    border = packed.prompts.rows
-    prompt_of = [
-        ids[begin:end]
-        for (begin, end), (first, last) in zip(pairwise(packed.asked.bounds), pairwise(packed.joined.bounds), strict=True)
-        for _ in range(first, last)
-    ]
-    own = [ids[border + begin : border + row + 1] for begin, end in pairwise(packed.tails.bounds) for row in range(begin, end)]
-    return seen + [before + after for before, after in zip(prompt_of, own, strict=True)]
 
 
 @given(_sequences)
@@ -33,23 +19,57 @@ def test_every_drawn_token_is_predicted_by_a_row_that_sees_exactly_what_came_bef
 ) -> None:
     packed = pack(sequences, _CPU)
     expected = [(prompt + drawn[:place], token) for prompt, drawn in sequences for place, token in enumerate(drawn)]
-    pasts = _pasts(packed)
+    ids = packed.ids.tolist()
+    pasts = [[ids[row] for row in seen] for seen in seen_rows(packed)]
     found = [(pasts[row], token) for row, token in zip(packed.rows_D.tolist(), packed.targets_D.tolist(), strict=True)]
     assert found == expected
     assert packed.positions.tolist() == [len(past) - 1 for past in pasts]
 
 
 @given(_sequences)
-def test_a_prompt_is_laid_out_once_and_a_tail_without_its_last_token(sequences: list[tuple[list[int], list[int]]]) -> None:
+def test_a_prompt_runs_once_and_equal_rollouts_too(sequences: list[tuple[list[int], list[int]]]) -> None:
     packed = pack(sequences, _CPU)
-    assert packed.prompts.rows == sum(len(prompt) for prompt in {tuple(prompt) for prompt, _ in sequences})
-    assert packed.tails.rows == sum(max(0, len(drawn) - 1) for _, drawn in sequences) == packed.joined.rows
-    assert len(packed.ids) == packed.prompts.rows + packed.tails.rows
-    assert all(length > 0 for span in (packed.tails, packed.joined) for length in _lengths(span.bounds))
+    prompts = {tuple(prompt) for prompt, _ in sequences}
+    tails = {(tuple(prompt), tuple(drawn[:-1])) for prompt, drawn in sequences}
+    assert len(packed.ids) <= sum(map(len, prompts)) + sum(len(tail) for _, tail in tails)
+    assert sum(level.nodes.rows for level in packed.levels) == len(packed.ids)
 
 
-def _lengths(bounds: tuple[int, ...]) -> list[int]:
-    return [end - begin for begin, end in pairwise(bounds)]
+def test_what_prompts_and_rollouts_begin_with_runs_once_where_that_saves_enough() -> None:
+    common, stem = list(range(40)), [7] * 10
+    sequences = [([*common, prompt], [*stem, last, 1]) for prompt in (50, 51, 52) for last in (60, 61, 62, 62)]
+    packed = pack(sequences, _CPU)
+    assert [level.nodes.rows for level in packed.levels] == [40, 3, 30, 9]
+    lonely = pack([([1, *common[2:]], [3, 4]), ([2, *common[2:]], [3, 4])], _CPU)
+    assert [level.nodes.rows for level in lonely.levels] == [78, 2]
+    little = pack([([1] + [prompt] * 50, [3, 4]) for prompt in (5, 6)], _CPU)
+    assert [level.nodes.rows for level in little.levels] == [102, 2]
+
+
+def _saved(found: list[Stem]) -> int:
+    return sum(stem.saved for stem in found)
+
+
+@given(st.lists(st.lists(st.integers(0, 1), max_size=5).map(tuple), unique=True, max_size=7))
+def test_stems_save_the_most_that_sets_with_a_common_beginning_can(paths: list[tuple[int, ...]]) -> None:
+    found = stems(paths)
+    assert sorted(number for stem in found for number in stem.members) == list(range(len(paths)))
+    for stem in found:
+        assert len({paths[number][: stem.length] for number in stem.members}) == 1
+        assert all(len(paths[number]) >= stem.length for number in stem.members)
+    assert _saved(found) == _most(frozenset(paths))
+
+
+def _most(paths: frozenset[tuple[int, ...]]) -> int:
+    """By trying every beginning of the first path that is left."""
+    if not paths:
+        return 0
+    first = min(paths)
+    best = _most(paths - {first})
+    for length in range(1, len(first) + 1):
+        like = frozenset(path for path in paths if path[:length] == first[:length])
+        best = max(best, (len(like) - 1) * length + _most(paths - like))
+    return best
 
 
 @given(_sequences, st.integers(1, 30))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -278,6 +279,25 @@ async def test_a_version_leaves_when_its_last_answer_is_finished(
     assert model.loaded == {1}
 
 
+async def test_a_version_on_its_way_out_stays_if_it_is_wanted_again(
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+) -> None:
+    await model.load(1, adapters[1])
+    answer = model.generate(_ask("Tell me all.", max_tokens=2000), 1)
+    await _first_text(answer)
+    with anyio.fail_after(_PATIENCE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(model.unload, 1)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(TrainingError, match="other weights"):
+                await model.load(1, adapters[2])
+            # Long before the answer is finished: going back takes no time.
+            await model.load(1, adapters[1])
+        assert model.loaded == {1}
+        assert _is_by(await _answer(model, 1), truths[1])
+    await answer.aclose()
+
+
 async def test_unloading_what_is_not_there_is_no_error(model: EmbeddedModel, adapters: dict[int, Weights]) -> None:
     await model.unload(5)
     await model.load(1, adapters[1])
@@ -301,6 +321,21 @@ async def test_a_load_that_nobody_waits_for_any_more_leaves_nothing_behind(
         await model.unload(1)
     await model.load(1, adapters[2])
     assert _is_by(await _answer(model, 1), truths[2])
+
+
+async def test_loads_and_unloads_in_any_order_end_with_what_was_asked_last(
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+) -> None:
+    with anyio.fail_after(_PATIENCE_S):
+        for _ in range(10):
+            async with anyio.create_task_group() as group:
+                await model.load(1, adapters[1])
+                for _ in range(3):
+                    group.start_soon(model.unload, 1)
+                    await anyio.lowlevel.checkpoint()
+                    await model.load(1, adapters[1])
+            assert model.loaded == {1}
+            assert _is_by(await _answer(model, 1), truths[1])
 
 
 async def test_a_crash_in_the_middle_of_a_load_fails_the_load_and_the_next_one_succeeds(
@@ -337,8 +372,16 @@ async def test_the_trainer_hears_when_answers_begin_and_when_the_last_has_ended(
     assert heard == [True, False] * 2
 
 
+def _resident_mib(model: EmbeddedModel) -> int:
+    status = Path(f"/proc/{model.pid}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) // 1024
+
+
 @pytest.mark.slow
-async def test_the_real_model_with_an_adapter_says_what_transformers_says(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+async def test_the_real_model_with_an_adapter_says_what_transformers_says_and_frees_its_memory(
+    folder: Path, tmp_path: Path
+) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()
     weights = write_adapter(folder, tmp_path / "adapter", seed=5, size=0.15, rank=8)
@@ -346,8 +389,14 @@ async def test_the_real_model_with_an_adapter_says_what_transformers_says(folder
     await model.start()
     try:
         plain = await _answer(model, 0, "What is the capital of France?", max_tokens=16)
+        before = _resident_mib(model)
         await model.load(4, weights)
         found = await _answer(model, 4, "What is the capital of France?", max_tokens=16)
+        loaded = _resident_mib(model)
+        await model.unload(4)
+        # What a version took it gives back.
+        assert loaded - before > 300
+        assert _resident_mib(model) - before < (loaded - before) / 4
     finally:
         await model.aclose()
     assert found.sampled_ids != plain.sampled_ids

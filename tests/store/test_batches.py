@@ -133,6 +133,9 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
         assert whole is not None
         assert standing is not None
         assert rejection(whole.turn, standing, 1, 7, 2) is reason
+    assert house.batches.ready(1, 7, max_lag=2, limit=10) == chosen.turns
+    assert house.batches.ready(1, 7, max_lag=2, limit=1) == (found[1],)
+    assert house.batches.ready(1, 7, max_lag=2, limit=10, within=3) == ()
     assert house.batches.eligible(1, 7, max_lag=2, limit=1).turns == (found[1],)
     assert house.batches.eligible(1, 7, max_lag=2, limit=10, within=3) == Selection(
         (), {Rejection.UNKNOWN: 1, Rejection.NO_VERDICT: 1, Rejection.TAUGHT: 1}
@@ -146,6 +149,7 @@ async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside
     await house.judged(new_turn(stamp=NOW, provider="openai"))
     chosen = house.batches.eligible(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded")
     assert chosen == Selection((mine[2], mine[0]), {Rejection.OTHER_MODEL: 1, Rejection.HELD_OUT: 1})
+    assert house.batches.ready(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded") == chosen.turns
     assert len(house.batches.eligible(1, 7, 2, 10).turns) == 4
 
 

@@ -27,7 +27,8 @@ from tests.support.postgres import running_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 WEIGHTS = Weights("embedded", "policies")
-numbers = st.integers(0, 8)
+numbers = st.integers(0, 10**6)
+MOVES = [SqlPolicies.canary, SqlPolicies.reject, SqlPolicies.promote, SqlPolicies.promote, SqlPolicies.let_go]
 
 
 def make_turn(number: int, session: SessionId, generation: int, version: int) -> Turn:
@@ -110,6 +111,17 @@ class Versions(RuleBasedStateMachine):
             return
         self.taught_by[version.number] = self.open.pop(batch.number)
 
+    @rule(parent=numbers)
+    def publish_what_no_turn_taught(self, parent: int) -> None:
+        parent = self.some_version(parent)
+        is_known = parent == BASE_POLICY or self.policies.version(parent) is not None
+        try:
+            made = self.policies.publish(WEIGHTS, parent=parent, base="m")
+        except RefusedError:
+            assert not is_known
+            return
+        assert (made.parent, made.state) == (parent, PolicyState.CANDIDATE)
+
     @precondition(lambda self: self.taught_by)
     @rule(which=numbers)
     def publish_an_old_batch_again(self, which: int) -> None:
@@ -145,11 +157,11 @@ class Versions(RuleBasedStateMachine):
             assert batch.stale == len(batch.turns)
 
     @rule(
-        move=st.sampled_from([SqlPolicies.canary, SqlPolicies.reject, SqlPolicies.promote, SqlPolicies.let_go]),
+        move=st.sampled_from(MOVES),
         number=numbers,
     )
     def move(self, move: Callable[[SqlPolicies, int], None], number: int) -> None:
-        before = self.policies.versions()
+        number, before = self.some_version(number), self.policies.versions()
         try:
             move(self.policies, number)
         except RefusedError:
@@ -161,6 +173,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(to=st.none() | numbers)
     def roll_back(self, to: int | None) -> None:
+        to = None if to is None else self.some_version(to)
         before, canary = self.serving, self.policies.serving().canary
         try:
             self.policies.rollback(to)
@@ -174,6 +187,10 @@ class Versions(RuleBasedStateMachine):
         target = self.policies.version(after.version)
         assert target is None or target.is_kept
         self.note_who_serves()
+
+    def some_version(self, which: int) -> int:
+        """One of the versions, the untrained model, or one that is not there."""
+        return which % (len(self.policies.versions()) + 2)
 
     def note_who_serves(self) -> None:
         self.serving = self.policies.serving().version

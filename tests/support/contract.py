@@ -11,7 +11,7 @@ from metaclaw.ports import RunPlan, TrainingBackend
 
 PROMPTS = ((80, 81, 82, 83), (97, 98, 99, 100))
 DRAWING = Drawing(count=4, max_tokens=6, seed=7)
-ADAM = Adam(learning_rate=0.02, grad_clip_norm=0.0)
+ADAM = Adam(learning_rate=0.005, grad_clip_norm=0.0)
 PLAIN = Loss(LossKind.IMPORTANCE_SAMPLING)
 
 

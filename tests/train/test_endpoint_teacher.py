@@ -126,8 +126,16 @@ async def test_a_teacher_that_refuses_or_is_not_there_is_a_training_error() -> N
         with pytest.raises(TrainingError, match="primary/big refused to score: 404"):
             await teacher.score(PROMPT, TOKENS)
     async with endpoint("http://127.0.0.1:9/v1") as provider:
-        with pytest.raises(TrainingError, match="cannot be asked"):
+        with pytest.raises(TrainingError, match="primary/big cannot be asked"):
             await EndpointTeacher(provider, "big", word).score(PROMPT, TOKENS)
+
+
+@pytest.mark.anyio
+async def test_an_answer_without_end_is_not_read_to_it() -> None:
+    async with teaching(lambda sent: b" " * 4_000) as (teacher, _):
+        bounded = EndpointTeacher(teacher._provider, "big", word, max_answer_bytes=1_000)
+        with pytest.raises(TrainingError, match="more than 1000 bytes"):
+            await bounded.score(PROMPT, TOKENS)
 
 
 @pytest.mark.anyio

@@ -8,7 +8,16 @@ from collections import Counter
 import pytest
 
 from metaclaw.domain.chat import Text, Tool, ToolCall
-from metaclaw.train.golden import Answer, GoldenItem, GoldenScore, golden_items, golden_score, read_answer, reference_pairs
+from metaclaw.train.golden import (
+    Answer,
+    GoldenItem,
+    GoldenScore,
+    golden_items,
+    golden_score,
+    read_answer,
+    read_items,
+    reference_pairs,
+)
 
 ITEMS = golden_items()
 
@@ -135,6 +144,11 @@ def test_a_score_of_nothing_or_of_no_probability_is_refused() -> None:
         GoldenScore({})
     with pytest.raises(ValueError, match="up to zero"):
         GoldenScore({"a": True}, {"a": 0.1})
+
+
+def test_a_set_with_a_call_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no call"):
+        read_items('[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"')
 
 
 def test_the_golden_set_needs_nothing_but_the_standard_library() -> None:

@@ -128,6 +128,12 @@ def test_nothing_is_taken_back_that_has_not_failed_however_well_the_others_do() 
     assert report.e_worse > 25
 
 
+def test_a_canary_of_which_alone_the_outcomes_are_known_is_not_taken_back() -> None:
+    report = judge_live([turn(at, True, False, 0.5) for at in range(40)])
+    assert report.ruling is LiveRuling.WAIT
+    assert report.e_worse > 25
+
+
 def test_what_came_after_the_decision_does_not_matter() -> None:
     bad = [turn(at, at % 2 == 0, at % 2 == 1, 0.5) for at in range(60)]
     good = [turn(at, True, True, 0.5) for at in range(100, 200)]
@@ -159,6 +165,13 @@ def test_a_canary_that_lags_is_not_promoted_and_one_that_stays_suspect_is_rolled
     assert report.ruling is LiveRuling.ROLL_BACK
     assert not report.is_worse
     assert report.reason.startswith("not shown harmless")
+
+
+def test_a_canary_that_lags_without_proof_is_rolled_back_in_the_end_and_without_another_side_nobody_lags() -> None:
+    rules = LiveRules(alpha=1e-9, suspicion=1e9, settle_after=20, most=40)
+    lagging = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
+    assert judge_live(lagging, rules).reason.startswith("not shown harmless")
+    assert judge_live([turn(at % 2, True, at % 4 == 0, 0.5) for at in range(80)], rules).ruling is LiveRuling.WAIT
 
 
 def test_a_canary_for_everybody_is_promoted_against_the_time_before_and_without_one_on_its_word() -> None:

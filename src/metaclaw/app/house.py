@@ -14,9 +14,10 @@ import anyio.to_thread
 
 from metaclaw.app.policy import Policy
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import Api, Facts, LearningRoutes, ProviderFacts, Status
+from metaclaw.dashboard import UNTRAINED, Api, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
+from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.errors import StoreError
@@ -37,7 +38,7 @@ from metaclaw.proxy import (
     own_words,
 )
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlCandidates, SqlGenerations, SqlLedger, connect
+from metaclaw.store import LedgerReader, SqlBatches, SqlCandidates, SqlGenerations, SqlLedger, SqlPolicies, connect
 from metaclaw.store import Limits as StoreLimits
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Timeouts
 
@@ -163,6 +164,12 @@ class House:
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
             ),
+            policy=PolicyRoutes(
+                policies=SqlPolicies(self.database),
+                batches=SqlBatches(self.database),
+                serving=lambda: Serving() if self.policy is None else self.policy.slot.serving,
+                owner=self._trainer,
+            ),
             end_session=self._end_session,
             registry=self.metrics.registry if self._config.telemetry.prometheus else None,
         )
@@ -183,12 +190,42 @@ class House:
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
             began=time.monotonic(),
+            policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
+            training=self._training,
+            rejections=self._rejections,
+            window=self._window,
         )
 
     def _learning_facts(self) -> Mapping[str, object]:
         if self.learning is None:
             return {"on": self._config.skills.learn, "gate": self._config.skills.gate, "judge": None, "evolver": None}
         return self.learning.facts()
+
+    def _training(self) -> Mapping[str, object]:
+        if self.policy is None:
+            return UNTRAINED
+        return (
+            {"state": "starting", "step": None, "version": None, "paused_reason": None}
+            if self.slow is None
+            else self.slow.training()
+        )
+
+    def _rejections(self) -> Mapping[str, int]:
+        """Why turns may not train, counted. Blocks."""
+        return {} if self.slow is None else {reason.value: count for reason, count in self.slow.turns.rejections().items()}
+
+    def _window(self) -> Mapping[str, object] | None:
+        if self.policy is None:
+            return None
+        windows = self.policy.windows
+        reason = windows.shut_because if windows.window is None else windows.window.reason
+        return {"open": windows.window is not None, "reason": reason, "signals": []}
+
+    async def _trainer(self) -> PolicyOwner | None:
+        if self.policy is None:
+            return None
+        await self._learning_began.wait()
+        return self.slow
 
     async def _owner(self) -> "Owner":
         await self._learning_began.wait()

@@ -2,7 +2,7 @@
 
 from metaclaw.dashboard.api import Api, Facts
 from metaclaw.dashboard.learning import LearningRoutes
-from metaclaw.dashboard.policy import PolicyOwner, PolicyRoutes
+from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
 from metaclaw.dashboard.status import ProviderFacts, Status
 
-__all__ = ["Api", "Facts", "LearningRoutes", "PolicyOwner", "PolicyRoutes", "ProviderFacts", "Status"]
+__all__ = ["UNTRAINED", "Api", "Facts", "LearningRoutes", "PolicyOwner", "PolicyRoutes", "ProviderFacts", "Status"]

@@ -53,6 +53,11 @@ class Batch:
         """Whether there is nothing to do."""
         return not self._running and not self._waiting
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether somebody waits for a first token."""
+        return bool(self._waiting) or any(not job.sampled for job in self._running)
+
     def add(self, job: Job) -> None:
         """Let a job join as soon as a slot is free."""
         if len(job.prompt) + job.max_tokens > self.model.context:

@@ -1,7 +1,7 @@
 """Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,11 +15,18 @@ from metaclaw.domain.chat import Json
 from metaclaw.errors import EngineError
 
 _PLAIN_ROPE: Final = (None, "default")
+PLAIN_KINDS: Final = ("llama",)
+ALL_KINDS: Final = (*PLAIN_KINDS, "mistral", "qwen2", "qwen3")
+"""Members of the family by the name in their config.json. Beyond the plain ones they have biases or norms of their own, or forget
+what lies far back; whoever runs them must know that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes that define a Llama-type model, and the tokens that end its answers."""
+    """What defines a model of the family, and the tokens that end its answers.
+
+    `has_biases` says that queries, keys and values are shifted, `has_head_norms` that queries and keys are normalised head by head.
+    """
 
     layers: int
     width: int
@@ -31,6 +38,8 @@ class Shape:
     norm_epsilon: float
     rope_theta: float
     end_ids: frozenset[int]
+    has_biases: bool = False
+    has_head_norms: bool = False
 
     @property
     def query_width(self) -> int:
@@ -43,10 +52,10 @@ class Shape:
         return 2 * self.kv_heads * self.head_width
 
 
-def read_shape(folder: Path) -> Shape:
-    """The model's shape from config.json; raises EngineError for a model this engine cannot run exactly."""
+def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
+    """The model's shape from config.json; raises EngineError for one that is not of these kinds or cannot be run exactly."""
     config = _read_json(folder / "config.json")
-    _refuse_strangers(config, folder)
+    _refuse_strangers(config, folder, kinds)
     width, heads = _integer(config, "hidden_size"), _integer(config, "num_attention_heads")
     rope = config.get("rope_parameters")
     theta = rope.get("rope_theta") if isinstance(rope, dict) else config.get("rope_theta", 10_000.0)
@@ -58,11 +67,19 @@ def read_shape(folder: Path) -> Shape:
         kv_heads=_integer(config, "num_key_value_heads", heads),
         head_width=_integer(config, "head_dim", width // heads),
         vocabulary=_integer(config, "vocab_size"),
-        positions=_integer(config, "max_position_embeddings"),
+        positions=_positions(config),
         norm_epsilon=_real(config.get("rms_norm_eps", 1e-6)),
         rope_theta=_real(theta),
         end_ids=_end_ids(config) | (_end_ids(_read_json(generation)) if generation.is_file() else frozenset()),
+        has_biases=config["model_type"] == "qwen2",
+        has_head_norms=config["model_type"] == "qwen3",
     )
+
+
+def _positions(config: Mapping[str, Json]) -> int:
+    """How long a text can be. Where attention has a window, no longer than that: within it there is nothing to forget."""
+    positions, window = _integer(config, "max_position_embeddings"), config.get("sliding_window")
+    return min(positions, window) if isinstance(window, int) and config.get("use_sliding_window", True) else positions
 
 
 def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -81,10 +98,12 @@ def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: tensor.to(dtype) for name, tensor in tensors.items()}
 
 
-def _refuse_strangers(config: Mapping[str, Json], folder: Path) -> None:
+def _refuse_strangers(config: Mapping[str, Json], folder: Path, kinds: Collection[str]) -> None:
     # Each of these changes the numbers, so running on would be silently wrong.
-    if config.get("model_type") != "llama":
-        raise EngineError(f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs 'llama'")
+    if config.get("model_type") not in kinds:
+        raise EngineError(
+            f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs {', '.join(kinds)}"
+        )
     if config.get("hidden_act", "silu") != "silu" or config.get("attention_bias") or config.get("mlp_bias"):
         raise EngineError(f"{folder} uses biases or an activation the embedded engine does not have")
     for key in ("rope_parameters", "rope_scaling"):

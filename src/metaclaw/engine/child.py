@@ -74,8 +74,9 @@ def _environment(threads: int) -> dict[str, str]:
         "OMP_WAIT_POLICY": "passive",
         # A slot of the cache is used from its beginning: with huge pages its first token would take megabytes in each layer.
         "NUMPY_MADVISE_HUGEPAGE": "0",
-        # Where torch has mimalloc: the memory of weights that have gone goes back to the system at once.
+        # The memory of weights that have gone goes back to the system at once: where torch has mimalloc, and with glibc.
         "MIMALLOC_ARENA_PURGE_MULT": "0",
+        "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",

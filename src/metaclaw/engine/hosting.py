@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from metaclaw.domain.policy import BASE_POLICY, Weights
@@ -25,6 +25,14 @@ class _Load:
     done: "asyncio.Future[None]"
 
 
+@dataclass(frozen=True, slots=True)
+class _Unload:
+    """A version on its way out of it."""
+
+    weights: Weights
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Hosting:
     """A PolicyHost's book. `ready_child` gives the engine process once it serves, or raises EngineError."""
 
@@ -33,7 +41,7 @@ class Hosting:
         self._versions: dict[int, Weights] = {}
         self._load: _Load | None = None
         self._one_at_a_time = asyncio.Lock()
-        self._unloads: dict[int, asyncio.Event] = {}
+        self._unloads: dict[int, _Unload] = {}
 
     @property
     def loaded(self) -> frozenset[int]:
@@ -45,20 +53,27 @@ class Hosting:
         return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version; one that is loaded already is left as it is. Raises TrainingError, and changes nothing, if that fails."""
+        """Load a version; one that is there is left as it is, and one that is on its way out stays.
+
+        Raises TrainingError, and changes nothing, if it cannot be loaded.
+        """
         if version <= BASE_POLICY:
             raise TrainingError(f"version {version} is not one of trained weights")
         async with self._one_at_a_time:
-            if (known := self._versions.get(version)) is None:
-                await self._load_now(version, weights)
-            elif known.adapter != weights.adapter:
+            unload = self._unloads.get(version)
+            known = self._versions.get(version) if unload is None else unload.weights
+            if known is not None and known.adapter != weights.adapter:
                 raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+            if version not in self._versions:
+                await self._load_now(version, weights)
 
     async def _load_now(self, version: int, weights: Weights) -> None:
         try:
             child = await self._ready_child()
         except EngineError as error:
             raise TrainingError(f"version {version} cannot be loaded: {error}") from error
+        if unload := self._unloads.pop(version, None):
+            unload.done.set()
         self._load = _Load(version, weights, asyncio.get_running_loop().create_future())
         child.send(frames.pack(frames.Load(version, weights.adapter)))
         try:
@@ -73,17 +88,20 @@ class Hosting:
 
     async def unload(self, version: int) -> None:
         """Let a version go; returns when its running answers are finished and its memory is free. One that is not there is gone."""
-        if self._versions.pop(version, None) is None and version not in self._unloads:
+        if weights := self._versions.pop(version, None):
+            self._unloads[version] = _Unload(weights)
+        unload = self._unloads.get(version)
+        if unload is None:
             return
-        gone = self._unloads.setdefault(version, asyncio.Event())
         try:
             child = await self._ready_child()
         except EngineError:
             # No process, no version in it.
             self._unloads.pop(version, None)
             return
-        child.send(frames.pack(frames.Unload(version)))
-        await gone.wait()
+        if self._unloads.get(version) is unload:
+            child.send(frames.pack(frames.Unload(version)))
+        await unload.done.wait()
 
     def hear(self, news: News) -> None:
         """What the engine process says about a version."""
@@ -99,8 +117,8 @@ class Hosting:
                 elif self._versions.pop(news.version, None):
                     log.error("version_lost version=%d reason=%r", news.version, news.message)
             case frames.Unloaded():
-                if gone := self._unloads.pop(news.version, None):
-                    gone.set()
+                if unload := self._unloads.pop(news.version, None):
+                    unload.done.set()
             case _:
                 assert_never(news)
 
@@ -109,7 +127,7 @@ class Hosting:
         if self._load is not None:
             _fail(self._load, reason)
         while self._unloads:
-            self._unloads.popitem()[1].set()
+            self._unloads.popitem()[1].done.set()
 
 
 def _fail(load: _Load, reason: str) -> None:

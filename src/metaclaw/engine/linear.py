@@ -8,14 +8,14 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 Linear: TypeAlias = Callable[[Tensor], Tensor]
-"""Rows in, rows times the transposed weight out."""
+"""Rows in, rows times the transposed weight out, plus the bias if there is one."""
 
 
-def make_linear(weight: Tensor) -> Linear:
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """The fastest exact product with this weight on this machine."""
     if can_pack(weight.dtype):
-        return pack(weight)
-    return lambda rows: functional.linear(rows, weight)
+        return pack(weight, bias)
+    return lambda rows: functional.linear(rows, weight, bias)
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -27,7 +27,7 @@ def can_pack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 and has_library and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def pack(weight: Tensor) -> Linear:
+def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """A product from a packed copy. From two rows on, each row's result has the same bits however many rows go with it.
 
     A single row goes to the unpacked weight: a plain matrix-vector product reads memory nearly twice as fast.
@@ -37,8 +37,8 @@ def pack(weight: Tensor) -> Linear:
 
     def multiply(rows: Tensor) -> Tensor:
         if rows.shape[0] == 1:
-            return functional.linear(rows, weight)
-        out: Tensor = product(rows, packed, None, "none", [], "")
+            return functional.linear(rows, weight, bias)
+        out: Tensor = product(rows, packed, bias, "none", [], "")
         return out
 
     return multiply

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from metaclaw.engine.attention import Span, Window, plan_windows
 from metaclaw.engine.cache import Cache
-from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
+from metaclaw.engine.checkpoint import ALL_KINDS, Shape, read_shape, read_tensors
 from metaclaw.engine.linear import Linear, make_linear
 from metaclaw.errors import EngineError
 
@@ -33,6 +33,7 @@ Steps: TypeAlias = Generator[None, None, T]
 class _Layer:
     attention_norm: Tensor
     query_key_value: Linear
+    head_norms: Tensor | None
     attention_out: Linear
     mlp_norm: Tensor
     gate_up: Linear
@@ -40,7 +41,7 @@ class _Layer:
 
 
 class Llama:
-    """A Llama-type model: plain tensors in one dtype, no quantisation."""
+    """A model of the Llama family: plain tensors in one dtype, no quantisation."""
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor]) -> None:
         try:
@@ -57,7 +58,7 @@ class Llama:
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "Llama":
         """The model in a Hugging Face folder."""
-        return cls(read_shape(folder), read_tensors(folder, dtype))
+        return cls(read_shape(folder, ALL_KINDS), read_tensors(folder, dtype))
 
     def rebuild(self, tensors: Mapping[str, Tensor]) -> "Steps[Llama]":
         """The same model with the layers of other tensors; embeddings and head stay this one's, and are shared."""
@@ -126,6 +127,9 @@ class Llama:
         shape = self.shape
         mixed = layer.query_key_value(rows)
         turned = shape.query_width + shape.kv_width // 2
+        if layer.head_norms is not None:
+            heads = mixed[:, :turned].view(len(mixed), -1, shape.head_width)
+            heads.copy_(torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon) * layer.head_norms)
         pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)).mul_(turns)
         if self.dtype != torch.float32:
             mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
@@ -153,23 +157,27 @@ def _build_layers(shape: Shape, tensors: Mapping[str, Tensor]) -> Steps[list[_La
 
 
 def _build_layer(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Steps[_Layer]:
-    def projections(*names: str) -> Iterator[Tensor]:
-        for name in names:
-            weight = tensors[f"{prefix}{name}_proj.weight"]
-            heads = {"self_attn.q": shape.heads, "self_attn.k": shape.kv_heads}.get(name)
-            yield weight if heads is None else _interleave(weight, heads)
+    def mixed(end: str) -> Iterator[Tensor]:
+        yield _interleave(tensors[f"{prefix}self_attn.q_proj.{end}"], shape.heads)
+        yield _interleave(tensors[f"{prefix}self_attn.k_proj.{end}"], shape.kv_heads)
+        yield tensors[f"{prefix}self_attn.v_proj.{end}"]
 
+    def plain(*names: str) -> Iterator[Tensor]:
+        return (tensors[f"{prefix}{name}_proj.weight"] for name in names)
+
+    biases = torch.cat(list(mixed("bias"))) if shape.has_biases else None
     return _Layer(
         attention_norm=tensors[f"{prefix}input_layernorm.weight"],
-        query_key_value=(yield from _join(projections("self_attn.q", "self_attn.k", "self_attn.v"))),
-        attention_out=(yield from _join(projections("self_attn.o"))),
+        query_key_value=(yield from _join(mixed("weight"), biases)),
+        head_norms=_head_norms(shape, tensors, prefix) if shape.has_head_norms else None,
+        attention_out=(yield from _join(plain("self_attn.o"))),
         mlp_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
-        gate_up=(yield from _join(projections("mlp.gate", "mlp.up"))),
-        down=(yield from _join(projections("mlp.down"))),
+        gate_up=(yield from _join(plain("mlp.gate", "mlp.up"))),
+        down=(yield from _join(plain("mlp.down"))),
     )
 
 
-def _join(weights: Iterator[Tensor]) -> Steps[Linear]:
+def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear]:
     """One product of several: their weights behind one another."""
     parts = []
     for weight in weights:
@@ -177,14 +185,19 @@ def _join(weights: Iterator[Tensor]) -> Steps[Linear]:
         yield
     joined = parts[0] if len(parts) == 1 else torch.cat(parts)
     yield
-    return make_linear(joined)
+    return make_linear(joined, bias)
 
 
-def _interleave(weight: Tensor, heads: int) -> Tensor:
+def _head_norms(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Tensor:
+    """The weights of the norms of all query heads and all key heads."""
+    query, key = (_interleave(tensors[f"{prefix}self_attn.{name}_norm.weight"], 1) for name in ("q", "k"))
+    return torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
+
+
+def _interleave(rows: Tensor, heads: int) -> Tensor:
     # Rotary pairs side by side are complex numbers, and turning them is one multiplication. Queries and keys are reordered alike,
     # so every attention score stays what it was.
-    rows, columns = weight.shape
-    return weight.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
+    return rows.view(heads, 2, rows.shape[0] // heads // 2, -1).transpose(1, 2).reshape(rows.shape)
 
 
 def _rotary_turns(shape: Shape, positions: int) -> Tensor:

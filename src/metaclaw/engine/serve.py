@@ -21,7 +21,9 @@ from metaclaw.errors import MetaClawError, WireError
 
 _READ_BYTES: Final = 1 << 16
 _SHARE: Final = 0.1
-"""Work beside the answers, as a share of the time they take. It goes on in steps, and one that has begun is finished."""
+_MOST_S: Final = 0.005
+"""Work beside the answers between two rounds of passes: a share of what the round took, but never so much that a reader sees it. It
+is done in steps, and one that has begun is finished."""
 _LOOK_S: Final = 0.002
 
 
@@ -83,8 +85,8 @@ class Engine:
         while True:
             self._listen(wait=self._is_idle)
             began = time.monotonic()
-            # Versions take turns, pass by pass, and a request that has just come waits for no more than one of them.
-            for version in (*self._versions.values(), *self._leaving.values()):
+            # Versions take turns, pass by pass. Whoever waits for a first token comes first; nobody waits longer than a round.
+            for version in sorted(self._present, key=lambda version: not version.is_reading):
                 self._step(version)
             self._dismiss()
             self._work(time.monotonic() - began)
@@ -92,6 +94,10 @@ class Engine:
     @property
     def _is_idle(self) -> bool:
         return not self._chores and not self._leaving and all(version.is_idle for version in self._versions.values())
+
+    @property
+    def _present(self) -> list[Version]:
+        return [*self._versions.values(), *self._leaving.values()]
 
     def _listen(self, *, wait: bool) -> None:
         while message := self._pipe.receive(wait=wait):
@@ -106,13 +112,10 @@ class Engine:
             case frames.Generate():
                 self._pipe.send(self._begin(message))
             case frames.Cancel():
-                for version in (*self._versions.values(), *self._leaving.values()):
+                for version in self._present:
                     version.cancel(message.id)
             case frames.Load():
-                if message.version in self._versions or message.version in self._leaving or message.version in self._chores:
-                    self._pipe.send(frames.NotLoaded(message.version, f"version {message.version} is here already"))
-                else:
-                    self._chores[message.version] = self._load(message.version, Path(message.adapter))
+                self._admit(message.version, Path(message.adapter))
             case frames.Unload():
                 self._unload(message.version)
             case _:
@@ -133,9 +136,18 @@ class Engine:
                 self._pipe.send(message)
             self._listen(wait=False)
 
+    def _admit(self, number: int, adapter: Path) -> None:
+        if number in self._leaving:
+            self._versions[number] = self._leaving.pop(number)
+        if number in self._versions:
+            self._pipe.send(frames.Loaded(number))
+        else:
+            # If its old memory is being freed step by step, the rest of it goes now.
+            self._chores[number] = self._load(number, adapter)
+
     def _load(self, number: int, adapter: Path) -> Steps[None]:
-        # Reading may wait for a disk, so it is done beside. The work itself is done between passes, where it disturbs nobody: a thread
-        # for it would take a core from every product of the running answers.
+        # Reading may wait for a disk, so it is done beside. The work itself is done between passes, where it disturbs nobody: a
+        # thread for it would take a core from every product of the running answers.
         reading = self._reader.submit(Recipe, self._folder, self._model.dtype, adapter)
         while not reading.done():
             wait([reading], timeout=_LOOK_S)
@@ -171,8 +183,8 @@ class Engine:
         self._pipe.send(frames.Unloaded(number))
 
     def _work(self, serving_s: float) -> None:
-        """Some of what is to be done beside the answers: as much as hardly lengthens the time that serving has just taken."""
-        until = time.monotonic() + _SHARE * serving_s
+        """Some of what is to be done beside the answers, the last round of which took so long."""
+        until = time.monotonic() + min(_SHARE * serving_s, _MOST_S)
         while self._chores:
             number, steps = next(iter(self._chores.items()))
             try:

@@ -29,6 +29,11 @@ class Version:
         """Whether nothing is being answered."""
         return self._batch.is_idle
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether somebody waits for a first token."""
+        return self._batch.is_reading
+
     def begin(self, message: frames.Generate) -> frames.Accepted:
         """Take a request; raises WireError if it cannot be answered."""
         prompt = self._vocabulary.render(message.turns, message.beginning)

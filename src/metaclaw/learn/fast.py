@@ -161,6 +161,8 @@ class Fast:
         await run_sync(self._candidates.end_attempt, attempt)
 
     async def _from_failures(self, kind: Kind, aside: TaskGroup) -> None:
+        if self._writer_for(kind.failures[-1].step.model) is None and await run_sync(_corrected, kind) is None:
+            return  # nothing can be made of them: they feed no skill, and stay free to train the weights
         attempt = await self._claim(kind.name, kind.turns)
         if attempt is None:
             return
@@ -204,11 +206,9 @@ class Fast:
 
     async def _from_corrections(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Without anybody to write: the newest words that say what to do, as they were said."""
-        for failure in reversed(kind.failures):
-            proposal = await run_sync(from_correction, failure)
-            if proposal is not None:
-                await self._admit(proposal, failure.step, kind.turns, aside)
-                break
+        if (found := await run_sync(_corrected, kind)) is not None:
+            proposal, failure = found
+            await self._admit(proposal, failure.step, kind.turns, aside)
         await run_sync(self._candidates.end_attempt, attempt)
 
     async def _admit(self, proposal: Proposal, step: Step, taught_by: Sequence[TurnId], aside: TaskGroup) -> None:
@@ -249,3 +249,9 @@ class Fast:
     def _near(self, kind: Kind) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]
         return self._shelf.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)
+
+
+def _corrected(kind: Kind) -> tuple[Proposal, Failure] | None:
+    """The newest words about these failures that say what to do, as a skill, and the failure they are about. Blocks."""
+    found = ((from_correction(failure), failure) for failure in reversed(kind.failures))
+    return next(((proposal, failure) for proposal, failure in found if proposal is not None), None)

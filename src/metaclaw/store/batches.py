@@ -4,14 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, select, update
 
-from metaclaw.domain.eligibility import Rejection, rejection
+from metaclaw.domain.eligibility import Rejection, RoleKind, rejection
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
 from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import batch_turns, batches
+from metaclaw.store.learning import batch_turns, batches, roles, stands
 from metaclaw.store.packing import pack_instant, pack_json, pack_text, unpack_names, unpack_text
 from metaclaw.store.records import Batch, BatchState, Selection, TurnFacts
 from metaclaw.store.schema import events, generations, tokens, turns
@@ -21,7 +22,7 @@ _NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "libra
 _FACTS = [turns.c[name] for name in _NAMES]
 
 _PAGE = 512
-_COUNTED = 5_000
+_COUNTED = 2_000
 _FRESH = timedelta(seconds=30)
 
 HeldOut = Callable[[TurnId], bool]
@@ -73,6 +74,30 @@ class SqlBatches:
                 rejections[reason] += 1
         return Selection(tuple(found), dict(rejections))
 
+    def ready(
+        self,
+        generation: int,
+        policy_version: int,
+        max_lag: int,
+        limit: int,
+        within: int = 20_000,
+        *,
+        held_out: HeldOut = _nothing,
+        policy_provider: str | None = None,
+    ) -> tuple[TurnId, ...]:
+        """The turns of `eligible` without counting the others: what cannot pass is left out by the database, so that looking often
+        costs little. The predicate has the last word all the same."""
+        likely = _likely(generation, policy_version, max_lag, policy_provider)
+        found: list[TurnId] = []
+        for row in self._newest(within, likely):
+            turn = TurnId(unpack_text(row.id))
+            standing = standing_of(turn, row, held_out=held_out(turn))
+            if rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider) is None:
+                found.append(turn)
+            if len(found) == limit:
+                break
+        return tuple(found)
+
     def rejections(
         self,
         generation: int,
@@ -91,20 +116,23 @@ class SqlBatches:
         self._counted = (asked, now, found)
         return found
 
-    def _newest(self, within: int) -> Iterator[Row[*tuple[object, ...]]]:
-        """The newest turns with what is known of them, a page at a time."""
+    def _newest(self, within: int, likely: ColumnElement[bool] | None = None) -> Iterator[Row[*tuple[object, ...]]]:
+        """The newest turns with what is known of them, a page at a time; of those only what is likely, if that is said."""
         sampled_bytes = func.length(tokens.c.sampled_ids).label("sampled_bytes")
         query = select(*_FACTS, sampled_bytes, *STANDING).outerjoin(tokens, tokens.c.turn == turns.c.seq)
         query = with_standing(query, turns.c.seq).order_by(turns.c.seq.desc())
-        before: int | None = None
-        for left in range(within, 0, -_PAGE):
-            page = query.limit(min(left, _PAGE))
-            with self._database.reading("choosing turns to train on") as connection:
-                rows = connection.execute(page if before is None else page.where(turns.c.seq < before)).all()
+        query = query if likely is None else query.where(likely)
+        oldest = select(turns.c.seq).order_by(turns.c.seq.desc()).offset(within - 1).limit(1)
+        with self._database.reading("choosing turns to train on") as connection:
+            query = query.where(turns.c.seq >= (connection.execute(oldest).scalar() or 0))
+        rows = self._page(query)
+        while rows:
             yield from rows
-            if not rows:
-                return
-            before = rows[-1].seq
+            rows = self._page(query.where(turns.c.seq < rows[-1].seq)) if len(rows) == _PAGE else []
+
+    def _page(self, query: Select[*tuple[object, ...]]) -> Sequence[Row[*tuple[object, ...]]]:
+        with self._database.reading("choosing turns to train on") as connection:
+            return connection.execute(query.limit(_PAGE)).all()
 
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
         """The number of a new batch with these turns, which are query turns from now on and teach no other batch.
@@ -153,6 +181,20 @@ class SqlBatches:
         """The turns of a batch that are still there, in the order they were recorded."""
         with self._database.reading("reading a batch") as connection:
             return [turn for turn, _ in _members(connection, batch)]
+
+
+def _likely(generation: int, policy_version: int, max_lag: int, provider: str | None) -> ColumnElement[bool]:
+    """What `rejection` asks, as far as the database can answer it."""
+    asked = [
+        turns.c.kind == TurnKind.MAIN.value,
+        turns.c.outcome == TurnEnd.COMPLETED.value,
+        turns.c.generation == generation,
+        turns.c.policy_version.between(policy_version - max_lag, policy_version),
+        stands.c.outcome != Outcome.UNKNOWN.value,
+        batch_turns.c.turn.is_(None),
+        roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
+    ]
+    return and_(*asked, *([] if provider is None else [turns.c.provider == pack_text(provider)]))
 
 
 def opened(connection: Connection, number: int, doing: str) -> Row[*tuple[object, ...]]:

@@ -111,16 +111,20 @@ class GoldenScore:
         """Passed and tried, for each category."""
         counts: dict[str, tuple[int, int]] = {}
         for item in items:
-            if item.name in self.passed:
-                passed, tried = counts.get(item.category, (0, 0))
-                counts[item.category] = (passed + self.passed[item.name], tried + 1)
+            passed, tried = counts.get(item.category, (0, 0))
+            counts[item.category] = (passed + self.passed[item.name], tried + 1)
         return counts
 
 
 @cache
 def golden_items() -> tuple[GoldenItem, ...]:
     """All items, in the order of the file."""
-    table = tomllib.loads(files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"))
+    return read_items(files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"))
+
+
+def read_items(text: str) -> tuple[GoldenItem, ...]:
+    """The items of a set written as `golden.toml` is. Raises ValueError or KeyError for one that is not."""
+    table = tomllib.loads(text)
     tools = {name: Tool(name, tool["description"], tool["parameters"]) for name, tool in table["tools"].items()}
     return tuple(_item(entry, tools) for entry in table["items"])
 

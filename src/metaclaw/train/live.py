@@ -16,10 +16,12 @@ taken that the true one is below with probability at most α/2, and a bet is mad
 - worse is shown                                                      → roll back
 - `settle_after` decided canary turns, `least_sessions` on either side, and neither suspicion nor a pass rate that is lower by more
   than `slack`                                                        → promote: not worse
-- suspicion (evidence of `suspicion` or more) is waited out; after `most` decided canary turns → roll back: not shown harmless
+- suspicion (evidence of `suspicion` or more) or lagging is waited out; if it lasts for `most` decided canary turns
+                                                                      → roll back: not shown harmless
 - else                                                                → wait
 
-Whether the canary is better was the gate's question. Turns whose outcome is unknown are counted and not guessed.
+Whether the canary is better was the gate's question. Turns whose outcome is unknown are counted and not guessed. That is fair only
+if the turns of both sides are judged alike: to judge the canary's more often is to bend the coin.
 """
 
 import math
@@ -133,29 +135,37 @@ class LiveWatch:
         rules, (passed, failed) = self._rules, self._counts[True]
         by_coin, by_floor = mean_wealth(self._wealth), e_below(self._floor, *self._always) if any(self._always) else 0.0
         decided, suspected = passed + failed, max(by_coin, by_floor)
-        # A long run of others that pass is evidence, too; but nothing is taken back that has not failed.
+        # Coins that all fell on one side are evidence, too; but nothing is taken back that has not failed, or without comparison.
         has_failed = failed >= rules.least_failures
+        is_compared = has_failed and len(self._seen[False]) >= rules.least_sessions
         ruling, reason, is_worse = LiveRuling.WAIT, f"{decided} canary turns decided, e = {suspected:.3g} for worse", False
-        if has_failed and by_coin >= 1 / rules.alpha:
+        if is_compared and by_coin >= 1 / rules.alpha:
             ruling, reason, is_worse = LiveRuling.ROLL_BACK, f"worse than the serving version: {self._in_words(by_coin)}", True
         elif has_failed and by_floor >= 2 / rules.alpha:
             worse = f"fewer turns pass than before it (below {self._floor:.0%}): {self._in_words(by_floor)}"
             ruling, reason, is_worse = LiveRuling.ROLL_BACK, worse, True
-        elif decided >= rules.most and suspected >= rules.suspicion:
+        elif decided >= rules.most and (suspected >= rules.suspicion or self._lags()):
             ruling, reason = LiveRuling.ROLL_BACK, f"not shown harmless: {self._in_words(suspected)}"
-        elif suspected < rules.suspicion and self._has_settled(decided):
+        elif suspected < rules.suspicion and self._was_seen_enough(decided) and not self._lags():
             ruling, reason = LiveRuling.PROMOTE, f"not worse: {self._in_words(suspected)}"
         others_passed, others_failed = self._counts[False]
         return LiveReport(ruling, reason, suspected, passed, failed, others_passed, others_failed, self._unknown, is_worse)
 
-    def _has_settled(self, decided: int) -> bool:
-        """Enough was seen of both sides, and the canary does not lag. Alone, it is held against the time before."""
-        rules, is_alone = self._rules, sum(self._always) == decided
-        sides = [self._seen[True]] if is_alone else [self._seen[True], self._seen[False]]
-        if decided < rules.settle_after or any(len(sessions) < rules.least_sessions for sessions in sides):
+    def _was_seen_enough(self, decided: int) -> bool:
+        """Enough turns, and enough sessions of the other side, too, where there is one."""
+        sides = [self._seen[True]] if self._is_alone else [self._seen[True], self._seen[False]]
+        return decided >= self._rules.settle_after and all(len(sessions) >= self._rules.least_sessions for sessions in sides)
+
+    def _lags(self) -> bool:
+        """Whether fewer of its turns pass than of the other side's; alone, it is held against the time before."""
+        if not self._is_alone and not any(self._counts[False]):
             return False
-        rate = self._floor if is_alone else _rate(*self._counts[False])
-        return _rate(*self._counts[True]) >= rate - rules.slack
+        other = self._floor if self._is_alone else _rate(*self._counts[False])
+        return _rate(*self._counts[True]) < other - self._rules.slack
+
+    @property
+    def _is_alone(self) -> bool:
+        return sum(self._always) == sum(self._counts[True])
 
     def _bet(self, turn: LiveTurn, has_failed: bool) -> None:
         """Take back the session's old bets and settle them with all that is known of it now. The coin fell at its first turn."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.ports import TrainingBackend
 from metaclaw.train.backends.layout import Reduction
 from metaclaw.train.backends.remote import RemoteBackend
@@ -18,7 +19,7 @@ from metaclaw.train.backends.sdk import load_sdk
 from metaclaw.train.backends.softmax import END, decode
 from metaclaw.train.backends.tinker import tinker_backend
 from metaclaw.train.backends.toy import ToyBackend
-from metaclaw.train.backends.weaver import weaver_backend
+from metaclaw.train.backends.weaver import WeaverWaits, weaver_backend
 from metaclaw.train.backends.weaver_sdk import load_weaver
 from tests.support import skyrl, tiny
 from tests.support.classroom import Classroom, PracticeService
@@ -26,7 +27,8 @@ from tests.support.contract import Stage
 from tests.support.weaver_stub import WeaverStub
 
 LOCAL = ["toy", "service that sums", "service that averages"]
-REMOTE = ["weaver", "tinker", "mint"]
+EMBEDDED = pytest.param("embedded", marks=pytest.mark.slow)
+HERE = [sdk for sdk in ("weaver", "tinker", "mint") if importlib.util.find_spec(sdk)]
 
 Make = Callable[[], TrainingBackend]
 
@@ -52,6 +54,11 @@ def tinker_maker(module: str, server: skyrl.SkyRL) -> Make:
     return make
 
 
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.make_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeaverStub]:
     monkeypatch.setenv("WEAVER_OPERATION_POLL_INTERVAL", "0.005")
@@ -63,7 +70,8 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeaverStub]:
 def weaver_maker(stub: WeaverStub) -> Make:
     """Backends that reach the stub through Weaver's SDK."""
     sdk = load_weaver()
-    return lambda: weaver_backend(sdk, "tiny", decode, end_ids=[END], base_url=stub.url, api_key="sk-test")
+    waits = WeaverWaits(heartbeat_s=0.05)
+    return lambda: weaver_backend(sdk, "tiny", decode, end_ids=[END], base_url=stub.url, api_key="sk-test", waits=waits)
 
 
 def local_maker(kind: str, folder: Path) -> Make:
@@ -73,13 +81,15 @@ def local_maker(kind: str, folder: Path) -> Make:
     return lambda: RemoteBackend(PracticeService(room), decode, end_ids=[END])
 
 
-@pytest.fixture(params=[*LOCAL, *REMOTE])
+@pytest.fixture(params=[*LOCAL, EMBEDDED, *HERE])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     kind: str = request.param
+    make: Make
     if kind in LOCAL:
         make, tolerance = local_maker(kind, tmp_path), 1e-9
-    elif importlib.util.find_spec(kind) is None:
-        pytest.skip(f"the SDK {kind} is not in this environment: `make test-tinker` runs these")
+    elif kind == "embedded":
+        model: Path = request.getfixturevalue("tiny_model")
+        make, tolerance = (lambda: EmbeddedTrainer(model, tmp_path / "kept", convert=False, threads=1, device="cpu")), 1e-4
     elif kind == "weaver":
         make, tolerance = weaver_maker(request.getfixturevalue("stub")), 1e-4
     else:

@@ -1,9 +1,9 @@
 """Attention over packed sequences in which the rollouts of a prompt share its keys and values, forward and backward.
 
-A drawn row sees its whole prompt and its own tail up to itself. Both parts are ordinary attention calls, and their outputs O and
-log-sum-exps L join exactly:
+A row sees all of the nodes above its own, such as its prompt, and its own node up to itself. Each of these is an ordinary attention
+call, and their outputs O and log-sum-exps L join exactly:
 
-    L = log(exp(L_prompt) + exp(L_tail))        O = exp(L_prompt - L) * O_prompt + exp(L_tail - L) * O_tail
+    L = log(exp(L_1) + exp(L_2))        O = exp(L_1 - L) * O_1 + exp(L_2 - L) * O_2
 
 Backward, a call that is given the joined O and L instead of its own computes its share of the joined gradient: its probabilities
 are then exp(score - L), and O enters only through its product with the gradient. No key of a prompt is copied for its rollouts.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.training.context import Context
-from metaclaw.engine.training.packing import Packed, Spans
+from metaclaw.engine.training.packing import Level, Packed, Spans
 
 Turns: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of each row's position."""
@@ -48,7 +48,7 @@ class FlashOnCpu:
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(heads.q)
         lse = torch.empty(heads.q.shape[1], heads.q.shape[0], dtype=torch.promote_types(heads.q.dtype, torch.float32))
-        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+        for mine, theirs in _met(asking, asked):
             part, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*_batch(heads, mine, theirs), 0.0, causal)
             out[mine] = part.squeeze(0).transpose(0, 1)
             lse[:, mine] = sums.squeeze(0)
@@ -57,14 +57,18 @@ class FlashOnCpu:
     def backward(
         self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        grads = Heads(*(torch.empty_like(side) for side in heads))
-        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+        grads = Heads(*(torch.zeros_like(side) for side in heads))
+        for mine, theirs in _met(asking, asked):
             parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 _one(grad, mine), *_batch(heads, mine, theirs), _one(out, mine), lse[:, mine].unsqueeze(0), 0.0, causal
             )
             for side, rows, part in zip(grads, (mine, theirs, theirs), parts, strict=True):
                 side[rows] = part.squeeze(0).transpose(0, 1)
         return grads
+
+
+def _met(asking: Spans, asked: Spans) -> list[tuple[slice, slice]]:
+    return [(mine, theirs) for mine, theirs in zip(asking.slices(), asked.slices(), strict=True) if mine.start < mine.stop]
 
 
 def _one(rows: Tensor, which: slice) -> Tensor:
@@ -84,7 +88,8 @@ class FlashOnCuda:
         self._unused = torch.empty(0, device=device)
 
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
-        spans = (asking.cumulative, asked.cumulative, asking.longest, asked.longest)
+        # Told that nobody asks with more than one row, the kernel takes for granted that everybody asks with one.
+        spans = (asking.cumulative, asked.cumulative, max(2, asking.longest), asked.longest)
         out, lse, *_ = torch.ops.aten._flash_attention_forward(*heads, *spans, 0.0, causal, False)
         return out, lse
 
@@ -104,7 +109,7 @@ class Plain:
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(heads.q)
         lse = torch.empty(heads.q.shape[1], heads.q.shape[0], dtype=heads.q.dtype, device=heads.q.device)
-        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+        for mine, theirs in _met(asking, asked):
             scores = _scores(heads, mine, theirs, causal=causal)
             lse[:, mine] = scores.logsumexp(-1)
             out[mine] = (scores.softmax(-1) @ _widened(heads.v[theirs], heads)).transpose(0, 1)
@@ -113,8 +118,8 @@ class Plain:
     def backward(
         self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        grads = Heads(*(torch.empty_like(side) for side in heads))
-        for mine, theirs in zip(asking.slices(), asked.slices(), strict=True):
+        grads = Heads(*(torch.zeros_like(side) for side in heads))
+        for mine, theirs in _met(asking, asked):
             down = grad[mine].transpose(0, 1)
             probabilities = (_scores(heads, mine, theirs, causal=causal) - lse[:, mine, None]).exp()
             slopes = down @ _widened(heads.v[theirs], heads).mT - (down * out[mine].transpose(0, 1)).sum(-1, keepdim=True)
@@ -196,39 +201,36 @@ class _Attention(torch.autograd.Function):
 
 
 def _forward(heads: Heads, packed: Packed, kernel: Kernel) -> tuple[Tensor, Tensor]:
-    border = packed.prompts.rows
-    out, lse = kernel.forward(Heads(*(side[:border] for side in heads)), packed.prompts, packed.prompts, causal=True)
-    if not packed.tails.rows:
-        return out, lse
-    shared, own = _views(heads, packed)
-    one, one_sum = kernel.forward(shared, packed.joined, packed.asked, causal=False)
-    two, two_sum = kernel.forward(own, packed.tails, packed.tails, causal=True)
+    outs, sums = [], []
+    for level in packed.levels:
+        out, lse = kernel.forward(_mixed(heads, level, level), level.nodes, level.nodes, causal=True)
+        for above, hanging in zip(packed.levels, level.hanging, strict=False):
+            out, lse = _join(out, lse, *kernel.forward(_mixed(heads, level, above), hanging, above.nodes, causal=False))
+        outs.append(out)
+        sums.append(lse)
+    return torch.cat(outs), torch.cat(sums, dim=1)
+
+
+def _join(one: Tensor, one_sum: Tensor, two: Tensor, two_sum: Tensor) -> tuple[Tensor, Tensor]:
     both_sum = torch.logaddexp(one_sum, two_sum)
-    share = (one_sum - both_sum).exp().mT.unsqueeze(-1)
-    both = torch.lerp(two.float(), one.float(), share).to(out.dtype) if out.dtype != share.dtype else torch.lerp(two, one, share)
-    return torch.cat((out, both)), torch.cat((lse, both_sum), dim=1)
+    share = (two_sum - both_sum).exp().mT.unsqueeze(-1)
+    return torch.lerp(one.to(share.dtype), two.to(share.dtype), share).to(one.dtype), both_sum
 
 
 def _backward(grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, packed: Packed, kernel: Kernel) -> Heads:
-    border = packed.prompts.rows
-    before, after = slice(0, border), slice(border, None)
-    mine = Heads(*(side[before] for side in heads))
-    grads = kernel.backward(
-        grad[before], mine, out[before], lse[:, before].contiguous(), packed.prompts, packed.prompts, causal=True
-    )
-    if not packed.tails.rows:
-        return Heads(*grads)
-    q, k, v = grads
-    shared, own = _views(heads, packed)
-    joined = (grad[after], shared, out[after], lse[:, after].contiguous())
-    one_q, one_k, one_v = kernel.backward(*joined, packed.joined, packed.asked, causal=False)
-    two_q, two_k, two_v = kernel.backward(grad[after], own, *joined[2:], packed.tails, packed.tails, causal=True)
-    asked = packed.asked.rows
-    k[:asked] += one_k
-    v[:asked] += one_v
-    return Heads(torch.cat((q, one_q + two_q)), torch.cat((k, two_k)), torch.cat((v, two_v)))
+    grads = Heads(*(torch.empty_like(side) for side in heads))
+    for level in packed.levels:
+        joined = (out[level.rows], lse[:, level.rows].contiguous())
+        parts = kernel.backward(grad[level.rows], _mixed(heads, level, level), *joined, level.nodes, level.nodes, causal=True)
+        for side, part in zip(grads, parts, strict=True):
+            side[level.rows] = part
+        for above, hanging in zip(packed.levels, level.hanging, strict=False):
+            q, k, v = kernel.backward(grad[level.rows], _mixed(heads, level, above), *joined, hanging, above.nodes, causal=False)
+            grads.q[level.rows] += q
+            grads.k[above.rows] += k
+            grads.v[above.rows] += v
+    return grads
 
 
-def _views(heads: Heads, packed: Packed) -> tuple[Heads, Heads]:
-    border, asked = packed.prompts.rows, packed.asked.rows
-    return Heads(heads.q[border:], heads.k[:asked], heads.v[:asked]), Heads(*(side[border:] for side in heads))
+def _mixed(heads: Heads, asking: Level, asked: Level) -> Heads:
+    return Heads(heads.q[asking.rows], heads.k[asked.rows], heads.v[asked.rows])

@@ -19,7 +19,7 @@ _CHUNK_TOKENS: Final = 256
 """Prompt tokens run in one pass: enough to be efficient, few enough that a stop comes soon."""
 
 _MOST_ROLLOUTS: Final = 256
-_MOST_BYTES: Final = 2 << 30
+_MOST_BYTES: Final = 1 << 30
 """What the keys and values of one wave may take."""
 
 _WORTH_CLOSING_RANKS: Final = 0.6
@@ -119,16 +119,17 @@ class _Ranks:
         places = torch.arange(count).unsqueeze(0)
         is_live = places < counts[kept].unsqueeze(1)
         slots = self._live[firsts + places * is_live] % self._count
-        own = self._own[:, :, kept[:, None], :, slots, : self._step]
-        room, (layers, _, _, kv_heads, _, _, width) = self._own.shape[5], self._own.shape
-        self._own = torch.zeros(layers, 2, len(kept), kv_heads, count, room, width, dtype=own.dtype)
-        # Indices apart from each other come first: [group, place, layer, 2, head, step, width].
-        self._own[..., : self._step, :] = own.permute(2, 3, 0, 4, 1, 5, 6)
+        before = self._own
+        layers, _, _, kv_heads, _, room, width = before.shape
+        self._own = torch.zeros(layers, 2, len(kept), kv_heads, count, room, width, dtype=before.dtype)
+        for own, layer in zip(self._own, before, strict=True):
+            # Indices with others between them come first: [group, place, 2, head, step, width].
+            own[..., : self._step, :] = layer[:, kept[:, None], :, slots, : self._step].permute(2, 0, 3, 1, 4, 5)
         self._lengths, self._groups, self._count = self._lengths[kept], len(kept), count
         self._prefix = self._prefix[:, :, kept, :, : int(self._lengths.max())]
         self._live = is_live.flatten().nonzero().squeeze(1)
         self._mask = self._padding_mask()
-        self._slots = torch.zeros(len(kept) * count, self._slots.shape[1], dtype=own.dtype)
+        self._slots = torch.zeros(len(kept) * count, self._slots.shape[1], dtype=before.dtype)
 
     def _padding_mask(self) -> Tensor | None:
         longest = int(self._lengths.max())

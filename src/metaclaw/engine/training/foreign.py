@@ -1,7 +1,7 @@
 """Any other causal model of a Hugging Face folder, taught like our own.
 
-`ForeignLearner` has the methods of `Learner`, its adapters are in the same format, and its rollouts use the same random numbers. It is
-slower: `transformers` runs the model, one prompt at a time. Training and drawing run the same unmerged layers, so they agree.
+`ForeignLearner` has the methods of `Learner`, its adapters are in the same format, and its rollouts use the same random numbers. It
+is slower: `transformers` runs the model, one prompt at a time. Training and drawing run the same unmerged layers, so they agree.
 """
 
 import math
@@ -76,8 +76,9 @@ class ForeignLearner:
         indices = np.arange(drawing.count, dtype=np.uint64)
         numbers = shares(drawing.seed, np.full_like(indices, index), indices, drawing.max_tokens)
         drawn: list[Rollout] = []
-        for part in numbers.split(_ROLLOUTS_AT_ONCE):
+        for first in range(0, drawing.count, _ROLLOUTS_AT_ONCE):
             check()
+            part = numbers[first : first + _ROLLOUTS_AT_ONCE]
             tokens, logprobs = self._model.draw(prompt, part, drawing.temperature, check)
             ends, text = self._model.end_ids, self._model.text
             drawn += [as_rollout(row, values, ends, text) for row, values in zip(tokens, logprobs, strict=True)]

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -20,16 +21,15 @@ class ForeignModel:
         with _translated(folder):
             import transformers
 
-            transformers.utils.logging.disable_progress_bar()
+            transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
             self._tokeniser = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        self._model: nn.Module = model.to(device).eval().requires_grad_(False)
-        self._device = device
-        head = model.get_output_embeddings()
+        self._model, self._device = _frozen(model, device), device
+        head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self.layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head}
         if not self.layers:
             raise TrainingError(f"the model in {folder} has no linear layers that could learn")
-        self.vocabulary = int(model.get_input_embeddings().num_embeddings)
+        self.vocabulary = _rows(model.get_input_embeddings())
         self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20)
         self.end_ids = _ids(model.config.eos_token_id) | _ids(model.generation_config.eos_token_id)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -52,7 +52,7 @@ class ForeignModel:
     def draw(
         self, prompt: Sequence[int], shares: Tensor, temperature: float, check: Callable[[], None]
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]. Behind an end token they mean nothing."""
+        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]. What follows an end is void."""
         heat, ends = Heat.of(temperature), torch.tensor(sorted(self.end_ids), dtype=torch.long, device=self._device)
         count, room = shares.shape
         shares = shares.to(self._device)
@@ -83,14 +83,14 @@ class ForeignModel:
         return out
 
 
-class _Cache:
+class _Cache(Protocol):
     """What transformers' caches can do, as far as it is used here."""
 
     def batch_repeat_interleave(self, repeats: int) -> None: ...
     def batch_select_indices(self, indices: Tensor) -> None: ...
 
 
-class _Output:
+class _Output(Protocol):
     """What a causal model of transformers returns, as far as it is used here."""
 
     logits: Tensor
@@ -98,11 +98,20 @@ class _Output:
 
 
 def _shareable(read: _Output) -> _Cache:
-    cache = getattr(read, "past_key_values", None)
-    if not hasattr(cache, "batch_repeat_interleave") or not hasattr(cache, "batch_select_indices"):
+    cache: _Cache | None = getattr(read, "past_key_values", None)
+    if cache is None or not hasattr(cache, "batch_repeat_interleave") or not hasattr(cache, "batch_select_indices"):
         raise TrainingError("the model keeps what it has read in a way that rollouts cannot share")
-    found: _Cache = cache
-    return found
+    return cache
+
+
+def _frozen(model: nn.Module, device: torch.device) -> nn.Module:
+    return model.to(device).eval().requires_grad_(False)
+
+
+def _rows(embedding: nn.Module) -> int:
+    weight = embedding.weight
+    assert isinstance(weight, Tensor), "an embedding has a weight"
+    return len(weight)
 
 
 def _ids(value: object) -> frozenset[int]:

@@ -11,11 +11,12 @@ from torch import Tensor
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.adamw import AdamW
+from metaclaw.engine.training.forest import Pairs
 from metaclaw.engine.training.forward import Model
 from metaclaw.engine.training.head import Drawn, drawn_logprobs
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
-from metaclaw.engine.training.packing import Pairs, pack, portions
+from metaclaw.engine.training.packing import pack, portions
 from metaclaw.errors import TrainingError
 
 if TYPE_CHECKING:

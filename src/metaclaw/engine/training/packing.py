@@ -1,105 +1,102 @@
-"""Sequences laid out for one pass: each prompt once, then everything drawn after it, without padding.
+"""Sequences laid out for one pass: what several of them begin with runs once, and nothing is padded.
 
-All prompts' rows come first, then all tails'. A tail is what was drawn without its last token, which predicts nothing. A drawn
-token is predicted by the row of the token before it: the first one by its prompt's last row, which all rollouts of a prompt share.
+A row sees every row of the nodes above its own, and its own node's up to itself. All nodes of one depth lie together, in the order
+of the nodes they hang from. A drawn token is predicted by the row of the token before it, so a sequence's last token needs no row.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-Tokens: TypeAlias = Sequence[int]
-Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
-"""Prompts and what was drawn after each of them."""
+from metaclaw.engine.training.forest import Node, Pairs, grow
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Neighbouring stretches of rows: where each begins and the last one ends, here and on the device."""
+    """Neighbouring stretches of rows: where each begins and the last one ends, here and on the device; and the longest length."""
 
     bounds: tuple[int, ...]
     cumulative: Tensor
+    longest: int
 
     @classmethod
     def of(cls, lengths: Iterable[int], device: torch.device) -> "Spans":
         """Stretches of these lengths."""
-        bounds = (0, *accumulate(lengths))
-        return cls(bounds, torch.tensor(bounds, dtype=torch.int32, device=device))
+        known = list(lengths)
+        bounds = (0, *accumulate(known))
+        return cls(bounds, torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True), max(known))
 
     @property
     def rows(self) -> int:
         """How many rows all stretches have."""
         return self.bounds[-1]
 
-    @property
-    def longest(self) -> int:
-        """The length of the longest stretch."""
-        return max((end - begin for begin, end in pairwise(self.bounds)), default=0)
-
     def slices(self) -> list[slice]:
         """Each stretch's rows."""
         return [slice(begin, end) for begin, end in pairwise(self.bounds)]
 
-    def first(self, count: int) -> "Spans":
-        """The first stretches alone."""
-        return Spans(self.bounds[: count + 1], self.cumulative[: count + 1])
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The nodes of one depth: their rows, and for each depth above the same rows by the node there from which they hang."""
+
+    rows: slice
+    nodes: Spans
+    hanging: tuple[Spans, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One pass. `asked` are the prompts that have tails, `joined` all tails of each of those together, `tails` each for itself."""
+    """One pass; `rows_D` and `targets_D` run over the drawn tokens in the order given."""
 
     ids: Tensor
     positions: Tensor
-    prompts: Spans
-    asked: Spans
-    joined: Spans
-    tails: Spans
+    levels: tuple[Level, ...]
     rows_D: Tensor
     targets_D: Tensor
 
 
 def pack(pairs: Pairs, device: torch.device) -> Packed:
-    """The layout of these sequences; `rows_D` and `targets_D` run over the drawn tokens in the order given."""
-    groups = _groups(pairs)
-    prompts = [pairs[members[0]][0] for members in groups]
-    tails = {member: pairs[member][1][:-1] for members in groups for member in members}
-    spans = Spans.of(map(len, prompts), device)
-    joined = [sum(len(tails[member]) for member in members) for members in groups]
-    starts = dict(zip(tails, accumulate(map(len, tails.values()), initial=spans.rows), strict=False))
-    lasts = {member: end - 1 for members, end in zip(groups, spans.bounds[1:], strict=True) for member in members}
+    """The layout of these sequences."""
+    roots, ends = grow(pairs)
+    depths = [roots]
+    while below := [node for above in depths[-1] for node in above.below]:
+        depths.append(below)
+    nodes = list(chain(*depths))
+    for node, row in zip(nodes, accumulate((len(node.tokens) for node in nodes), initial=0), strict=False):
+        node.first_row = row
+    predictors = (_predictors(end, len(prompt), len(drawn)) for end, (prompt, drawn) in zip(ends, pairs, strict=True))
     return Packed(
-        ids=_index(chain(*prompts, *tails.values()), device),
-        positions=_index(
-            chain(
-                *(range(len(prompt)) for prompt in prompts),
-                *(range(len(pairs[member][0]), len(pairs[member][0]) + len(tail)) for member, tail in tails.items()),
-            ),
-            device,
-        ),
-        prompts=spans,
-        asked=spans.first(sum(map(bool, joined))),
-        joined=Spans.of(filter(None, joined), device),
-        tails=Spans.of((len(tail) for tail in tails.values() if tail), device),
-        rows_D=_index(chain(*(_predictors(lasts[n], starts[n], len(drawn)) for n, (_, drawn) in enumerate(pairs))), device),
-        targets_D=_index(chain(*(drawn for _, drawn in pairs)), device),
+        ids=_index(chain.from_iterable(node.tokens for node in nodes), device),
+        positions=_index(chain.from_iterable(range(node.start, node.end) for node in nodes), device),
+        levels=tuple(_level(depths, depth, device) for depth in range(len(depths))),
+        rows_D=_index(chain.from_iterable(predictors), device),
+        targets_D=_index(chain.from_iterable(drawn for _, drawn in pairs), device),
     )
 
 
-def _predictors(last: int, start: int, drawn: int) -> Iterable[int]:
-    return (last, *range(start, start + drawn - 1)) if drawn else ()
+def _predictors(end: Node, prompt: int, drawn: int) -> list[int]:
+    rows: list[int] = []
+    node: Node | None = end
+    while node is not None and len(rows) < drawn:
+        first = max(node.start, prompt - 1)
+        rows[:0] = range(node.first_row + first - node.start, node.first_row + len(node.tokens))
+        node = node.above
+    return rows
 
 
-def _groups(pairs: Pairs) -> list[list[int]]:
-    # Prompts without any tail go last: an attention call then never meets a prompt that no tail asks.
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for number, (prompt, _) in enumerate(pairs):
-        groups.setdefault(tuple(prompt), []).append(number)
-    return sorted(groups.values(), key=lambda members: all(len(pairs[member][1]) < 2 for member in members))
+def _level(depths: list[list[Node]], depth: int, device: torch.device) -> Level:
+    nodes = Spans.of((len(node.tokens) for node in depths[depth]), device)
+    first = depths[depth][0].first_row
+    hanging = (Spans.of((_rows_below(node, depth - above) for node in depths[above]), device) for above in range(depth))
+    return Level(slice(first, first + nodes.rows), nodes, tuple(hanging))
+
+
+def _rows_below(node: Node, steps: int) -> int:
+    return sum(_rows_below(below, steps - 1) for below in node.below) if steps else len(node.tokens)
 
 
 def _index(values: Iterable[int], device: torch.device) -> Tensor:
@@ -111,18 +108,19 @@ def portions(pairs: Pairs, limit: int) -> list[list[int]]:
 
     A sequence that is longer than the limit is a portion by itself.
     """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, (prompt, _) in enumerate(pairs):
+        groups.setdefault(tuple(prompt), []).append(number)
     found: list[list[int]] = []
     room = 0
-    for members in _groups(pairs):
-        prompt = len(pairs[members[0]][0])
-        whole = prompt + sum(len(pairs[member][1]) for member in members)
-        is_open = whole <= room
-        room -= prompt
+    for prompt, members in groups.items():
+        is_open = len(prompt) + sum(len(pairs[member][1]) for member in members) <= room
+        room -= len(prompt)
         for member in members:
             drawn = len(pairs[member][1])
             if not is_open or drawn > room:
                 found.append([])
-                room, is_open = limit - prompt, True
+                room, is_open = limit - len(prompt), True
             found[-1].append(member)
             room -= drawn
     return found

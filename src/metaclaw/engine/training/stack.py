@@ -15,6 +15,9 @@ from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.linear import Linear, can_pack, make_linear
 from metaclaw.errors import TrainingError
 
+AddTo: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Sums and rows: the rows times the transposed weight are added to the sums, in place, and the sums returned."""
+
 Attend: TypeAlias = Callable[[int, Tensor], Tensor]
 """Given a layer's number and its rows of queries, keys and values (turned), the attention's output rows."""
 
@@ -23,10 +26,10 @@ Attend: TypeAlias = Callable[[int, Tensor], Tensor]
 class _Layer:
     attention_norm: Tensor
     query_key_value: Linear
-    attention_out: Linear
+    attention_out: AddTo
     mlp_norm: Tensor
     gate_up: Linear
-    down: Linear
+    down: AddTo
 
 
 class Stack:
@@ -40,6 +43,8 @@ class Stack:
         self.device = torch.device(device)
         self.dtype = dtype
         self._packs = self.device.type == "cpu" and can_pack(dtype)
+        self._head = "head" if "lm_head.weight" in tensors else "embedding"
+        self._sizes = {name: tensor.shape for name, tensor in tensors.items()}
         self._held: dict[str, Tensor] = {}
         self._products: dict[str, Linear] = {}
         self._turns = _rotary_turns(shape).to(self.device)
@@ -47,8 +52,8 @@ class Stack:
 
     @torch.inference_mode()
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take new weights of the same shapes into the same buffers."""
-        self._head = "head" if "lm_head.weight" in tensors else "embedding"
+        """Take new weights into the same buffers. Raises TrainingError, and changes nothing, if their shapes do not fit."""
+        self._refuse_misfits(tensors)
         try:
             for name, weight in _fused(self.shape, tensors):
                 self._hold(name, weight)
@@ -70,13 +75,13 @@ class Stack:
         return self._turns[positions].unsqueeze(1)
 
     def run(self, rows: Tensor, turns: Tensor, attend: Attend) -> Tensor:
-        """All layers over the rows; before attention each layer's queries and keys are turned to their places."""
+        """All layers over the rows, in place; before attention each layer's queries and keys are turned to their places."""
         for number, layer in enumerate(self._layers):
             mixed = layer.query_key_value(self._normalise(rows, layer.attention_norm))
             self._turn(mixed, turns)
-            rows = rows + layer.attention_out(attend(number, mixed))
+            rows = layer.attention_out(rows, attend(number, mixed))
             gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
-            rows = rows + layer.down(functional.silu(gate) * up)
+            rows = layer.down(rows, functional.silu(gate).mul_(up))
         return rows
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -95,12 +100,16 @@ class Stack:
     def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
         return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
 
+    def _refuse_misfits(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, size in self._sizes.items():
+            if name not in tensors or tensors[name].shape != size:
+                given = f"of {tuple(tensors[name].shape)}" if name in tensors else "missing"
+                raise TrainingError(f"these weights cannot replace the present ones: {name} is {given}, not of {tuple(size)}")
+
     def _hold(self, name: str, weight: Tensor) -> None:
         held = self._held.get(name)
         if held is None:
             held = self._held[name] = torch.empty(weight.shape, dtype=self.dtype, device=self.device)
-        elif held.shape != weight.shape:
-            raise TrainingError(f"new weights of shape {tuple(weight.shape)} cannot replace {name!r} of {tuple(held.shape)}")
         elif self._packs and torch.equal(held, weight):
             return  # packing costs more than comparing, and a LoRA never touches the head
         held.copy_(weight)
@@ -111,15 +120,26 @@ class Stack:
         return _Layer(
             attention_norm=self._held[f"{prefix}attention_norm"],
             query_key_value=self._products[f"{prefix}query_key_value"],
-            attention_out=self._products[f"{prefix}attention_out"],
+            attention_out=self._add_to(f"{prefix}attention_out"),
             mlp_norm=self._held[f"{prefix}mlp_norm"],
             gate_up=self._products[f"{prefix}gate_up"],
-            down=self._products[f"{prefix}down"],
+            down=self._add_to(f"{prefix}down"),
         )
+
+    def _add_to(self, name: str) -> AddTo:
+        if not self._packs:
+            return _plain_sum(self._held[name])
+        product = self._products[name]
+        return lambda sums, rows: sums.add_(product(rows))
 
 
 def _plain(weight: Tensor) -> Linear:
     return lambda rows: functional.linear(rows, weight)
+
+
+def _plain_sum(weight: Tensor) -> AddTo:
+    # One kernel, and one rounding, instead of two.
+    return lambda sums, rows: sums.addmm_(rows, weight.t())
 
 
 def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

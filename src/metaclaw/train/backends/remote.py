@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeAlias
@@ -21,10 +21,11 @@ from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends import journal
 from metaclaw.train.backends.aside import together
-from metaclaw.train.backends.layout import check, lay_out_step, objective
+from metaclaw.train.backends.layout import check, objective
 from metaclaw.train.backends.samplers import Samplers
+from metaclaw.train.backends.sending import send_step
 from metaclaw.train.backends.service import Drawn, Request, Sampler, Service, Trainee
-from metaclaw.train.backends.watch import drawn_part, summarise
+from metaclaw.train.backends.watch import summarise
 
 log = logging.getLogger(__name__)
 
@@ -151,30 +152,8 @@ class RemoteBackend:
         await self._service.aclose()
 
     async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
-        reduction = run.trainee.reduction
-        sent = [
-            (data, loss, rows)
-            for (data, loss), rows in zip(
-                run.pieces, lay_out_step([data for data, _ in run.pieces], normaliser, reduction), strict=True
-            )
-        ]
-        outputs: list[list[list[float]]] = []
-        waiting: Awaitable[list[list[float]]] | None = None
-        for _, loss, rows in sent:
-            # One piece at a time: other requests to the service come in between.
-            if waiting is not None:
-                outputs.append(await waiting)
-            waiting = await run.trainee.teach(rows, objective(loss, reduction))
-        stepping = await run.trainee.step(adam)
-        assert waiting is not None
-        outputs.append(await waiting)
-        grad_norm = await stepping
+        grad_norm, scored = await send_step(run.trainee, run.pieces, adam, normaliser)
         self._samplers.forget_present()
-        scored = [
-            (datum, loss, drawn_part(datum, logprobs))
-            for (data, loss, _), output in zip(sent, outputs, strict=True)
-            for datum, logprobs in zip(data, output, strict=True)
-        ]
         state = await run.trainee.save(_unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False)
         await asyncio.to_thread(journal.write, run.plan.folder, journal.Mark(self.name, run.plan.name, run.steps + 1, state))
         run.steps += 1

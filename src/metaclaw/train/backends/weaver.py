@@ -28,8 +28,9 @@ _OWNER = re.compile(r"weaver://([^/]+)/")
 
 @dataclass(frozen=True, slots=True)
 class WeaverWaits:
-    """How long each kind of call may take."""
+    """How long each kind of call may take, and how often the session shows that it lives."""
 
+    heartbeat_s: float = 30.0
     connect_s: float = 30.0
     create_s: float = 900.0
     sample_s: float = 600.0
@@ -137,7 +138,9 @@ class WeaverService:
 
     async def _connected(self) -> ServiceClient:
         if self._client is None:
-            client = self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key)
+            client = self.sdk.ServiceClient(
+                base_url=self._base_url, api_key=self._api_key, heartbeat_interval=self.waits.heartbeat_s
+            )
             await self.call("cannot begin a session", client.connect, self.waits.connect_s)
             self._client = client
         return self._client

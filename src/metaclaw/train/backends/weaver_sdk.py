@@ -85,7 +85,7 @@ class Sdk(Protocol):
 
     @property
     def types(self) -> Types: ...
-    def ServiceClient(self, *, base_url: str | None = None, api_key: str | None = None) -> ServiceClient: ...  # noqa: N802
+    def ServiceClient(self, *, base_url: str | None, api_key: str | None, heartbeat_interval: float) -> ServiceClient: ...  # noqa: N802
 
 
 def load_weaver() -> Sdk:

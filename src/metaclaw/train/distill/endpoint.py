@@ -47,10 +47,13 @@ _decoder: Final = msgspec.json.Decoder(_Completion)
 class EndpointTeacher:
     """A model behind an HTTP provider (distill.Teacher). `word` is the student's own reading of one token."""
 
-    def __init__(self, provider: HttpProvider, model: str, word: Callable[[int], str]) -> None:
+    def __init__(
+        self, provider: HttpProvider, model: str, word: Callable[[int], str], *, max_answer_bytes: int = _MAX_ANSWER_BYTES
+    ) -> None:
         self._provider = provider
         self._model = model
         self._word = word
+        self._max_answer_bytes = max_answer_bytes
 
     @property
     def name(self) -> str:
@@ -91,7 +94,7 @@ class EndpointTeacher:
         async with self._translated():
             reply = await self._provider.call(call, {})
             try:
-                return reply.status, await _gather(reply)
+                return reply.status, await _gather(reply, self._max_answer_bytes)
             finally:
                 await reply.aclose()
 
@@ -148,12 +151,12 @@ class EndpointTeacher:
         return value
 
 
-async def _gather(reply: Reply) -> bytes:
+async def _gather(reply: Reply, most: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for chunk in reply.chunks():
         size += len(chunk)
-        if size > _MAX_ANSWER_BYTES:
-            raise UpstreamError(f"more than {_MAX_ANSWER_BYTES} bytes in one answer")
+        if size > most:
+            raise UpstreamError(f"more than {most} bytes in one answer")
         pieces.append(chunk)
     return b"".join(pieces)

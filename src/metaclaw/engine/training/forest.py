@@ -1,0 +1,118 @@
+"""What several sequences begin with, found once: sequences as a forest of stretches of tokens.
+
+A prompt hangs from what it has in common with other prompts, and what was drawn after it from the prompt, possibly by way of a
+beginning that several rollouts have in common. Equal rollouts are one node.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+Tokens: TypeAlias = Sequence[int]
+Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
+"""Prompts and what was drawn after each of them."""
+Path: TypeAlias = tuple[int, ...]
+
+_WORTH: Final = 0.05
+"""What one more depth must save of all rows: each depth costs attention calls in every layer."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A stretch of tokens, at which position it starts, and the nodes above and below. Rows are numbered when they are laid out."""
+
+    tokens: Path
+    start: int
+    above: "Node | None"
+    below: "list[Node]" = field(default_factory=list)
+    first_row: int = 0
+
+    @property
+    def end(self) -> int:
+        """One past the position of the last token."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """Paths, by their numbers, that begin with the same `length` tokens."""
+
+    members: Sequence[int]
+    length: int
+
+    @property
+    def saved(self) -> int:
+        """How many rows it saves to run the beginning once."""
+        return (len(self.members) - 1) * self.length
+
+
+def grow(pairs: Pairs) -> tuple[list[Node], list[Node]]:
+    """The roots of the forest, and for each sequence the node that ends with its last but one token."""
+    tails: dict[Path, dict[Path, None]] = {}
+    for prompt, drawn in pairs:
+        tails.setdefault(tuple(prompt), {})[tuple(drawn[:-1])] = None
+    rows = sum(len(prompt) + sum(map(len, drawn)) for prompt, drawn in tails.items())
+    roots: list[Node] = []
+    places = _place(list(tails), _worthwhile({(): stems(list(tails))}, rows)[()], partial(_plant, roots))
+    ways = _worthwhile({prompt: stems(list(drawn)) for prompt, drawn in tails.items()}, rows)
+    ends = {prompt: _place(list(drawn), ways[prompt], partial(_hang, places[prompt])) for prompt, drawn in tails.items()}
+    return roots, [ends[tuple(prompt)][tuple(drawn[:-1])] for prompt, drawn in pairs]
+
+
+def _plant(roots: list[Node], tokens: Path) -> Node:
+    roots.append(Node(tokens, 0, None))
+    return roots[-1]
+
+
+def _hang(above: Node, tokens: Path) -> Node:
+    if not tokens:
+        return above
+    node = Node(tokens, above.end, above)
+    above.below.append(node)
+    return node
+
+
+def _place(paths: Sequence[Path], found: Sequence[Stem], add: Callable[[Path], Node]) -> dict[Path, Node]:
+    places: dict[Path, Node] = {}
+    for stem in found:
+        if not stem.length:
+            places |= {paths[number]: add(paths[number]) for number in stem.members}
+            continue
+        shared = add(paths[stem.members[0]][: stem.length])
+        places |= {paths[number]: _hang(shared, paths[number][stem.length :]) for number in stem.members}
+    return places
+
+
+def _worthwhile(found: Mapping[Path, Sequence[Stem]], rows: int) -> Mapping[Path, Sequence[Stem]]:
+    if sum(stem.saved for some in found.values() for stem in some) >= _WORTH * rows:
+        return found
+    return {path: [Stem(stem.members, 0) for stem in some] for path, some in found.items()}
+
+
+def stems(paths: Sequence[Path]) -> list[Stem]:
+    """The paths in sets with a common beginning, each path in one set, so that the most rows are saved."""
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    common = [_common(paths[one], paths[two]) for one, two in pairwise(order)]
+
+    def best(begin: int, end: int) -> tuple[int, list[Stem]]:
+        if end - begin == 1:
+            return 0, [Stem(order[begin:end], 0)]
+        least = min(common[begin : end - 1])
+        cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
+        whole = Stem(order[begin:end], least)
+        parts = [best(*bounds) for bounds in pairwise((begin, *cuts, end))]
+        saved = sum(part for part, _ in parts)
+        return (whole.saved, [whole]) if least and whole.saved >= saved else (saved, [stem for _, some in parts for stem in some])
+
+    return best(0, len(paths))[1] if paths else []
+
+
+def _common(one: Path, two: Path) -> int:
+    # By halves: comparing slices is much faster than comparing tokens.
+    low, high = 0, min(len(one), len(two))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == two[low:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,92 @@
+"""Members of the Llama family beyond the plain one: the numbers of transformers, token for token."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from metaclaw.engine.attention import Span
+from metaclaw.engine.checkpoint import ALL_KINDS, read_shape
+from metaclaw.engine.llama import Llama, finish
+from metaclaw.engine.recipe import Recipe
+from metaclaw.errors import EngineError
+from tests.engine.small import merge, write_adapter
+
+transformers = pytest.importorskip("transformers")
+
+_SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 50_000.0},
+}
+_KINDS = ("Mistral", "Qwen2", "Qwen3")
+_TOKENS = torch.randint(0, 64, (30,), generator=torch.Generator().manual_seed(1)).tolist()
+
+
+def _write(kind: str, folder: Path, **settings: object) -> None:
+    """A random model; nothing in it is left at a one or a zero that would hide where it is used."""
+    sizes = {key: value for key, value in _SIZES.items() if kind != "Qwen2" or key != "head_dim"}
+    config = getattr(transformers, f"{kind}Config")(**sizes | settings)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.normal_(mean=float("norm" in name), std=0.3)
+    model.save_pretrained(folder)
+
+
+def _expected(kind: str, folder: Path) -> torch.Tensor:
+    reference = getattr(transformers, f"{kind}ForCausalLM").from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        logits: torch.Tensor = reference(torch.tensor([_TOKENS])).logits[0]
+    return logits
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(kind: str, tmp_path: Path) -> None:
+    _write(kind, tmp_path)
+    model, expected = Llama.load(tmp_path), _expected(kind, tmp_path)
+    cache = model.new_cache(1, 40)
+    whole = model.run(cache, [Span(0, 0, _TOKENS)], range(30))
+    assert torch.allclose(whole, expected, atol=1e-4)
+    # Alone, a token is read by another product than in company.
+    last = model.run(cache, [Span(0, 29, _TOKENS[29:])], [0])
+    assert torch.allclose(last, expected[29:], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_an_adapter_is_merged_into_any_of_them(kind: str, tmp_path: Path) -> None:
+    _write(kind, tmp_path / "model")
+    weights = write_adapter(tmp_path / "model", tmp_path / "adapter", seed=1, size=0.5)
+    base = Llama.load(tmp_path / "model")
+    built = finish(Recipe(tmp_path / "model", torch.float32, Path(weights.adapter)).build(base))
+    expected = _expected(kind, merge(tmp_path / "model", weights, tmp_path / "merged"))
+    found = built.run(built.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
+    assert torch.allclose(found, expected, atol=1e-4)
+    assert not torch.allclose(base.run(base.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30)), expected, atol=0.1)
+
+
+def test_where_attention_forgets_no_text_is_longer_than_it_can_look_back(tmp_path: Path) -> None:
+    _write("Mistral", tmp_path / "mistral", sliding_window=24)
+    assert Llama.load(tmp_path / "mistral").context == 24
+    _write("Qwen2", tmp_path / "qwen", sliding_window=24, use_sliding_window=False)
+    assert Llama.load(tmp_path / "qwen").context == 128
+
+
+def test_whoever_knows_only_the_plain_family_is_not_given_another(tmp_path: Path) -> None:
+    _write("Qwen2", tmp_path)
+    with pytest.raises(EngineError, match="qwen2"):
+        read_shape(tmp_path)
+    assert read_shape(tmp_path, ALL_KINDS).has_biases
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "gemma"}))
+    with pytest.raises(EngineError, match="gemma"):
+        read_shape(tmp_path, ALL_KINDS)
