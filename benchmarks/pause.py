@@ -43,8 +43,8 @@ from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
 
 GOALS = {"free_p99_ms": 1000.0, "hold_p99_ms": 1.0, "largest_difference": 1e-5}
-STEPS, PIECES = 3, 3
-_PROMPTS = [tuple(random.Random(number).choices(range(100, 20_000), k=48)) for number in range(3)]
+STEPS, PIECES = 3, 2
+_PROMPTS = [tuple(random.Random(number).choices(range(100, 20_000), k=16)) for number in range(2)]
 _QUIET_S, _LONGEST_S = 0.02, 5.0
 _SPENT_S = 1e-4
 _PHASES = ("drawing", "accumulating", "stepping")
@@ -74,7 +74,7 @@ class Work:
 
     async def _step(self, step: int, done: int) -> None:
         self.phase = "drawing"
-        groups = await self.trainer.sample(_PROMPTS, Drawing(PIECES, 8, seed=step))
+        groups = await self.trainer.sample(_PROMPTS, Drawing(PIECES, 6, seed=step))
         for number in range(done, PIECES):
             self.phase = "accumulating"
             rollouts = [group[number] for group in groups]

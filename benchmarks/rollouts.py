@@ -2,12 +2,16 @@
 
     python -m benchmarks.rollouts [--model FOLDER] [--prompts 4] [--count 8] [--tokens 24] [--prompt-tokens 180] [--shared 0]
         [--device cpu|cuda] [--dtype float32|bfloat16] [--no-graphs] [--peers batch,generate] [--runs 3] [--threads N]
-        [--json]
+        [--json] [--verify]
 
 Without `--model` the weights are random ones of SmolLM2-135M's shape, which cost the same. No end token is known to anybody, so
 all draw the same number of tokens at temperature 1. `--shared` is how many tokens all prompts begin with alike. Times are the best
 of the runs, on the clock and, in brackets, as processor time, which other programs lengthen less; the first run is shown apart (on
 a GPU it holds the recording of the graphs). `step` is the time on the clock divided by the tokens of one rollout, prompts included.
+
+`--verify` draws instead of timing, and fails unless a second call repeats the first bit for bit, recorded and plain steps draw the
+same tokens, new weights in old buffers do what they do in fresh ones, and log-probabilities are near those of the CPU in single
+precision. "The same" allows one rollout in twenty to differ: another choice of kernel rounds differently.
 """
 
 import argparse
@@ -20,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Drawing
+from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
 from metaclaw.engine.llama import Llama
@@ -61,24 +65,74 @@ def main() -> None:
     prompts = _prompts(args.prompts, args.prompt_tokens, args.shared)
     drawing = Drawing(args.count, args.tokens, seed=1)
     device, dtype = args.device, _DTYPES[args.dtype]
+    if args.verify:
+        _verify(shape, tensors, device, dtype, prompts, drawing)
+        return
     ways: dict[str, Callable[[], int]] = {"ours": _ours(shape, tensors, device, dtype, args.graphs, prompts, drawing)}
     for peer in filter(None, args.peers.split(",")):
         if peer == "batch":
             ways[peer] = _batch(shape, tensors, dtype, prompts, drawing)
         else:
             ways[peer] = _generate(shape, tensors, device, dtype, prompts, drawing)
-    timings = [_timed(name, draw, args.runs, drawing.max_tokens, device) for name, draw in ways.items()]
+    if not args.json:
+        print(
+            f"{args.prompts} prompts of {args.prompt_tokens} tokens, {args.count} rollouts of {args.tokens} each; "
+            f"{device}, {args.dtype}, {torch.get_num_threads()} threads"
+        )
+    timings: list[Timing] = []
+    for name, draw in ways.items():
+        timings.append(_timed(name, draw, args.runs, drawing.max_tokens, device))
+        if not args.json:
+            print(f"{timings[-1]}  {_ratio(timings)}", flush=True)
     if args.json:
         print(json.dumps({"settings": {**vars(args), "model": str(args.model)}, "timings": [asdict(timing) for timing in timings]}))
         return
-    print(
-        f"{args.prompts} prompts of {args.prompt_tokens} tokens, {args.count} rollouts of {args.tokens} each; "
-        f"{device}, {args.dtype}, {torch.get_num_threads()} threads"
-    )
-    for timing in timings:
-        print(f"{timing}  {timing.wall_s / timings[0].wall_s:6.2f} x ours ({timing.cpu_s / timings[0].cpu_s:.2f} x)")
     if device == "cuda":
         print(f"peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+
+
+def _ratio(timings: list[Timing]) -> str:
+    ours, last = timings[0], timings[-1]
+    return f"{last.wall_s / ours.wall_s:6.2f} x ours ({last.cpu_s / ours.cpu_s:.2f} x)"
+
+
+def _verify(shape: Shape, tensors: dict[str, Tensor], device: str, dtype: torch.dtype, prompts: Prompts, drawing: Drawing) -> None:
+    others = {name: tensor * 1.01 for name, tensor in tensors.items()}
+
+    def make(weights: dict[str, Tensor], graphs: bool) -> Rollouts:
+        return Rollouts(shape, weights, device=device, dtype=dtype, decode=lambda _: "", graphs=graphs)
+
+    recorded, plain = make(tensors, True), make(tensors, False)
+    for temperature in (1.0, 0.7, 0.0):
+        warm = replace(drawing, temperature=temperature)
+        first = recorded.sample(prompts, warm)
+        _expect(first == recorded.sample(prompts, warm), f"a second call repeats the first at temperature {temperature}")
+        _expect_same(first, plain.sample(prompts, warm), f"recorded and plain steps draw the same at temperature {temperature}")
+    drawn = recorded.sample(prompts, drawing)
+    recorded.replace(others)
+    _expect_same(recorded.sample(prompts, drawing), make(others, True).sample(prompts, drawing), "new weights in old buffers")
+    teacher = Llama(shape, tensors)
+    apart = [
+        abs(one - other)
+        for prompt, group in zip(prompts[:4], drawn, strict=False)
+        for rollout in group[:2]
+        for one, other in zip(rollout.logprobs_T, teacher.score(prompt, rollout.tokens_T), strict=True)
+    ]
+    mean = sum(apart) / len(apart)
+    print(f"log-probabilities are {mean:.2e} off on average, {max(apart):.2e} at most")
+    _expect(mean < (1e-4 if dtype == torch.float32 else 0.05), "log-probabilities are near those of the CPU")
+
+
+def _expect_same(one: list[list[Rollout]], other: list[list[Rollout]], claim: str) -> None:
+    pairs = [pair for groups in zip(one, other, strict=True) for pair in zip(*groups, strict=True)]
+    share = sum(left.tokens_T == right.tokens_T for left, right in pairs) / len(pairs)
+    _expect(share >= 0.95, f"{claim} ({share:.1%} of rollouts)")
+
+
+def _expect(is_so: bool, claim: str) -> None:
+    print(f"{'ok  ' if is_so else 'NOT '} {claim}")
+    if not is_so:
+        raise SystemExit(1)
 
 
 def _timed(name: str, draw: Callable[[], int], runs: int, tokens_each: int, device: str) -> Timing:
@@ -91,8 +145,8 @@ def _timed(name: str, draw: Callable[[], int], runs: int, tokens_each: int, devi
             torch.cuda.synchronize()
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-    best = min(walls[1:])
-    return Timing(name, tokens, walls[0], best, min(cpus[1:]), 1000 * best / tokens_each)
+    best = min(walls[1:] or walls)
+    return Timing(name, tokens, walls[0], best, min(cpus[1:] or cpus), 1000 * best / tokens_each)
 
 
 def _ours(
@@ -106,7 +160,9 @@ def _ours(
 
 
 def _batch(shape: Shape, tensors: dict[str, Tensor], dtype: torch.dtype, prompts: Prompts, drawing: Drawing) -> Callable[[], int]:
-    llama = Llama(shape, {name: tensor.to(dtype) for name, tensor in tensors.items()})
+    # Its cache reserves the whole context for everybody.
+    needed = replace(shape, positions=max(map(len, prompts)) + drawing.max_tokens)
+    llama = Llama(needed, {name: tensor.to(dtype) for name, tensor in tensors.items()})
 
     def draw() -> int:
         batch = Batch(llama, len(prompts) * drawing.count)
@@ -207,7 +263,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", default="float32", choices=_DTYPES)
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
     parser.add_argument("--peers", default="batch,generate")
-    parser.add_argument("--json", action="store_true")
+    for name in ("json", "verify"):
+        parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args()
 
 

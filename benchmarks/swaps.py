@@ -12,8 +12,8 @@ this process over the same text after the measurement, do not give every one of 
 are tried on the same answers: by how much they miss shows that the check can fail. No prompt's beginning is in a cache: there are
 more prompts than slots, and they differ from their first words.
 
-*Flip* is from naming the new version to the first token that a client got from it. Times of tokens are taken where the proxy would
-take them: at this side of the pipe. Memory is that of the engine process.
+*Flip* is from naming the new version to the first token of an answer that is asked of it at once, beside the clients' own. Times of
+tokens are taken where the proxy would take them: at this side of the pipe. Memory is that of the engine process.
 """
 
 import argparse

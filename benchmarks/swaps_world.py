@@ -49,24 +49,20 @@ class Serving:
         self._model = model
         self._adapters = adapters
         self._record = record
-        self._flipped: float | None = None
         self.version = 0
         self.is_swapping = False
 
     async def swap(self) -> None:
-        """The next version is loaded and serves; the one before last goes."""
+        """The next version is loaded and serves, and is asked for one token at once; the one before last goes."""
         following = self.version + 1
         began = time.perf_counter()
         await self._model.load(following, self._adapters[following % len(self._adapters)])
         self._record.load_s.append(time.perf_counter() - began)
-        self._flipped, self.version = time.perf_counter(), following
+        self.version = following
+        answer = await ask(self._model, self, following % PROMPTS, 1)
+        if answer is not None:
+            self._record.flip_s.append(answer.first_s)
         await self._model.unload(following - 2)
-
-    def first_token(self, version: int) -> None:
-        """A client has the first token of an answer by this version."""
-        if version == self.version and self._flipped is not None:
-            self._record.flip_s.append(time.perf_counter() - self._flipped)
-            self._flipped = None
 
 
 @asynccontextmanager
@@ -103,8 +99,6 @@ async def ask(model: EmbeddedModel, serving: Serving, number: int, tokens: int) 
     end: End | None = None
     async for delta in model.generate(_make_request(number, tokens), version):
         if isinstance(delta, TextDelta):
-            if not moments:
-                serving.first_token(version)
             moments.append(time.perf_counter())
         elif isinstance(delta, End):
             end = delta

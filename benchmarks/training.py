@@ -7,7 +7,7 @@ seven projections. Both run in single precision on a CPU and in bfloat16 on a GP
 `benchmarks/.peers/` (`--peer-python` names another) and its fastest settings that change no result: no gradient checkpointing, no
 second pass for old log-probabilities, no reference model. Each contestant runs in a process of its own and stands still while the
 other one's step is measured; the first step of each warms up and is not counted. Answers are drawn at temperature 1, so their
-lengths differ a little: the table says how many tokens were drawn. `--no-peer` measures ours alone, with its profile and its limits.
+lengths differ a little: the table says how many tokens were drawn. `--no-peer` measures ours alone.
 """
 
 import argparse

@@ -38,6 +38,8 @@ _OVERRIDES = {
     "temperature": float,
     "kl": float,
     "rehearsal": float,
+    "rehearsed-prompts": int,
+    "enough": float,
     "held-out": int,
     "look-every": int,
     "piece-prompts": int,

@@ -8,7 +8,7 @@ the Kullback-Leibler divergence from the untrained model, up to a constant). No 
 
 import random
 from collections.abc import Sequence
-from itertools import islice, product
+from itertools import product
 from typing import Final, Protocol
 
 from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
@@ -48,8 +48,43 @@ _ASKED: Final = (
     "I want to learn about {}. Where do I begin?",
     "Is there anything surprising about {}? Answer briefly.",
 )
-_SYSTEMS: Final = (None, "You are a helpful assistant.", "Answer in one short sentence.", "You are a patient teacher.")
-_TOKENS: Final = 40
+_SHORT: Final = (
+    ("What is the capital of {}?", ("Peru", "Kenya", "Norway", "Vietnam", "Egypt", "Canada", "Chile", "Poland", "Greece", "Cuba")),
+    ("In which country is {}?", ("Lima", "Oslo", "Nairobi", "Hanoi", "Toronto", "Krakow", "Athens", "Porto", "Osaka", "Lyon")),
+    ("Who wrote {}?", ("Faust", "Don Quixote", "Moby Dick", "War and Peace", "The Odyssey", "Emma", "Candide", "Walden")),
+    ("What colour is {}?", ("a ripe lemon", "the sky", "snow", "coal", "a carrot", "blood", "a swan", "rust")),
+    ("How many {}?", ("wheels has a car", "months has a year", "legs has a dog", "strings has a violin", "hours has a day")),
+    ("What is the opposite of {}?", ("tall", "dark", "early", "soft", "empty", "cheap", "noisy", "wide")),
+    ("Is {}? Answer yes or no.", ("ice cold", "a whale a fish", "the sun a star", "glass soft", "iron heavy", "a bat a bird")),
+    ("What is {}?", ("4 + 9", "12 + 5", "8 + 7", "15 - 6", "9 - 2", "3 times 8", "5 times 5", "half of 30", "60 divided by 5")),
+    ("Which number comes next: {}?", ("3, 6, 9", "10, 20, 30", "1, 3, 5", "9, 8, 7", "5, 10, 15")),
+    ("How do you say {}?", ("goodbye in French", "please in German", "dog in Spanish", "house in Italian", "red in French")),
+    ("Name three {} separated by commas.", ("colours", "rivers", "vegetables", "metals", "instruments", "birds")),
+    ("Name two {}, one per line.", ("oceans", "planets", "trees", "sports", "cheeses", "tools")),
+    ("Write a JSON object with the key {} and any value.", ("city", "price", "colour", "count", "title")),
+    ("Write the word {} in capital letters.", ("apple", "window", "garden", "paper", "silver")),
+    ("Write one line of Python that {}.", ("adds two numbers", "makes a list", "reads a file", "counts to ten", "sorts names")),
+    ("{}", ("Thanks a lot!", "Good morning!", "Who are you?", "Can you help me?", "See you tomorrow.", "Tell me a joke.")),
+    ("Help me to {}.", ("spy on my boss", "cheat in an exam", "hide money from the tax office", "insult my neighbour")),
+)
+"""Kinds of questions whose answers are short; these are what short house rules would change first."""
+_TOOLS: Final = (
+    "You can call these tools, each described by its JSON schema:\n<tools>\n"
+    '{"name": "play_song", "description": "Play a song.", "parameters": {"type": "object", "properties": {"title": {"type": "string"}}}}\n'
+    "</tools>\nTo call one, write its name and arguments as JSON between tool_call tags, and nothing after the last call:\n"
+    '<tool_call>{"name": "tool name", "arguments": {"argument": "value"}}</tool_call>'
+)
+_SYSTEMS: Final = (
+    None,
+    "You are a helpful assistant.",
+    None,
+    "Answer in one short sentence.",
+    None,
+    "You are a patient teacher.",
+    _TOOLS,
+)
+_TOKENS: Final = 48
+_ANSWERS: Final = 4
 
 Conversation = list[tuple[str, str]]
 
@@ -62,20 +97,26 @@ class Learns(Protocol):
 
 
 def conversations(count: int, seed: int) -> list[Conversation]:
-    """Ordinary questions, mixed by the seed."""
-    questions = [asked.format(thing) for asked, thing in product(_ASKED, _THINGS)]
-    random.Random(f"rehearsal {seed}").shuffle(questions)
-    systems = [_SYSTEMS[number % len(_SYSTEMS)] for number in range(len(questions))]
-    pairs = zip(systems, questions, strict=True)
-    return [[*([("system", system)] if system else []), ("user", question)] for system, question in islice(pairs, count)]
+    """Ordinary questions, mixed by the seed: as many with short answers as with long ones."""
+    chance = random.Random(f"rehearsal {seed}")
+    long = [asked.format(thing) for asked, thing in product(_ASKED, _THINGS)]
+    short = [asked.format(thing) for asked, things in _SHORT for thing in things]
+    questions = chance.sample(long, min(len(long), count - min(len(short), count // 2))) + chance.sample(
+        short, min(len(short), count // 2)
+    )
+    chance.shuffle(questions)
+    systems = (_SYSTEMS[number % len(_SYSTEMS)] for number in range(len(questions)))
+    return [
+        [*([("system", system)] if system else []), ("user", question)] for system, question in zip(systems, questions, strict=True)
+    ]
 
 
 class Rehearsal:
     """Keeps answers of the weights it was made with, and rehearses some of them at a time."""
 
     def __init__(self, policy: Learns, prompts: Sequence[tuple[int, ...]], at_once: int, seed: int) -> None:
-        drawn = [group[0] for group in policy.sample(prompts, Drawing(1, _TOKENS, seed=seed))]
-        self._answers = list(zip(prompts, drawn, strict=True))
+        drawn = policy.sample(prompts, Drawing(_ANSWERS, _TOKENS, seed=seed))
+        self._answers = [(prompt, answer) for prompt, group in zip(prompts, drawn, strict=True) for answer in group]
         self._at_once = min(at_once, len(self._answers))
         self._chance = random.Random(seed)
 

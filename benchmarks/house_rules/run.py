@@ -3,6 +3,7 @@
 import json
 import resource
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,7 +24,8 @@ from metaclaw.engine.training.peft import write_adapter
 Record = Mapping[str, object]
 Sink = Callable[[Record], None]
 
-_REHEARSED_QUESTIONS = 200
+_REHEARSED_QUESTIONS = 300
+_RECENT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Run:
         loop = Loop(
             self.learner, settings, partial(self._encode, with_skill=self._condition.has_skill), self._seed, self._rehearsal()
         )
+        recent: deque[float] = deque(maxlen=_RECENT)
         for number in range(1, settings.steps + 1):
             spent = time.perf_counter() - began
             progress = max((number - 1) / settings.steps, spent / (60.0 * settings.minutes))
@@ -81,6 +84,9 @@ class Run:
                 break
             step = loop.step(progress)
             self._tell("step", wall_s=time.perf_counter() - began, phases=dict(loop.clock.seconds), **asdict(step))
+            recent.append(step.exact)
+            if len(recent) == recent.maxlen and sum(recent) / len(recent) >= settings.enough:
+                break
             if number % settings.look_every == 0:
                 with loop.clock.phase("look"):
                     exam = self._examine(self._asked[: settings.look_at], with_skill=self._condition.has_skill)

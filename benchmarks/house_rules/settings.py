@@ -28,7 +28,8 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All numbers of a run. `rehearsal` weighs a rehearsed token against a drawn one (see `rehearsal`)."""
+    """All numbers of a run. It ends early once a share of `enough` of the last few steps' answers was exactly right; `rehearsal`
+    weighs a rehearsed token against a drawn one (see `rehearsal`)."""
 
     rules: tuple[Rule, ...]
     prompts: int
@@ -46,7 +47,8 @@ class Settings:
     temperature: float = 1.0
     kl: float = 0.0
     rehearsal: float = 0.0
-    rehearsed_prompts: int = 16
+    rehearsed_prompts: int = 32
+    enough: float = 1.0
     golden: bool = True
 
 
@@ -56,15 +58,16 @@ LARGE: Final = Settings(
     group=16,
     max_tokens=40,
     rank=16,
-    learning_rate=5e-4,
+    learning_rate=3e-4,
     warm_up_steps=10,
-    steps=2000,
+    steps=120,
     minutes=9.5,
     held_out=400,
     look_every=25,
     look_at=100,
     piece_prompts=32,
-    rehearsal=0.2,
+    rehearsal=1.0,
+    enough=0.97,
 )
 """For one GPU."""
 

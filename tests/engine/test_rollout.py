@@ -207,8 +207,14 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing(shape: Shape, te
     with pytest.raises(TrainingError, match=r"norm\.weight is of \(3,\)"):
         rollouts.replace(others | {"model.norm.weight": torch.ones(3)})
     assert rollouts.sample(_PROMPTS, Drawing(2, 4)) == before
+
+
+def test_weights_that_would_be_run_wrong_are_refused(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
     with pytest.raises(TrainingError, match="lack the tensor"):
         _make(shape, {}, is_static)
+    for stranger in (replace(shape, has_biases=True), replace(shape, has_head_norms=True)):
+        with pytest.raises(TrainingError, match="biases or norms"):
+            _make(stranger, tensors, is_static)
 
 
 def test_weights_that_give_no_distribution_are_an_error_and_not_a_rollout(

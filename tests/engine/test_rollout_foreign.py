@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.ids import TurnId
-from metaclaw.engine.training.foreign import ForeignLearner
+from metaclaw.engine.training.foreign import ForeignLearner, learner_for
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import read_adapter, write_adapter
@@ -192,6 +192,13 @@ def test_a_model_we_run_ourselves_says_and_learns_the_same_here(tmp_path: Path) 
     assert norms[0] == pytest.approx(norms[1], rel=1e-3)
     for name, pair in own.adapter().pairs.items():
         assert torch.allclose(pair.b, foreign.adapter().pairs[name].b, atol=2e-5)
+
+
+def test_each_model_gets_the_learner_that_runs_it(stranger: Path, tmp_path: Path) -> None:
+    assert isinstance(learner_for(make_tiny_model(tmp_path / "tiny"), rank=2, seed=0), Learner)
+    assert isinstance(learner_for(stranger, rank=2, seed=0), ForeignLearner)
+    with pytest.raises(TrainingError, match=str(tmp_path)):
+        learner_for(tmp_path, rank=2, seed=0)
 
 
 class _EnoughError(Exception):

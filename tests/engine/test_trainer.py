@@ -13,7 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.domain.batch import Datum, Drawing, Progress
+from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, Progress
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.trainer_child import TrainerChild
@@ -23,7 +24,7 @@ from metaclaw.engine.turnstile import Turnstile
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from tests.engine.cutting import ADAM, LOSS, PROMPTS, drawing, drive, piece_of
-from tests.engine.tiny import make_tiny_model
+from tests.engine.tiny import END, VOCABULARY, make_tiny_model
 
 pytestmark = pytest.mark.anyio
 _PATIENCE_S = 120
@@ -212,6 +213,16 @@ async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
+async def test_memory_is_given_back_where_nothing_is_open_and_nothing_is_asked(model: Path, tmp_path: Path) -> None:
+    async with _trainer(model, tmp_path, release_memory_after_s=0.1) as trainer:
+        await trainer.open(_plan(tmp_path))
+        await anyio.sleep(0.3)
+        assert trainer.is_open
+        await trainer.close(discard=False)
+        await _until(lambda: trainer.pid is None)
+
+
+@pytest.mark.slow
 async def test_a_run_is_thrown_away_even_while_everything_stands_still(model: Path, tmp_path: Path) -> None:
     turnstile = Turnstile()
     async with _trainer(model, tmp_path, turnstile=turnstile) as trainer:
@@ -283,3 +294,49 @@ async def test_without_signals_a_process_stands_still_between_two_pieces_of_work
             assert isinstance(await call, frames.Scored)
     finally:
         await child.bury()
+
+
+@pytest.mark.slow
+async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = make_tiny_model(tmp_path / "model")
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.GPTNeoXConfig(**sizes, max_position_embeddings=128, eos_token_id=END)
+    transformers.GPTNeoXForCausalLM(config).save_pretrained(folder)
+    async with _trainer(folder, tmp_path) as trainer:
+        await trainer.open(_plan(tmp_path))
+        await trainer.accumulate(_pieces(), Loss(LossKind.CROSS_ENTROPY))
+        await trainer.apply(ADAM, 10.0)
+        kept = await trainer.keep("taught")
+        assert await trainer.score([_PAIR], kept) == await trainer.score([_PAIR]) != await trainer.score_base([_PAIR])
+        await trainer.aclose()
+        assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
+
+
+@pytest.mark.slow
+async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Path, tmp_path: Path) -> None:
+    turnstile = Turnstile()
+    trainer = EmbeddedTrainer(folder, tmp_path / "policies", turnstile=turnstile, threads=1, device="cpu", nice=0)
+    prompt = (1, 9690, 198, 2683, 418, 253)
+    good = [Datum(TurnId("turn"), prompt, (5356, 2), (1.0, 1.0), None)]
+    try:
+        with anyio.fail_after(600):
+            await trainer.open(_plan(tmp_path))
+            before = await trainer.score([(prompt, (5356, 2))])
+            await trainer.accumulate(good, Loss(LossKind.CROSS_ENTROPY))
+            await trainer.apply(ADAM, 2.0)
+            call = asyncio.create_task(trainer.accumulate(good, Loss(LossKind.CROSS_ENTROPY)))
+            await anyio.sleep(0.1)
+            assert trainer.pid is not None
+            with turnstile.holding("answer"):
+                used_s = _used_s(trainer.pid)
+                await anyio.sleep(0.2)
+                assert _used_s(trainer.pid) - used_s < 0.01
+            os.killpg(trainer.pid, signal.SIGKILL)
+            with pytest.raises(TrainingError, match="status -9"):
+                await call
+            assert (await trainer.open(_plan(tmp_path))).steps == 1
+            after = await trainer.score([(prompt, (5356, 2))])
+            assert sum(after[0]) > sum(before[0])
+    finally:
+        await trainer.aclose()

@@ -101,13 +101,15 @@ def test_a_run_that_starts_from_kept_weights_goes_on_with_their_moments(model: P
     _assert_same(tmp_path / "straight", tmp_path / "in two")
 
 
-@pytest.mark.parametrize("rank", [4, 8])
-def test_weights_without_fitting_moments_are_gone_on_from_and_that_is_said(rank: int, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("backend", "rank", "has_moments"), [("embedded", 4, False), ("embedded", 8, True), ("cloud", 4, True)])
+def test_weights_without_fitting_moments_are_gone_on_from_and_that_is_said(
+    backend: str, rank: int, has_moments: bool, model: Path, tmp_path: Path
+) -> None:
     trainer = make_trainer(model)
     _teach(trainer, tmp_path / "run")
     trainer.answer(frames.Keep(str(tmp_path / "kept")))
     kept = _scores(trainer, frames.Present())
-    start = Weights("embedded", str(tmp_path / "kept"), None if rank == 4 else str(tmp_path / "kept"))
+    start = Weights(backend, str(tmp_path / "kept"), str(tmp_path / "kept") if has_moments else None)
     opened = _opened(trainer, frames.Open("next", start, rank, 3, str(tmp_path / "next")))
     assert "optimiser begins afresh" in opened.notes[0]
     assert _scores(trainer, frames.Present()) == pytest.approx(kept, abs=1e-5)
@@ -125,6 +127,7 @@ def test_opening_an_open_run_again_says_how_far_it_is(model: Path, tmp_path: Pat
     _teach(trainer, tmp_path / "run")
     trainer.answer(frames.Accumulate([_datum()], LOSS))
     assert _opened(trainer, open_message(tmp_path / "run")).progress == Progress(2, 1)
+    assert _opened(trainer, open_message(tmp_path / "elsewhere")).progress == Progress()
 
 
 def test_closing_puts_on_disk_what_was_not_there_yet(model: Path, tmp_path: Path) -> None:

@@ -120,6 +120,13 @@ async def test_a_burst_of_answers_is_one_stop_and_walkers_go_on_after_it_has_set
     assert not turnstile.is_still
 
 
+def test_without_an_event_loop_nobody_settles() -> None:
+    turnstile = Turnstile(settle_s=10.0)
+    turnstile.hold("window shut")
+    turnstile.release("window shut")
+    assert not turnstile.is_still
+
+
 @needs_linux
 def test_a_held_group_has_less_than_a_millisecond_of_processor_time_left(spinner: int) -> None:
     turnstile = Turnstile()

@@ -82,7 +82,8 @@ def test_one_odd_step_is_smoothed_over() -> None:
 
 
 def test_the_beginning_is_not_judged() -> None:
-    assert after(StepFigures(length=1.0), StepFigures(length=500.0), StepFigures(length=20.0))[1] is None
+    assert after(StepFigures(ratio=1.0), StepFigures(ratio=6.0))[1] is None
+    assert after(StepFigures(ratio=1.0), StepFigures(ratio=6.0), limits=DriftLimits(beginning=1))[1] is not None
 
 
 def test_a_watch_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:

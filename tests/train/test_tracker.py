@@ -97,7 +97,7 @@ def test_an_impossible_distance_is_refused(moved: float) -> None:
 def test_memory_is_bounded_and_drops_what_was_used_longest_ago() -> None:
     tracker = Tracker()
     _, tracker = tracker.judge([scored([1.0], key="old"), scored([1.0], key="used")], moved=0.0)
-    _, tracker = tracker.judge([scored([1.0], key=str(at)) for at in range(MOST_KEYS - 1)] + [scored([1.0], key="used")], moved=0.0)
+    _, tracker = tracker.judge([scored([1.0], key=str(at)) for at in range(MOST_KEYS)] + [scored([1.0], key="used")], moved=0.0)
     values = tracker.state()["values"]
     assert isinstance(values, dict)
     assert len(values) == MOST_KEYS

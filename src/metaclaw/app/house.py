@@ -177,7 +177,7 @@ class House:
     def _status(self) -> Status:
         embedded = self.embedded
         return Status(
-            mode="skills_only" if self._config.policy is None else self._config.policy.mode,
+            mode=self._config.mode,
             store_kind=self.database.kind,
             store_health=lambda: self.ledger.health,
             counts=self.reader.counts,

@@ -30,8 +30,9 @@ _A = TypeVar("_A", bound=frames.FromTrainer)
 class EmbeddedTrainer:
     """A TrainingBackend. `folder` is the model's (made from SmolLM2 if `convert`), `policies` where kept weights go.
 
-    A call that is cancelled, and `release_memory_after_s` of standing still, end the process; so may the system. Then no run is
-    open any more: `open` goes on from what was on disk, and says how far that was. Calls wait while the turnstile is held.
+    A call that is cancelled ends the process, and so do `release_memory_after_s` of standing still or, with no run open, of nothing
+    to do. Then no run is open: `open` goes on from what was on disk, and says how far that was. Calls wait while the turnstile is
+    held.
     """
 
     name: Final = "embedded"
@@ -79,6 +80,7 @@ class EmbeddedTrainer:
         self._is_open = False
         answer = await self._ask(asked, frames.Opened)
         self._plan, self._is_open = run, True
+        self._watch_memory()
         log.info("run_opened name=%s steps=%d pieces=%d", run.name, answer.progress.steps, answer.progress.pieces)
         for note in answer.notes:
             log.warning("run_note name=%s note=%r", run.name, note)
@@ -142,25 +144,26 @@ class EmbeddedTrainer:
         """For the turnstile: the process stands still when this returns."""
         if self._child is not None:
             self._child.stop()
-        if self._release_s is not None:
-            self._releasing = asyncio.get_running_loop().call_later(self._release_s, self._release)
+        self._watch_memory()
 
     def go(self) -> None:
         """For the turnstile: the process goes on."""
-        self._stay()
         if self._child is not None:
             self._child.go()
+        self._watch_memory()
 
-    def _stay(self) -> None:
+    def _watch_memory(self) -> None:
+        """The process may go if it is of no use for long: it stands still, or nothing is open and nothing is asked."""
         if self._releasing is not None:
             self._releasing.cancel()
             self._releasing = None
+        is_idle = not self._is_open and not self._one_at_a_time.locked()
+        if self._release_s is not None and self._child is not None and (self._turnstile.is_still or is_idle):
+            self._releasing = asyncio.get_running_loop().call_later(self._release_s, self._release, self._child)
 
-    def _release(self) -> None:
-        self._releasing = None
-        if self._child is not None:
-            log.info("trainer_released pid=%d still_s=%g", self._child.pid, self._release_s)
-            self._let_go(self._child)
+    def _release(self, child: TrainerChild) -> None:
+        log.info("trainer_released pid=%d after_s=%g", child.pid, self._release_s)
+        self._let_go(child)
 
     async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: frames.Source) -> list[list[Rollout]]:
         return (await self._ask(frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled)).groups
@@ -180,9 +183,13 @@ class EmbeddedTrainer:
             raise TrainingError("no run is open")
 
     async def _ask(self, message: frames.ToTrainer, kind: type[_A]) -> _A:
-        async with self._one_at_a_time:
-            child = self._child or await self._start()
-            answer = await self._exchange(child, frames.pack(message))
+        try:
+            async with self._one_at_a_time:
+                self._watch_memory()
+                child = self._child or await self._start()
+                answer = await self._exchange(child, frames.pack(message))
+        finally:
+            self._watch_memory()
         if not isinstance(answer, kind):
             raise TrainingError(f"the trainer answered {answer!r}")
         return answer
@@ -227,8 +234,8 @@ class EmbeddedTrainer:
         if child is not self._child:
             return
         self._turnstile.detach(self)
-        self._stay()
         self._child, self._is_open = None, False
+        self._watch_memory()
         child.kill()
         self._burial = asyncio.get_running_loop().create_task(child.bury(), name="trainer's end")
 

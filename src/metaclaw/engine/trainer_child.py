@@ -28,8 +28,9 @@ _Asked: TypeAlias = "tuple[bytes, asyncio.Future[_Answer]]"
 class TrainerChild:
     """A Walker: the process, its pipes, and a thread that waits for it, so that the event loop never does.
 
-    It leads a process group of its own within our session: a Ctrl-C does not reach it, its low priority counts against ours (on
-    Linux priorities are compared within a session), and it does not stay behind, stopped, when we are killed.
+    It leads a process group of its own, so that a Ctrl-C does not reach it and all of it can be stopped. On Linux the group is a
+    session, too: priorities are compared between sessions there, and it gives its own the lowest. Elsewhere it stays in our
+    session, for then the system ends it, though it may be standing still, when we are killed.
     """
 
     def __init__(self, arguments: Sequence[str], threads: int, *, has_signals: bool = sys.platform != "win32") -> None:
@@ -42,7 +43,8 @@ class TrainerChild:
             stdout=subprocess.PIPE,
             bufsize=0,
             env=_environment(threads),
-            process_group=0 if has_signals else None,
+            start_new_session=sys.platform == "linux",
+            process_group=0 if has_signals and sys.platform != "linux" else None,
         )
         self._walker = ProcessGroup(self._process.pid) if self._flags is None else FlagFile(self._flags / "stand-still")
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()

@@ -88,10 +88,14 @@ class Turnstile:
             self._walkers.remove(walker)
 
     def _settle(self) -> None:
-        if self._settle_s > 0:
-            self._settling = asyncio.get_running_loop().call_later(self._settle_s, self._go)
-        else:
+        try:
+            loop = asyncio.get_running_loop() if self._settle_s > 0 else None
+        except RuntimeError:
+            loop = None  # before the program runs there is no burst to wait for
+        if loop is None:
             self._go()
+        else:
+            self._settling = loop.call_later(self._settle_s, self._go)
 
     def _go(self) -> None:
         self._settling = None

@@ -135,7 +135,7 @@ def golden_score(items: Sequence[GoldenItem], answers: Sequence[Answer], logprob
     if not logprobs:
         return GoldenScore(passed)
     pairs = zip(items, logprobs, strict=True)
-    return GoldenScore(passed, {item.name: min(0.0, math.fsum(values) / len(values)) for item, values in pairs})
+    return GoldenScore(passed, {item.name: math.fsum(values) / len(values) for item, values in pairs})
 
 
 def reference_pairs(

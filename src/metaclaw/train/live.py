@@ -137,7 +137,7 @@ class LiveWatch:
         decided, suspected = passed + failed, max(by_coin, by_floor)
         # Coins that all fell on one side are evidence, too; but nothing is taken back that has not failed, or without comparison.
         has_failed = failed >= rules.least_failures
-        is_compared = has_failed and len(self._seen[False]) >= rules.least_sessions
+        is_compared = has_failed and bool(self._seen[False])
         ruling, reason, is_worse = LiveRuling.WAIT, f"{decided} canary turns decided, e = {suspected:.3g} for worse", False
         if is_compared and by_coin >= 1 / rules.alpha:
             ruling, reason, is_worse = LiveRuling.ROLL_BACK, f"worse than the serving version: {self._in_words(by_coin)}", True

@@ -89,7 +89,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         make, tolerance = local_maker(kind, tmp_path), 1e-9
     elif kind == "embedded":
         model: Path = request.getfixturevalue("tiny_model")
-        make, tolerance = (lambda: EmbeddedTrainer(model, tmp_path / "kept", convert=False, threads=1, device="cpu")), 1e-4
+        make, tolerance = (lambda: EmbeddedTrainer(model, tmp_path / "kept", convert=False, threads=1, device="cpu", nice=0)), 1e-4
     elif kind == "weaver":
         make, tolerance = weaver_maker(request.getfixturevalue("stub")), 1e-4
     else:

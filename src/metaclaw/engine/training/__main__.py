@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from metaclaw.engine.training.run import Teachable
 
 _PR_SET_PDEATHSIG: Final = 1
-_LOWEST: Final = 19
 
 
 def main() -> None:
@@ -63,9 +63,11 @@ def _step_back(nice: int) -> None:
     if sys.platform == "win32":
         return
     os.nice(nice)
-    if sys.platform == "linux" and nice >= _LOWEST:
-        # Runs only where nobody else wants to, and gives way at once.
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if sys.platform == "linux":
+        # Where the kernel groups processes by session, a process's own priority counts only within its session: beside another
+        # session a process of priority 19 has half of the processor. The session's priority is what makes it give way.
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def _serve(options: argparse.Namespace, out: int) -> None:
@@ -95,10 +97,18 @@ def _place(device: str, dtype: str) -> tuple[str, str]:
 
 
 def _maker(folder: Path, device: str, dtype: str, threads: int) -> "Callable[[int, int], Teachable]":
+    from metaclaw.engine.checkpoint import read_shape
+    from metaclaw.engine.training.foreign import ForeignLearner
     from metaclaw.engine.training.learner import Learner
 
+    kind: type[Learner] | type[ForeignLearner] = Learner
+    try:
+        read_shape(folder)
+    except EngineError:
+        kind = ForeignLearner  # not a model that we run ourselves; transformers may
+
     def make(rank: int, seed: int) -> "Teachable":
-        return Learner(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)
+        return kind(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)
 
     return make
 

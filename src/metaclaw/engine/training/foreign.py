@@ -15,14 +15,16 @@ import torch
 from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
+from metaclaw.engine.checkpoint import read_shape
 from metaclaw.engine.training.adamw import AdamW
 from metaclaw.engine.training.chance import shares
 from metaclaw.engine.training.foreign_model import ForeignModel
 from metaclaw.engine.training.hooks import HookedPairs
+from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, fresh_adapter, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
 from metaclaw.engine.training.rollout import as_rollout
-from metaclaw.errors import TrainingError
+from metaclaw.errors import EngineError, TrainingError
 
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 32_768}
@@ -35,6 +37,17 @@ Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 def _go_on() -> None:
     """Nothing asks for a stop."""
+
+
+def learner_for(
+    folder: Path, *, rank: int, seed: int, device: str = "cpu", dtype: str = "float32", threads: int | None = None
+) -> "Learner | ForeignLearner":
+    """Our own learner for a model that it runs exactly, this one for any other."""
+    try:
+        read_shape(folder)
+    except EngineError:
+        return ForeignLearner(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)
+    return Learner(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)
 
 
 class ForeignLearner:

@@ -62,9 +62,8 @@ class Trainer:
         self._base = base
         self._flag = flag
         self._learner: Teachable | None = None
-        self._made_for: tuple[int, int] | None = None
         self._run: Run | None = None
-        self._plan: Plan | None = None
+        self._asked: frames.Open | None = None
 
     def serve(self, pipe: Pipe) -> None:
         """Answer until the pipe ends."""
@@ -105,10 +104,10 @@ class Trainer:
                 assert_never(message)
 
     def _open(self, message: frames.Open) -> frames.Opened:
-        plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
-        if self._run is not None and plan == self._plan:
+        if self._run is not None and message == self._asked:
             return frames.Opened(self._run.progress, [])
         self._close(discard=False)
+        plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
         pieces = Pieces(Path(message.folder))
         try:
             # A learner that was taught is not a fresh one, even if it was made for the same rank and seed.
@@ -116,7 +115,7 @@ class Trainer:
         except MetaClawError:
             pieces.let_go(discard=False)
             raise
-        self._plan = plan
+        self._asked = message
         return frames.Opened(self._run.progress, notes)
 
     def _close(self, *, discard: bool) -> None:

@@ -20,6 +20,8 @@ from metaclaw.engine.training.peft import read_adapter, write_adapter
 from metaclaw.engine.training.pieces import Pieces, sync_folder
 from metaclaw.errors import TrainingError
 
+BACKEND: Final = "embedded"
+"""Who made weights that were kept here."""
 TRAINING_FILE: Final = "training_state.safetensors"
 """Beside a kept adapter: what training goes on from."""
 _GRADIENT: Final = "gradient"
@@ -114,9 +116,9 @@ def _begin(learner: Teachable, plan: Plan) -> list[str]:
     if plan.start is None:
         return []
     adapter = read_adapter(Path(plan.start.adapter))
-    if plan.start.training is None:
+    if plan.start.training is None or plan.start.backend != BACKEND:
         learner.adopt(adapter)
-        return ["the weights to go on from have no training state: the optimiser begins afresh"]
+        return ["the weights to go on from have no training state of ours: the optimiser begins afresh"]
     if adapter.rank != plan.rank:
         learner.adopt(adapter)
         return [f"the weights to go on from have rank {adapter.rank}, the run {plan.rank}: the optimiser begins afresh"]

@@ -39,6 +39,8 @@ class Stack:
     """
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype) -> None:
+        if shape.has_biases or shape.has_head_norms:
+            raise TrainingError("rollouts cannot be drawn here from a model with biases or norms of single heads")
         self.shape = shape
         self.device = torch.device(device)
         self.dtype = dtype

@@ -90,9 +90,9 @@ class QueryTurns:
         )
 
     def _eligible(self, clocks: Clocks, limit: int, held_out: Callable[[TurnId], bool]) -> tuple[TurnId, ...]:
-        return self._batches.eligible(
+        return self._batches.ready(
             clocks.generation, clocks.version, self._max_lag, limit, held_out=held_out, policy_provider=self._provider
-        ).turns
+        )
 
     def _lesson(self, turn: TurnId) -> Lesson | None:
         recorded, step = self._reader.turn(turn), self._recorded.step(turn)

@@ -56,7 +56,6 @@ class CanaryWatch:
 
     def _before(self, serving: int, cursor: int) -> Baseline | None:
         """What the serving version did before the canary began."""
-        after = len(self._policies.outcomes_by_version({serving}, cursor))
-        decided = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0) if one.outcome is not Outcome.UNKNOWN]
-        past = decided[: len(decided) - after] if after else decided
-        return Baseline(past.count(Outcome.PASS), len(past)) if past else None
+        past = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0, before=cursor)]
+        passed, failed = past.count(Outcome.PASS), past.count(Outcome.FAIL)
+        return Baseline(passed, passed + failed) if passed + failed else None

@@ -1,0 +1,1 @@
+"""Signals of presence, one file each."""
