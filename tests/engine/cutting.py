@@ -1,8 +1,8 @@
 """A training run that can be cut anywhere: what it does is fixed, and how far it had come is known from the disk alone."""
 
-import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 
@@ -11,6 +11,8 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.process import Trainer
+
+Ask: TypeAlias = Callable[[frames.ToTrainer], frames.FromTrainer]
 
 PROMPTS: Final = ((1, 5, 6, 7), (1, 8, 9), (1, 10, 11, 12, 13))
 ADAM: Final = Adam(learning_rate=2e-2)
@@ -43,27 +45,36 @@ def piece_of(groups: list[list[tuple[tuple[int, ...], tuple[float, ...]]]], numb
 
 
 def drive(model: Path, root: Path, steps: int, pieces: int) -> None:
-    """Go on from wherever the run is to its end, and keep what came of it; then `root/end` is there."""
+    """Go on from wherever the run is to its end, and keep what came of it in `root/end`."""
+    _drive(make_trainer(model).answer, root, steps, pieces)
+
+
+def drive_noting(model: Path, root: Path, steps: int, pieces: int) -> None:
+    """The same, with a byte in `root/asked` for each call that is begun."""
     trainer = make_trainer(model)
-    opened = trainer.answer(open_message(root / "run"))
+
+    def ask(message: frames.ToTrainer) -> frames.FromTrainer:
+        with (root / "asked").open("ab") as file:
+            file.write(b".")
+        return trainer.answer(message)
+
+    _drive(ask, root, steps, pieces)
+
+
+def _drive(ask: Ask, root: Path, steps: int, pieces: int) -> None:
+    opened = ask(open_message(root / "run"))
     assert isinstance(opened, frames.Opened)
-    go_on(trainer, opened.progress, steps, pieces)
-    trainer.answer(frames.Keep(str(root / "end")))
-    trainer.answer(frames.Close(discard=False))
+    go_on(ask, opened.progress, steps, pieces)
+    ask(frames.Keep(str(root / "end")))
+    ask(frames.Close(discard=False))
 
 
-def go_on(trainer: Trainer, progress: Progress, steps: int, pieces: int) -> None:
+def go_on(ask: Ask, progress: Progress, steps: int, pieces: int) -> None:
     """The steps that are left. What is drawn depends on the weights and the seed alone, so it is drawn again and not remembered."""
     for step in range(progress.steps, steps):
-        sampled = trainer.answer(frames.Sample([list(prompt) for prompt in PROMPTS], drawing(step), frames.Present()))
+        sampled = ask(frames.Sample([list(prompt) for prompt in PROMPTS], drawing(step), frames.Present()))
         assert isinstance(sampled, frames.Sampled)
         groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled.groups]
         for number in range(progress.pieces if step == progress.steps else 0, pieces):
-            trainer.answer(frames.Accumulate(piece_of(groups, number), LOSS))
-        trainer.answer(frames.Apply(ADAM, 50.0))
-
-
-def drive_quietly(model: Path, root: Path, steps: int, pieces: int) -> None:
-    """The same in a process of its own, which says on a file that it is under way."""
-    (root / "going").write_text(str(os.getpid()))
-    drive(model, root, steps, pieces)
+            ask(frames.Accumulate(piece_of(groups, number), LOSS))
+        ask(frames.Apply(ADAM, 50.0))

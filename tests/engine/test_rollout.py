@@ -198,6 +198,12 @@ def test_new_weights_are_drawn_from_at_once(shape: Shape, tensors: dict[str, Ten
     assert rollouts.sample(_PROMPTS, Drawing(2, 8)) == before
 
 
+def test_weights_may_come_in_another_precision(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
+    rollouts = _make(shape, {name: tensor.half() for name, tensor in tensors.items()}, is_static)
+    rollouts.replace({name: tensor.double() for name, tensor in tensors.items()})
+    assert rollouts.sample(_PROMPTS, Drawing(2, 4)) == _make(shape, tensors, is_static).sample(_PROMPTS, Drawing(2, 4))
+
+
 def test_weights_that_do_not_fit_are_refused_and_change_nothing(shape: Shape, tensors: dict[str, Tensor], is_static: bool) -> None:
     rollouts = _make(shape, tensors, is_static)
     before = rollouts.sample(_PROMPTS, Drawing(2, 4))

@@ -7,7 +7,7 @@ import multiprocessing
 import random
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import torch
 
 from metaclaw.engine.training.lora import Adapter
 from metaclaw.engine.training.peft import read_adapter
-from tests.engine.cutting import drive, drive_quietly
+from tests.engine.cutting import drive, drive_noting
 from tests.engine.tiny import make_tiny_model
 
 STEPS, PIECES = 3, 3
@@ -42,21 +42,10 @@ def forks() -> ForkServerContext:
     return context
 
 
-@pytest.fixture(scope="module")
-def pace_s(forks: ForkServerContext, model: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """How long a process takes for the whole run, once the first of them has loaded everything."""
-    _finish(forks, model, tmp_path_factory.mktemp("first"))
-    started = time.monotonic()
-    _finish(forks, model, tmp_path_factory.mktemp("pace"))
-    return time.monotonic() - started
-
-
 def _begin(forks: ForkServerContext, model: Path, root: Path) -> ForkServerProcess:
-    going = root / "going"
-    going.unlink(missing_ok=True)
-    process = forks.Process(target=drive_quietly, args=(model, root, STEPS, PIECES))
+    (root / "asked").write_bytes(b"")
+    process = forks.Process(target=drive_noting, args=(model, root, STEPS, PIECES))
     process.start()
-    _wait(lambda: going.exists() or not process.is_alive())
     return process
 
 
@@ -80,7 +69,7 @@ def _finish(forks: ForkServerContext, model: Path, root: Path) -> None:
     assert process.exitcode == 0
 
 
-def _same(one: Adapter, other: Adapter) -> bool:
+def _is_same(one: Adapter, other: Adapter) -> bool:
     assert one.pairs.keys() == other.pairs.keys()
     return all(
         torch.allclose(mine, theirs, rtol=1e-6, atol=1e-8)
@@ -89,24 +78,25 @@ def _same(one: Adapter, other: Adapter) -> bool:
     )
 
 
-def _cut_at_random(forks: ForkServerContext, model: Path, root: Path, waits_s: Iterable[float]) -> int:
-    """Start it, kill it after each of these times, and at last let it finish; how often it was killed at work."""
+def _cut_at_random(forks: ForkServerContext, model: Path, root: Path, cuts: int, chance: random.Random) -> int:
+    """Start it and kill it a moment after one of its next calls was begun, again and again; how often it was killed at work."""
     killed = 0
-    for wait_s in waits_s:
+    for _ in range(cuts):
+        calls, moment_s = chance.randint(1, 6), chance.uniform(0.0, 0.05)
         process = _begin(forks, model, root)
-        process.join(wait_s)
+        _wait(lambda calls=calls, process=process: (root / "asked").stat().st_size >= calls or not process.is_alive())  # type: ignore[misc]
+        process.join(moment_s)
         killed += _kill(process)
-    _finish(forks, model, root)
-    print("KILLED", killed); return killed
+    return killed
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_run_killed_at_random_moments_ends_as_if_nobody_had_disturbed_it(
-    seed: int, forks: ForkServerContext, model: Path, whole: Adapter, pace_s: float, tmp_path: Path
+    seed: int, forks: ForkServerContext, model: Path, whole: Adapter, tmp_path: Path
 ) -> None:
-    chance = random.Random(seed)
-    assert _cut_at_random(forks, model, tmp_path, [chance.uniform(0.0, 0.8 * pace_s) for _ in range(2)]) > 0
-    assert _same(read_adapter(tmp_path / "end"), whole)
+    assert _cut_at_random(forks, model, tmp_path, 2, random.Random(seed)) > 0
+    _finish(forks, model, tmp_path)
+    assert _is_same(read_adapter(tmp_path / "end"), whole)
 
 
 @pytest.mark.parametrize("pattern", ["step-*.tmp", "gradient-*.tmp", "run.tmp"])
@@ -117,14 +107,17 @@ def test_a_run_killed_while_it_writes_ends_the_same(
     _wait(lambda: any((tmp_path / "run").glob(pattern)) or not process.is_alive())
     _kill(process)
     _finish(forks, model, tmp_path)
-    assert _same(read_adapter(tmp_path / "end"), whole)
+    assert _is_same(read_adapter(tmp_path / "end"), whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_a_hundred_kills_change_nothing(
-    seed: int, forks: ForkServerContext, model: Path, whole: Adapter, pace_s: float, tmp_path: Path
-) -> None:
-    chance = random.Random(seed)
-    assert _cut_at_random(forks, model, tmp_path, [chance.uniform(0.0, 0.4 * pace_s) for _ in range(10)]) > 3
-    assert _same(read_adapter(tmp_path / "end"), whole)
+def test_a_hundred_kills_change_nothing(seed: int, forks: ForkServerContext, model: Path, whole: Adapter, tmp_path: Path) -> None:
+    killed, chance, runs = 0, random.Random(seed), 0
+    while killed < 10:
+        root = tmp_path / str(runs)
+        root.mkdir()
+        killed += _cut_at_random(forks, model, root, 4, chance)
+        _finish(forks, model, root)
+        assert _is_same(read_adapter(root / "end"), whole)
+        runs += 1

@@ -48,7 +48,7 @@ def _datum(turn: str = "turn", length: int = 3) -> Datum:
 
 def _teach(trainer: Trainer, folder: Path) -> None:
     opened = _opened(trainer, open_message(folder))
-    go_on(trainer, opened.progress, 2, 2)
+    go_on(trainer.answer, opened.progress, 2, 2)
 
 
 def test_kept_weights_are_what_the_run_had_and_can_be_drawn_from_without_it(model: Path, tmp_path: Path) -> None:
@@ -64,16 +64,16 @@ def test_drawing_from_other_weights_leaves_the_run_as_it_was(model: Path, tmp_pa
     trainer = make_trainer(model)
     opened = _opened(trainer, open_message(tmp_path / "run"))
     trainer.answer(frames.Keep(str(tmp_path / "beginning")))
-    go_on(trainer, opened.progress, 1, 2)
+    go_on(trainer.answer, opened.progress, 1, 2)
     before = _scores(trainer, frames.Present())
     assert _scores(trainer, frames.Base()) == pytest.approx(_scores(make_trainer(model), frames.Base()), abs=1e-6)
     _sampled(trainer, frames.Kept(str(tmp_path / "beginning")))
     assert _scores(trainer, frames.Present()) == before
-    go_on(trainer, Progress(1, 0), 3, 3)
+    go_on(trainer.answer, Progress(1, 0), 3, 3)
     trainer.answer(frames.Keep(str(tmp_path / "end")))
     again = make_trainer(model)
-    go_on(again, _opened(again, open_message(tmp_path / "again")).progress, 1, 2)
-    go_on(again, Progress(1, 0), 3, 3)
+    go_on(again.answer, _opened(again, open_message(tmp_path / "again")).progress, 1, 2)
+    go_on(again.answer, Progress(1, 0), 3, 3)
     again.answer(frames.Keep(str(tmp_path / "undisturbed")))
     _assert_same(tmp_path / "end", tmp_path / "undisturbed")
 
@@ -89,14 +89,14 @@ def test_a_run_that_starts_from_kept_weights_goes_on_with_their_moments(model: P
     first = make_trainer(model)
     _teach(first, tmp_path / "first")
     first.answer(frames.Keep(str(tmp_path / "kept")))
-    go_on(first, Progress(2, 0), 4, 2)
+    go_on(first.answer, Progress(2, 0), 4, 2)
     first.answer(frames.Keep(str(tmp_path / "straight")))
     second = make_trainer(model)
     start = Weights("embedded", str(tmp_path / "kept"), str(tmp_path / "kept"))
     opened = _opened(second, frames.Open("second", start, 4, 3, str(tmp_path / "second")))
     assert opened.progress == Progress(0, 0)
     assert opened.notes == []
-    go_on(second, Progress(2, 0), 4, 2)  # the same drawing seeds as the straight run had
+    go_on(second.answer, Progress(2, 0), 4, 2)  # the same drawing seeds as the straight run had
     second.answer(frames.Keep(str(tmp_path / "in two")))
     _assert_same(tmp_path / "straight", tmp_path / "in two")
 

@@ -22,6 +22,8 @@ _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
 _SETTLE_S: Final = 0.2
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
+_NICE: Final = 10
+"""Behind whatever else the machine does, but not starved by it: answers are protected by the turnstile, not by this."""
 
 
 class Attending:
@@ -107,6 +109,7 @@ class Policy:
             convert=policy.base_model is None,
             threads=engine.threads or None,
             device=policy.device,
+            nice=_NICE,
             release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
         )
         return embedded, trainer, FolderTokeniser(model_folder)

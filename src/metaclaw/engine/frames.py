@@ -35,6 +35,7 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
 class Load(msgspec.Struct, tag="load", frozen=True):
     """Make a version ready beside the others: the model with the adapter in this folder (PEFT's format)."""
 
+    id: int
     version: int
     adapter: str
 
@@ -68,12 +69,13 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """A version answers from now on."""
 
-    version: int
+    id: int
 
 
 class NotLoaded(msgspec.Struct, tag="not_loaded", frozen=True):
-    """A version cannot be used; everything else is as it was."""
+    """A version cannot be used; everything else is as it was. Without an id it was to be there from the beginning."""
 
+    id: int | None
     version: int
     message: str
 

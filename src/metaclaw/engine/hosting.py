@@ -1,6 +1,7 @@
 """Versions of the weights as the program sees them: which the engine process has, is getting, or is letting go."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ News: TypeAlias = frames.Loaded | frames.NotLoaded | frames.Unloaded
 class _Load:
     """A version on its way into the engine."""
 
+    id: int
     version: int
     weights: Weights
     done: "asyncio.Future[None]"
@@ -39,6 +41,7 @@ class Hosting:
     def __init__(self, ready_child: Callable[[], Awaitable[Child]]) -> None:
         self._ready_child = ready_child
         self._versions: dict[int, Weights] = {}
+        self._ids = itertools.count(1)
         self._load: _Load | None = None
         self._one_at_a_time = asyncio.Lock()
         self._unloads: dict[int, _Unload] = {}
@@ -74,10 +77,10 @@ class Hosting:
             raise TrainingError(f"version {version} cannot be loaded: {error}") from error
         if unload := self._unloads.pop(version, None):
             unload.done.set()
-        self._load = _Load(version, weights, asyncio.get_running_loop().create_future())
-        child.send(frames.pack(frames.Load(version, weights.adapter)))
+        self._load = load = _Load(next(self._ids), version, weights, asyncio.get_running_loop().create_future())
+        child.send(frames.pack(frames.Load(load.id, version, weights.adapter)))
         try:
-            await self._load.done
+            await load.done
         except asyncio.CancelledError:
             # Nobody wants it any more, even if it has just come.
             self._versions.pop(version, None)
@@ -105,16 +108,15 @@ class Hosting:
 
     def hear(self, news: News) -> None:
         """What the engine process says about a version."""
-        load = self._load if self._load is not None and self._load.version == news.version else None
         match news:
             case frames.Loaded():
-                if load is not None and not load.done.done():
+                if (load := self._load) and load.id == news.id and not load.done.done():
                     self._versions[load.version] = load.weights
                     load.done.set_result(None)
             case frames.NotLoaded():
-                if load is not None:
+                if (load := self._load) and load.id == news.id:
                     _fail(load, news.message)
-                elif self._versions.pop(news.version, None):
+                elif news.id is None and self._versions.pop(news.version, None) is not None:
                     log.error("version_lost version=%d reason=%r", news.version, news.message)
             case frames.Unloaded():
                 if unload := self._unloads.pop(news.version, None):

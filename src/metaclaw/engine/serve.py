@@ -80,7 +80,7 @@ class Engine:
     def run(self, adapters: Mapping[int, Path]) -> None:
         """Load these versions, then serve until the pipe ends."""
         for number, adapter in adapters.items():
-            finish(self._load(number, adapter))
+            finish(self._load(None, number, adapter))
         self._pipe.send(frames.Ready(self._model.context, self._slots))
         while True:
             self._listen(wait=self._is_idle)
@@ -115,7 +115,7 @@ class Engine:
                 for version in self._present:
                     version.cancel(message.id)
             case frames.Load():
-                self._admit(message.version, Path(message.adapter))
+                self._admit(message)
             case frames.Unload():
                 self._unload(message.version)
             case _:
@@ -136,16 +136,17 @@ class Engine:
                 self._pipe.send(message)
             self._listen(wait=False)
 
-    def _admit(self, number: int, adapter: Path) -> None:
+    def _admit(self, message: frames.Load) -> None:
+        number = message.version
         if number in self._leaving:
             self._versions[number] = self._leaving.pop(number)
         if number in self._versions:
-            self._pipe.send(frames.Loaded(number))
+            self._pipe.send(frames.Loaded(message.id))
         else:
             # If its old memory is being freed step by step, the rest of it goes now.
-            self._chores[number] = self._load(number, adapter)
+            self._chores[number] = self._load(message.id, number, Path(message.adapter))
 
-    def _load(self, number: int, adapter: Path) -> Steps[None]:
+    def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
         # Reading may wait for a disk, so it is done beside. The work itself is done between passes, where it disturbs nobody: a
         # thread for it would take a core from every product of the running answers.
         reading = self._reader.submit(Recipe, self._folder, self._model.dtype, adapter)
@@ -154,14 +155,15 @@ class Engine:
             yield
         # Whatever is wrong with somebody's files, nobody's answer may end for it.
         if error := reading.exception():
-            self._pipe.send(frames.NotLoaded(number, str(error)))
+            self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
         try:
             self._versions[number] = self._version((yield from reading.result().build(self._model)))
         except (MetaClawError, MemoryError, RuntimeError) as error:
-            self._pipe.send(frames.NotLoaded(number, str(error)))
-        else:
-            self._pipe.send(frames.Loaded(number))
+            self._pipe.send(frames.NotLoaded(id, number, str(error)))
+            return
+        if id is not None:
+            self._pipe.send(frames.Loaded(id))
 
     def _unload(self, number: int) -> None:
         if version := self._versions.pop(number, None):

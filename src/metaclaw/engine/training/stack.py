@@ -63,11 +63,6 @@ class Stack:
             raise TrainingError(f"the weights to draw with lack the tensor {error}") from error
         self._layers = [self._layer(f"{number}.") for number in range(self.shape.layers)]
 
-    @property
-    def context(self) -> int:
-        """The most tokens of a prompt and its rollout together."""
-        return self.shape.positions
-
     def embed(self, tokens: Tensor) -> Tensor:
         """The rows with which tokens enter."""
         return self._held["embedding"][tokens]
@@ -112,7 +107,7 @@ class Stack:
         held = self._held.get(name)
         if held is None:
             held = self._held[name] = torch.empty(weight.shape, dtype=self.dtype, device=self.device)
-        elif self._packs and torch.equal(held, weight):
+        elif self._packs and (weight.dtype, weight.device) == (held.dtype, held.device) and torch.equal(held, weight):
             return  # packing costs more than comparing, and a LoRA never touches the head
         held.copy_(weight)
         if weight.dim() == 2 and (name != "embedding" or name == self._head):
