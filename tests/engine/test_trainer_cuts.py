@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -78,13 +79,17 @@ def _is_same(one: Adapter, other: Adapter) -> bool:
     )
 
 
+def _has_come_to(calls: int, root: Path, process: ForkServerProcess) -> bool:
+    return (root / "asked").stat().st_size >= calls or not process.is_alive()
+
+
 def _cut_at_random(forks: ForkServerContext, model: Path, root: Path, cuts: int, chance: random.Random) -> int:
     """Start it and kill it a moment after one of its next calls was begun, again and again; how often it was killed at work."""
     killed = 0
     for _ in range(cuts):
         calls, moment_s = chance.randint(1, 6), chance.uniform(0.0, 0.05)
         process = _begin(forks, model, root)
-        _wait(lambda calls=calls, process=process: (root / "asked").stat().st_size >= calls or not process.is_alive())  # type: ignore[misc]
+        _wait(partial(_has_come_to, calls, root, process))
         process.join(moment_s)
         killed += _kill(process)
     return killed

@@ -239,13 +239,15 @@ class House:
             parts.push_async_callback(provider.aclose)
         if self.policy is not None:
             parts.push_async_callback(self.policy.aclose)
-        if self.embedded is not None:
+        if self.embedded is not None and self.policy is None:
             await self.embedded.start()
         try:
             await anyio.to_thread.run_sync(self.database.prepare)
             await anyio.to_thread.run_sync(self._restore)
         except StoreError as error:
             log.error("store_unusable reason=%s; serving goes on, turns wait in memory", error)
+        if self.embedded is not None and self.policy is not None:
+            await self.embedded.start()
         await self._load_skills(parts)
         await self.ledger.start()
         parts.push_async_callback(self.ledger.aclose)
@@ -300,7 +302,10 @@ class House:
         self.placer.forget((session,))
 
     def _restore(self) -> None:
-        """Recognise the sessions that were running when the program last stopped, with the skills in their prompts."""
+        """Take up what was when the program last stopped: the weights that served, the running sessions, the skills in their
+        prompts."""
+        if self.policy is not None:
+            self.policy.restore(self.database)
         since = datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
         traces = self.reader.recent_traces(since, _RESTORED_SESSIONS)
         self.origins.restore(traces)

@@ -11,7 +11,7 @@ from metaclaw.errors import ConfigError
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import HandOpened
 from metaclaw.skills import Shelf
-from metaclaw.store import Database
+from metaclaw.store import Database, SqlPolicies
 from metaclaw.upstream import PolicySlot
 
 if TYPE_CHECKING:
@@ -54,12 +54,23 @@ class Policy:
     ) -> None:
         self._config = config
         self._policy = policy
+        self._embedded = embedded
         self._folder = home / "policies"
         self.turnstile = Turnstile(settle_s=_SETTLE_S)
         self.attendant = Attending(self.turnstile)
         self.windows = self._open_windows()
         self.host, self.backend, self.tokeniser = self._parts(embedded, model_folder)
         self.slot = PolicySlot(embedded.name if embedded is not None else "policy")
+
+    def restore(self, database: Database) -> None:
+        """Before the engine is started: the weights that served are to serve from the first request on. Blocks."""
+        policies = SqlPolicies(database)
+        serving = policies.serving(self._policy.canary_share)
+        for number in (serving.version, serving.canary):
+            version = None if number is None else policies.version(number)
+            if version is not None and self._embedded is not None:
+                self._embedded.expect(version.number, version.weights)
+        self.slot.flip(serving)
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
         """The slow loop; it is begun by whoever has a supervisor."""

@@ -105,6 +105,10 @@ class EmbeddedModel:
         """The trained versions that can be asked for; the untrained model always can."""
         return self._hosting.loaded
 
+    def expect(self, version: int, weights: Weights) -> None:
+        """Before `start`: be ready only with this version. One that cannot be loaded then is missing, and the log says why."""
+        self._hosting.expect(version, weights)
+
     async def load(self, version: int, weights: Weights) -> None:
         """Make a version ready beside those that serve, which hardly notice. Raises TrainingError, and changes nothing, if it
         cannot be loaded. After a crash of the engine process everything is loaded again before it answers."""

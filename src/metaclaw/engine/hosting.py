@@ -55,6 +55,10 @@ class Hosting:
         """How a new engine process is told what to load before it is ready."""
         return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
 
+    def expect(self, version: int, weights: Weights) -> None:
+        """The engine process, which has not been started yet, is to be ready only with this version."""
+        self._versions[version] = weights
+
     async def load(self, version: int, weights: Weights) -> None:
         """Load a version; one that is there is left as it is, and one that is on its way out stays.
 

@@ -42,10 +42,10 @@ class HandOpened:
         """Call this at once whenever the window opens or shuts."""
         self._hearers.append(hear)
 
-    def open(self, reason: str) -> None:
+    def open(self, reason: str, until: datetime | None = None) -> None:
         """Open it; one that is open stays as it is."""
         if self._window is None:
-            self._window = Window(self._now(), reason)
+            self._window = Window(self._now(), reason, until)
             self._opened.set()
             self._tell()
 
@@ -56,6 +56,14 @@ class HandOpened:
             self._window = None
             self._opened = anyio.Event()
             self._tell()
+
+    def facts(self) -> dict[str, object]:
+        """What people and programs may know."""
+        reason = self._why if self._window is None else self._window.reason
+        return {"open": self._window is not None, "reason": reason, "signals": []}
+
+    async def run(self) -> None:
+        """Nothing happens by itself."""
 
     def _tell(self) -> None:
         for hear in self._hearers:

@@ -19,6 +19,7 @@ _EDGES: Final = tuple(SHORTEST_S * _GROWTH**place for place in range(_BINS + 1))
 _SAME_HOUR, _SAME_TIME, _ANY: Final = 1.0, 0.3, 0.02
 _HALF_LIFE_DAYS: Final = 35.0
 _LINDY_WEIGHT: Final = 1.0
+_CACHED_HOURS: Final = 3
 ENOUGH: Final = 4.0
 LIKELY: Final = 0.6
 VERY_LIKELY: Final = 0.9
@@ -26,9 +27,9 @@ VERY_LIKELY: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """How many spells (weighed) lasted at least as long as each bin's lower edge, ever fewer."""
+    """How many spells (weighed) lasted at least as long as each bin's lower edge, ever fewer. A view: it grows with its history."""
 
-    reached: tuple[float, ...]
+    reached: Sequence[float]
 
     def evidence(self, idle_s: float) -> float:
         """How many spells there were that got as far as this."""
@@ -75,7 +76,7 @@ class History:
 
     counts: list[list[float]] = field(default_factory=lambda: [[0.0] * _BINS for _ in range(HOURS)])
     faded: datetime | None = None
-    _cached: dict[int, Survival] = field(default_factory=dict, compare=False, repr=False)
+    _cached: dict[int, list[float]] = field(default_factory=dict, compare=False, repr=False)
 
     def add(self, began: datetime, length: timedelta) -> None:
         """A spell that began at this local time is over."""
@@ -84,15 +85,20 @@ class History:
             self._fade(began)
             place = min(_BINS - 1, int(math.log(seconds / SHORTEST_S) / math.log(_GROWTH)))
             self.counts[hour_of_week(began)][place] += 1.0
-            self._cached.clear()
+            for hour, reached in self._cached.items():
+                weight = _weight(hour, hour_of_week(began))
+                for lower in range(place + 1):
+                    reached[lower] += weight
 
     def survival(self, began: datetime) -> Survival:
         """What is known about a spell that began at this local time."""
         hour = hour_of_week(began)
         found = self._cached.get(hour)
         if found is None:
-            found = self._cached[hour] = _survival(self._weighed(hour))
-        return found
+            if len(self._cached) >= _CACHED_HOURS:
+                self._cached.clear()
+            found = self._cached[hour] = _reached(self._weighed(hour))
+        return Survival(found)
 
     @property
     def is_empty(self) -> bool:
@@ -114,6 +120,7 @@ class History:
             share = 0.5 ** (days / _HALF_LIFE_DAYS)
             for row in self.counts:
                 row[:] = [count * share for count in row]
+            self._cached.clear()
 
 
 def hour_of_week(when: datetime) -> int:
@@ -129,9 +136,9 @@ def _weight(hour: int, other: int) -> float:
     return _SAME_TIME if daily <= 1 else _ANY
 
 
-def _survival(counts: Sequence[float]) -> Survival:
+def _reached(counts: Sequence[float]) -> list[float]:
     reached, total = [0.0] * (_BINS + 1), 0.0
     for place in range(_BINS - 1, -1, -1):
         total += counts[place]
         reached[place] = total
-    return Survival(tuple(reached))
+    return reached

@@ -114,7 +114,7 @@ class SlowLearning:
         while True:
             await anyio.sleep(_LOOK_EVERY_S)
             await self._watch.look()
-            if self._shelf.view.generation != generation:
+            if self._shelf.view.generation != generation or self.versions.has_lost_some:
                 generation = self._shelf.view.generation
                 await self.versions.refresh()
 

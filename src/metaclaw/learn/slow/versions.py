@@ -48,6 +48,13 @@ class Versions:
         """What serves now."""
         return self._slot.serving
 
+    @property
+    def has_lost_some(self) -> bool:
+        """Whether a version that is to serve is not there: its weights turned out to be unusable when the host was started again."""
+        serving = self._slot.serving
+        wanted = {number for number in (serving.version, serving.canary) if number}
+        return not wanted <= self._host.loaded
+
     async def restore(self) -> None:
         """Serve what the database says. Where a version cannot be loaded the untrained model serves, and the log says why."""
         async with self._lock:

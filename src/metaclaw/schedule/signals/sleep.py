@@ -5,10 +5,11 @@ the hour that is skipped begins when that hour would have been over.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from metaclaw.config import SleepRange
 from metaclaw.schedule.reading import Presence, Reading
+from metaclaw.schedule.zone import Zone
 
 
 class SleepHours:
@@ -16,38 +17,56 @@ class SleepHours:
 
     name = "sleep hours"
 
-    def __init__(self, ranges: Sequence[SleepRange], zone: tzinfo) -> None:
+    def __init__(self, ranges: Sequence[SleepRange], zone: Zone) -> None:
         self._ranges = tuple(ranges)
         self._zone = zone
+        self._planned: tuple[tuple[date, tzinfo], list[tuple[datetime, datetime]]] | None = None
 
     def read(self, now: datetime) -> Reading:
         """Whether this is a time of sleep."""
-        ends = [end for begin, end in self._around(now) if begin <= now < end]
-        if ends:
-            end = max(ends)
-            return Reading(Presence.AWAY, f"asleep until {end.astimezone(self._zone):%H:%M}", end)
-        later = [begin for begin, _ in self._around(now) if begin > now]
+        zone = self._zone()
+        stretches = self._plan(now.astimezone(zone).date(), zone)
+        end = _end_of_sleep(now, stretches)
+        if end is not None:
+            return Reading(Presence.AWAY, f"asleep until {end.astimezone(zone):%H:%M}", end)
+        later = [begin for begin, _ in stretches if begin > now]
         return Reading(Presence.UNKNOWN, "not a time of sleep", min(later, default=None))
 
-    def _around(self, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """The stretches of sleep of the days around a moment, in UTC."""
-        today = now.astimezone(self._zone).date()
+    def _plan(self, today: date, zone: tzinfo) -> list[tuple[datetime, datetime]]:
+        """The stretches of sleep of the days around today."""
+        if self._planned is None or self._planned[0] != (today, zone):
+            self._planned = (today, zone), sorted(self._around(today, zone))
+        return self._planned[1]
+
+    def _around(self, today: date, zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
         for offset in range(-1, 9):
             day = today + timedelta(days=offset)
             for one in self._ranges:
                 if day.weekday() in one.days:
                     last = day if one.ends > one.begins else day + timedelta(days=1)
-                    begin, end = (
-                        self._instant(day, one.begins.hour, one.begins.minute),
-                        self._instant(last, one.ends.hour, one.ends.minute),
-                    )
+                    begin, end = _instant(day, one.begins, zone), _instant(last, one.ends, zone)
                     if begin < end:
                         yield begin, end
 
-    def _instant(self, day: date, hour: int, minute: int) -> datetime:
-        """The moment at which the clock on the wall shows this; after the gap, where it never does."""
-        local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self._zone)
-        instant = local.astimezone(UTC)
-        shown = instant.astimezone(self._zone).replace(tzinfo=None)
-        # In the skipped hour arithmetic gives a moment before the gap for which the wall shows a later time.
-        return instant if shown == local.replace(tzinfo=None) else instant.replace(minute=0, second=0)
+
+def _end_of_sleep(now: datetime, stretches: Sequence[tuple[datetime, datetime]]) -> datetime | None:
+    """When the sleep that has begun will be over, with whatever follows without a pause; None while awake."""
+    end = None
+    for begin, until in stretches:
+        if begin <= (end or now) < until:
+            end = until
+    return end
+
+
+def _instant(day: date, shown: time, zone: tzinfo) -> datetime:
+    """The moment at which the clock on the wall shows this; the end of the gap, where it never does."""
+    wanted = datetime.combine(day, shown, zone)
+    instant = wanted.astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == wanted.replace(tzinfo=None):
+        return instant
+    # In the skipped hour a time is read with the offset before the gap (fold 0), which is too late by what lies behind its begin.
+    low, high = instant - timedelta(hours=3), instant
+    while high - low > timedelta(seconds=1):
+        middle = low + (high - low) / 2
+        low, high = (middle, high) if middle.astimezone(zone).replace(tzinfo=None) < wanted.replace(tzinfo=None) else (low, middle)
+    return high.replace(microsecond=0)

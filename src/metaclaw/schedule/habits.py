@@ -1,0 +1,135 @@
+"""The person's habits: when they were last active, how long a silence means that they have left, and how long they stay away.
+
+Keys and main turns are one stream of activity here. What lies between two of them is an idle spell; finished ones make the history,
+and the history says what the running one is likely to be. A spell across a sleep of the machine or a set clock teaches nothing.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from metaclaw.config import replace_file
+from metaclaw.schedule.clock import Clock
+from metaclaw.schedule.forecast import ENOUGH, HOURS, LIKELY, SHORTEST_S, VERY_LIKELY, History, Survival
+from metaclaw.schedule.zone import Zone
+
+log = logging.getLogger(__name__)
+
+FIRST_S: Final = 10.0
+PRESENT_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Below `present_s` of silence the person is there, from `away_s` on they have left; in between nobody knows."""
+
+    present_s: float
+    away_s: float
+
+
+class Habits:
+    """One writer: the event loop. `idle_s` is how long without history a silence must be, `least_s` the shortest window."""
+
+    def __init__(self, *, idle_s: float, least_s: float, zone: Zone, clock: Clock, history: History | None = None) -> None:
+        self._idle_s = idle_s
+        self._least_s = least_s
+        self._zone = zone
+        self._clock = clock
+        self.history = History() if history is None else history
+        self._last = clock.monotonic()
+        self._is_fresh, self._is_spell_whole = True, False
+        self._finished: list[tuple[float, float]] = []
+        self._patience: tuple[tuple[int, float], Patience] | None = None
+
+    @property
+    def silence_s(self) -> float:
+        """How long nobody has been active, as far as we know."""
+        return max(0.0, self._clock.monotonic() - self._last)
+
+    def active(self, ago_s: float = 0.0) -> None:
+        """Somebody was active so long ago. What is older than what we know is no news, but for the first word of all.
+
+        Called from the request path: what a finished spell teaches is taken up later, by `learn`.
+        """
+        when = self._clock.monotonic() - ago_s
+        length_s = when - self._last
+        if self._is_fresh:
+            self._last, self._is_fresh, self._is_spell_whole = when, False, True
+        elif length_s >= 0:
+            if length_s >= SHORTEST_S and self._is_spell_whole:
+                self._finished.append((self._last, length_s))
+            self._last, self._is_spell_whole = when, True
+
+    def learn(self) -> None:
+        """Take up what the spells that are over teach."""
+        if self._finished:
+            wall, steady, zone = self._clock.now(), self._clock.monotonic(), self._zone()
+            for began, length_s in self._finished:
+                local = (wall - timedelta(seconds=steady - began)).astimezone(zone)
+                self.history.add(local, timedelta(seconds=length_s))
+            self._finished.clear()
+
+    def jumped(self) -> None:
+        """The machine slept or its clock was set: begin to count anew, as if somebody had just been here."""
+        self._finished.clear()
+        self._last, self._is_fresh, self._is_spell_whole = self._clock.monotonic(), False, False
+
+    def patience(self) -> Patience:
+        """How long a silence must be now."""
+        hour = int((self._clock.now() - timedelta(seconds=self.silence_s)).timestamp() // 3600)
+        key = hour, self._last
+        if self._patience is None or self._patience[0] != key:
+            away_s = self._survival().patience_s(
+                first_s=min(FIRST_S, self._idle_s), last_s=self._idle_s, least_s=self._least_s
+            )
+            self._patience = key, Patience(min(PRESENT_S, away_s), away_s)
+        return self._patience[1]
+
+    def expected(self) -> timedelta | None:
+        """How much longer the present silence is likely to last; None where too little is known."""
+        survival = self._survival()
+        if survival.evidence(self.silence_s) < ENOUGH:
+            return None
+        return timedelta(seconds=survival.room_s(self.silence_s, LIKELY))
+
+    def room_s(self) -> float:
+        """How much longer the present silence will very likely last."""
+        return self._survival().room_s(self.silence_s, VERY_LIKELY)
+
+    def _survival(self) -> Survival:
+        began = self._clock.now() - timedelta(seconds=self.silence_s)
+        return self.history.survival(began.astimezone(self._zone()))
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A history as it is kept."""
+
+    counts: list[list[float]]
+    faded: datetime | None
+
+
+def read_history(path: Path) -> History:
+    """What was kept; a new one where there is none, or it cannot be read."""
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except FileNotFoundError:
+        return History()
+    except (OSError, msgspec.DecodeError) as error:
+        log.warning("history_unreadable path=%s reason=%s; habits are learned anew", path, error)
+        return History()
+    fresh = History()
+    if len(kept.counts) != HOURS or any(len(row) != len(fresh.counts[0]) for row in kept.counts):
+        log.warning("history_unreadable path=%s reason=another shape; habits are learned anew", path)
+        return fresh
+    return History(kept.counts, kept.faded)
+
+
+def keep_history(path: Path, history: History) -> None:
+    """Write it whole, for its owner only. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    rounded = [[round(count, 4) for count in row] for row in history.counts]
+    replace_file(path, msgspec.json.encode(_Kept(rounded, history.faded)))
