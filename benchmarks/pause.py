@@ -47,6 +47,8 @@ STEPS, PIECES = 3, 2
 _PROMPTS = [tuple(random.Random(number).choices(range(100, 20_000), k=16)) for number in range(2)]
 _QUIET_S, _LONGEST_S = 0.02, 5.0
 _SPENT_S = 1e-4
+_EARLY = 0.1
+"""The share of cuts that may hit a process which is still starting."""
 _PHASES = ("drawing", "accumulating", "stepping")
 _KINDS, _SHARES = ("kill", "cancel", "stop"), (0.70, 0.15, 0.15)
 
@@ -135,8 +137,10 @@ async def measure_stops(
 
 async def cut_once(work: Work, turnstile: Turnstile, chance: random.Random, pace_s: float) -> tuple[Path | None, str, str]:
     """Let the run go on for a random time and cut it: the adapter if it came to its end before, else how and where it was cut."""
+    work.phase = "opening"
     running = asyncio.create_task(work.complete())
-    while work.phase == "opening" and not running.done():
+    is_early = chance.random() < _EARLY
+    while (work.trainer.pid is None if is_early else work.phase == "opening") and not running.done():
         await asyncio.sleep(0.002)
     done, _ = await asyncio.wait([running], timeout=chance.uniform(0.0, pace_s))
     if done:

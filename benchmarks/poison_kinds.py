@@ -34,11 +34,12 @@ _STREAMS: Final = 1_000_003
 
 
 class Aim(StrEnum):
-    """What should become of a candidate. What lies beyond is harm that no question of the gate touches: it is shown, not counted."""
+    """What should become of a candidate. Beyond the gate is harm that its questions do not touch, or that more good outweighs: it is
+    shown, and not counted."""
 
     REFUSED = "poisoned"
     PASSED = "honest"
-    BEYOND = "beyond"
+    BEYOND = "beyond the gate"
 
 
 class Kind(StrEnum):
@@ -243,7 +244,7 @@ class Poisoner:
                 ]
 
     def _swapped(self, task: Task, others: Iterator[Task], victim: Rule | None = None) -> Example:
-        """The answer to a question of another rule, or of the same one where there is no other; right where the rule is not meant."""
+        """The answer to a question of another rule (of the same one, where there is no other); the right one if it is no victim."""
         if victim not in (None, task.rule):
             return self._right(task)
         is_alone = len(self._settings.rules) == 1

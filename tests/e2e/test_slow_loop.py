@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,14 @@ def serving(program: Program) -> Any:
     return program.get("/api/policy")
 
 
+def wait_until_judged(program: Program, within_s: float) -> None:
+    """Until something was trained and the gate has ruled on it. Asked seldom: on two cores every question costs the trainer."""
+    deadline = time.monotonic() + within_s
+    while not any(version["state"] != "candidate" for version in serving(program)["versions"]):
+        assert time.monotonic() < deadline, program.get("/api/status")["training"]
+        time.sleep(1)
+
+
 def commanded(program: Program, *arguments: str) -> Any:
     done = program.command("policy", *arguments, "--yes", "--json")
     assert done.returncode == 0, done.stderr
@@ -97,9 +106,7 @@ def commanded(program: Program, *arguments: str) -> Any:
 
 def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program) -> None:
     before = share(program, 1)
-    program.wait_for(
-        "/api/policy", lambda policy: bool(policy["versions"]) and policy["versions"][0]["state"] != "candidate", within_s=500
-    )
+    wait_until_judged(program, 600)
     version = serving(program)["versions"][0]
     assert version["state"] == "serving", version
     answer = ask(program, "mice", 2)

@@ -26,7 +26,7 @@ from metaclaw.schedule.signals.traffic import Traffic
 log = logging.getLogger(__name__)
 
 Announce = Callable[[str, Mapping[str, object]], None]
-_LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_PAUSE_S: Final = 5.0
 _SHORTEST_PAUSE_S: Final = 0.05
 _KEEP_EVERY_S: Final = 600.0
 
@@ -107,7 +107,8 @@ class Windows:
 
     def open(self, reason: str) -> None:
         """Open by hand: whoever says so may be sitting here."""
-        self._by_hand, self._has_left = True, False
+        self._by_hand = True
+        self._has_left = not _is_present(self.readings())
         if self.window is None:
             self._opened(reason, None)
         self._wake.set()
@@ -138,7 +139,7 @@ class Windows:
         cooling = self._cooling_s()
         if cooling is not None and cooling > 0:
             waits.append(cooling)
-        return max(_SHORTEST_PAUSE_S, min(waits, default=_LONGEST_PAUSE_S, key=float) + 0.01)
+        return max(_SHORTEST_PAUSE_S, min(waits, default=3600.0) + 0.01)
 
     async def run(self) -> None:
         """Follow the signals and keep the window right, for ever."""
@@ -221,7 +222,7 @@ class Windows:
 
     def _look_after_hand(self, readings: Sequence[Named]) -> None:
         """Once whoever opened it has left, their return shuts it."""
-        is_present = any(one.reading.presence is Presence.PRESENT for one in readings)
+        is_present = _is_present(readings)
         if self._has_left and is_present:
             self._shut("you are back")
         elif not is_present:
@@ -271,6 +272,10 @@ class Windows:
         if self._shut_at is None:
             return None
         return self._rules.cooldown.total_seconds() - (self._clock.monotonic() - self._shut_at)
+
+
+def _is_present(readings: Sequence[Named]) -> bool:
+    return any(one.reading.presence is Presence.PRESENT for one in readings)
 
 
 def _keep(path: Path, habits: Habits) -> None:

@@ -41,10 +41,15 @@ class Report(Protocol):
 
 
 class Source(Protocol):
-    """One way to learn of input. `follow` reports until it is cancelled; raises SignalError where it cannot."""
+    """One way to learn of input. `follow` reports until it is cancelled; raises SignalError where it cannot.
+
+    One that does not hear everything (`hears_all`) says away only while it reports that the person is idle.
+    """
 
     @property
     def name(self) -> str: ...
+    @property
+    def hears_all(self) -> bool: ...
     async def follow(self, report: Report) -> None: ...
 
 
@@ -67,20 +72,22 @@ class Inactivity:
         self._hear = hear
         self._sleep = sleep
         self._last: float | None = None
-        self._is_locked = False
+        self._is_locked, self._is_idle = False, False
         self._trouble = "not asked yet"
 
     @property
     def knows(self) -> bool:
         """Whether it can tell at all."""
-        return self._last is not None or self._is_locked
+        return self._is_locked or self._is_idle or (self._last is not None and self._source.hears_all)
 
     def input(self) -> None:
         """A key or the mouse, just now."""
         self.idle(0.0)
+        self._is_idle = False
 
     def idle(self, seconds: float) -> None:
         """The last input was so long ago."""
+        self._is_idle = True
         when = self._clock.monotonic() - max(0.0, seconds)
         is_news = self._last is None or when > self._last + 0.5
         self._last = when if self._last is None else max(when, self._last)
@@ -90,8 +97,8 @@ class Inactivity:
     def lock(self, is_locked: bool) -> None:
         """The screen was locked, or unlocked, which only a person does."""
         if self._is_locked and not is_locked:
-            self.idle(0.0)
-        self._is_locked = is_locked
+            self.input()
+        self._is_locked, self._trouble = is_locked, "neither idle nor locked"
 
     def jumped(self) -> None:
         """The machine slept or its clock was set: what was known is of another time."""
@@ -108,8 +115,9 @@ class Inactivity:
             return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=patience.present_s - silence_s))
         if self._is_locked:
             return Reading(Presence.AWAY, "the screen is locked")
-        if silence_s < patience.away_s:
-            return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + timedelta(seconds=patience.away_s - silence_s))
+        if silence_s < patience.away_s or not self.knows:
+            wait = timedelta(seconds=max(0.0, patience.away_s - silence_s))
+            return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + wait)
         return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
 
     async def follow(self) -> None:
@@ -123,5 +131,5 @@ class Inactivity:
                 self._trouble = str(error)
                 log.debug("source_failed source=%s reason=%s again_in_s=%g", self.name, error, pause_s)
             pause_s = _FIRST_PAUSE_S if self._last is not None else min(pause_s * 2, _LONGEST_PAUSE_S)
-            self._last, self._is_locked = None, False
+            self._last, self._is_locked, self._is_idle = None, False, False
             await self._sleep(pause_s)
