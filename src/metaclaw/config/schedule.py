@@ -140,7 +140,7 @@ class ScheduleConfig(Section):
         default=None, description="Where those hours are, by its name. Default: where this machine is.", examples=["Europe/Vienna"]
     )
     idle_minutes: Minutes = Field(default=30.0, description="Without a key, a mouse or a main turn for this long you are away.")
-    min_window_minutes: Minutes = Field(default=2.0, description="A window that is expected to be shorter is not opened.")
+    min_window_minutes: Minutes = Field(default=1.0, description="A window that is expected to be shorter is not opened.")
     cooldown_minutes: float = Field(
         default=1.0, ge=0, le=1440, allow_inf_nan=False, description="How long after a window was shut the next one may open."
     )

@@ -29,8 +29,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Everything the decision depends on. `objections` are why the machine should be left alone, `expected` how long a window opened
-    now would last, None where nobody can say."""
+    """Everything the decision depends on. `objections` are why the machine should be left alone, `expected` is how long a window
+    opened now would last, None where nobody can say."""
 
     now: datetime
     readings: Sequence[Named]

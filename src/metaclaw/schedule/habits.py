@@ -83,9 +83,7 @@ class Habits:
         hour = int((self._clock.now() - timedelta(seconds=self.silence_s)).timestamp() // 3600)
         key = hour, self._last
         if self._patience is None or self._patience[0] != key:
-            away_s = self._survival().patience_s(
-                first_s=min(FIRST_S, self._idle_s), last_s=self._idle_s, least_s=self._least_s
-            )
+            away_s = self._survival().patience_s(first_s=min(FIRST_S, self._idle_s), last_s=self._idle_s, least_s=self._least_s)
             self._patience = key, Patience(min(PRESENT_S, away_s), away_s)
         return self._patience[1]
 

@@ -16,7 +16,8 @@ from metaclaw.config import ScheduleConfig
 
 _LOOK_EVERY_S: Final = 10.0
 # A sensor that says less or more than this is broken.
-_COLDEST_C, _HOTTEST_C: Final = 1.0, 130.0
+_COLDEST_C: Final = 1.0
+_HOTTEST_C: Final = 130.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,7 @@ class Limits:
     @classmethod
     def of(cls, config: ScheduleConfig, *, trains_here: bool) -> "Limits":
         """What `[schedule]` says, for a trainer here or elsewhere."""
-        return cls(
-            config.on_battery, config.on_metered, config.max_load, config.max_temperature_c, trains_here, not trains_here
-        )
+        return cls(config.on_battery, config.on_metered, config.max_load, config.max_temperature_c, trains_here, not trains_here)
 
 
 class Neighbours:

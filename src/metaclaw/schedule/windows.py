@@ -167,6 +167,11 @@ class Windows:
         return () if self._neighbours is None else self._neighbours.objections
 
     @property
+    def inputs(self) -> tuple[Inactivity, ...]:
+        """The signals of input."""
+        return self._inputs
+
+    @property
     def habits(self) -> Habits:
         """What is known of the person's habits."""
         return self._habits
@@ -177,7 +182,7 @@ class Windows:
         return self.window is not None and self._by_hand
 
     def expected(self, readings: Sequence[Named]) -> timedelta | None:
-        """How long a window would likely last: by habit, or until the end of a meeting; sleep hours count where no habit is known."""
+        """How long a window would likely last: by habit or until a meeting ends; sleep hours count where no habit is known."""
         habit = self._habits.expected()
         names = {one.name for one in self._calendars}
         if habit is None and self._sleep is not None:
@@ -253,7 +258,9 @@ class Windows:
 
     def _opened(self, reason: str, until: datetime | None) -> None:
         log.info("window_opened reason=%r until=%s", reason, until)
-        self._announce("window.opened", {"reason": reason, "until": None if until is None else until.isoformat(), "by_hand": self._by_hand})
+        self._announce(
+            "window.opened", {"reason": reason, "until": None if until is None else until.isoformat(), "by_hand": self._by_hand}
+        )
         self._gate.open(reason, until)
 
     def _shut(self, why: str) -> None:
@@ -265,7 +272,9 @@ class Windows:
             self._wake.set()
             lasted = self._clock.now() - window.opened
             log.info("window_shut why=%r lasted=%s", why, in_words(lasted))
-            self._announce("window.shut", {"why": why, "opened": window.opened.isoformat(), "lasted_s": round(lasted.total_seconds(), 1)})
+            self._announce(
+                "window.shut", {"why": why, "opened": window.opened.isoformat(), "lasted_s": round(lasted.total_seconds(), 1)}
+            )
 
     def _cooling_s(self) -> float | None:
         """How long the cool-down still lasts; None where no window was shut yet."""

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind
+from metaclaw.domain.batch import Drawing, Loss, LossKind
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, Stage, datum, draw_one, pair, step, total
@@ -181,8 +181,6 @@ async def test_what_cannot_be_taught_is_refused(stage: Stage) -> None:
         await stage.backend.accumulate([bare], PLAIN)
     with pytest.raises(TrainingError):
         await stage.backend.accumulate([], PLAIN)
-    with pytest.raises(TrainingError):
-        await stage.backend.apply(Adam(), 1.0)
 
 
 async def test_weights_that_are_not_there_or_not_ours_are_refused(stage: Stage) -> None:

@@ -94,6 +94,18 @@ async def test_a_step_that_is_cancelled_leaves_the_run_and_frees_its_place(tmp_p
     assert not room.models
 
 
+async def test_a_step_of_nothing_or_divided_by_nothing_is_refused(tmp_path: Path) -> None:
+    backend = make(PracticeService(Classroom()))
+    await backend.open(plan(tmp_path))
+    with pytest.raises(TrainingError, match="cannot apply 0 pieces"):
+        await backend.apply(ADAM, 6.0)
+    await backend.accumulate([datum(await draw_one(backend), 1.0)], PLAIN)
+    for normaliser in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(TrainingError, match="cannot apply 1 pieces"):
+            await backend.apply(ADAM, normaliser)
+    assert (await backend.apply(ADAM, 6.0)).step == 1
+
+
 async def test_pieces_are_sent_one_after_another_and_the_step_right_behind_the_last(tmp_path: Path) -> None:
     room = Classroom()
     backend = make(PracticeService(room))

@@ -21,6 +21,14 @@ class Event:
     title: str
 
 
+class Google(msgspec.Struct, frozen=True):
+    """Where Google is; tests have one of their own."""
+
+    api: str = "https://www.googleapis.com/calendar/v3"
+    token: str = "https://oauth2.googleapis.com/token"
+    consent: str = "https://accounts.google.com/o/oauth2/v2/auth"
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What to read. Secrets travel through a pipe, never on a command line."""
 
@@ -35,6 +43,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     client_secret: str = ""
     calendar: str = "primary"
     token_file: str = ""
+    google: Google = Google()
     needs_titles: bool = False
     timeout_s: float = 10.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import icalendar
-import recurring_ical_events
+import recurring_ical_events  # type: ignore[import-untyped]
 
 from metaclaw.schedule.calendars.event import CalendarError, Event, Question
 from metaclaw.schedule.calendars.fetch import MOST_BYTES, expect, fetch
@@ -44,7 +44,7 @@ def parse(content: bytes, question: Question, zone: tzinfo) -> Iterator[Event]:
 
 def _busy(found: Iterable[icalendar.Component], addresses: frozenset[str], zone: tzinfo) -> Iterator[Event]:
     for one in found:
-        if one.name != "VEVENT" or _is_free(one) or _is_declined(one, addresses):
+        if not isinstance(one, icalendar.Event) or _is_free(one) or _is_declined(one, addresses):
             continue
         begins = _instant(one.start, zone)
         ends = _instant(one.end, zone)

@@ -14,6 +14,8 @@ try:
 except ImportError as error:  # pragma: no cover - the desktop extra is not installed
     raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw[desktop]'") from error
 
+__all__ = ["Bus", "BusType", "connected"]
+
 _ANSWER_WITHIN_S: Final = 5.0
 _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
 
@@ -28,9 +30,7 @@ class Bus:
 
     async def call(self, name: str, path: str, interface: str, member: str, signature: str = "", *body: object) -> list[object]:
         """What a method answers. Raises SignalError."""
-        message = Message(
-            destination=name, path=path, interface=interface, member=member, signature=signature, body=list(body)
-        )
+        message = Message(destination=name, path=path, interface=interface, member=member, signature=signature, body=list(body))
         with _translated():
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 answer = await self._bus.call(message)

@@ -43,9 +43,9 @@ def ticks_between_s(last: int, now: int) -> float:
 
 
 def _ask() -> tuple[int, int]:
-    if sys.platform != "win32":
-        raise SignalError("this is not Windows")
-    found = _LastInput(ctypes.sizeof(_LastInput), 0)
-    if not ctypes.windll.user32.GetLastInputInfo(ctypes.byref(found)):
-        raise SignalError("Windows does not tell when the last input was")
-    return found.ticks, ctypes.windll.kernel32.GetTickCount()
+    if sys.platform == "win32":
+        found = _LastInput(ctypes.sizeof(_LastInput), 0)
+        if not ctypes.windll.user32.GetLastInputInfo(ctypes.byref(found)):
+            raise SignalError("Windows does not tell when the last input was")
+        return found.ticks, ctypes.windll.kernel32.GetTickCount()
+    raise SignalError("this is not Windows")

@@ -1,0 +1,160 @@
+"""The scheduler put together from `[schedule]`."""
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from metaclaw.config import CalendarConfig, Config, ScheduleConfig
+from metaclaw.errors import ConfigError
+from metaclaw.schedule.byhand import HandOpened
+from metaclaw.schedule.calendars.child import read as read_in_child
+from metaclaw.schedule.calendars.event import CalendarError, Event, Question
+from metaclaw.schedule.clock import Clock, SystemClock
+from metaclaw.schedule.decide import Rules
+from metaclaw.schedule.habits import Habits, read_history
+from metaclaw.schedule.neighbours import Limits, Neighbours
+from metaclaw.schedule.signals.calendar import Calendar
+from metaclaw.schedule.signals.inactivity import SignalError, Source
+from metaclaw.schedule.signals.sleep import SleepHours
+from metaclaw.schedule.signals.traffic import Traffic
+from metaclaw.schedule.windows import Announce, Windows
+from metaclaw.schedule.zone import LocalZone, fixed
+
+_BEHIND, _AHEAD = timedelta(days=1), timedelta(days=8)
+_HISTORY: Final = "habits.json"
+
+
+def build_windows(
+    config: Config,
+    traffic: Traffic,
+    *,
+    home: Path,
+    announce: Announce,
+    clock: Clock | None = None,
+    sources: Sequence[Source] | None = None,
+) -> Windows | HandOpened:
+    """What says when to train, by `policy.mode`: decided (`auto`), always open (`rl`), or never (`skills_only`)."""
+    mode = "skills_only" if config.policy is None else config.policy.mode
+    clock = SystemClock() if clock is None else clock
+    if mode != "auto":
+        windows = HandOpened(clock.now)
+        windows.shut("mode skills_only trains no weights")
+        if mode == "rl":
+            windows.open("mode rl trains whenever a batch is full")
+        return windows
+    schedule, folder = config.schedule, home / "schedule"
+    zone = LocalZone() if schedule.timezone is None else fixed(schedule.timezone)
+    least_s = schedule.min_window_minutes * 60
+    history = read_history(folder / _HISTORY)
+    habits = Habits(idle_s=schedule.idle_minutes * 60, least_s=least_s, zone=zone, clock=clock, history=history)
+    neighbours = _neighbours(schedule, trains_here=config.policy is not None and config.policy.backend == "embedded")
+    calendars = build_calendars(schedule, folder, clock.now)
+    built = Windows(
+        habits=habits,
+        traffic=traffic,
+        sources=input_sources() if sources is None else sources,
+        sleep=SleepHours(schedule.sleep_ranges, zone) if schedule.sleep else None,
+        calendars=calendars,
+        neighbours=neighbours,
+        rules=Rules(timedelta(seconds=least_s), timedelta(minutes=schedule.cooldown_minutes)),
+        clock=clock,
+        announce=announce,
+        keep=folder / _HISTORY,
+    )
+    neighbours.hear = built.refresh
+    for calendar in calendars:
+        calendar.hear = built.refresh
+    return built
+
+
+def input_sources() -> list[Source]:
+    """Every way in which input may be noticed on this system."""
+    if sys.platform == "darwin":
+        from metaclaw.schedule.signals.macos import MacInput
+
+        return [MacInput()]
+    if sys.platform == "win32":
+        from metaclaw.schedule.signals.windows_os import WindowsInput
+
+        return [WindowsInput()]
+    return _linux_sources()
+
+
+def _linux_sources() -> list[Source]:
+    from metaclaw.schedule.signals.tty import TtyInput
+    from metaclaw.schedule.signals.x11 import X11Input
+
+    found: list[Source] = [TtyInput()]
+    is_wayland = bool(os.environ.get("WAYLAND_DISPLAY"))
+    if os.environ.get("DISPLAY") and not is_wayland:
+        # Under Wayland the X server sees only what goes to its own windows.
+        found.append(X11Input())
+    try:
+        from metaclaw.schedule.signals.desktops import GnomeInput, ScreenSaverInput
+        from metaclaw.schedule.signals.logind import LogindInput
+    except SignalError:
+        return found  # without the desktop extra nobody speaks D-Bus
+    if os.environ.get("DBUS_SESSION_BUS_ADDRESS") and is_wayland:
+        found += [GnomeInput(), ScreenSaverInput()]
+    return [*found, LogindInput(os.getuid())]
+
+
+def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], datetime]) -> list[Calendar]:
+    """Each configured calendar as a signal."""
+    return [
+        Calendar(
+            f"calendar {number} ({one.kind})",
+            _reader(one, schedule, google_tokens(folder, number)),
+            rules=schedule.rules,
+            every=timedelta(minutes=one.refresh_minutes),
+            now=now,
+        )
+        for number, one in enumerate(schedule.calendars, 1)
+    ]
+
+
+def google_tokens(folder: Path, number: int) -> Path:
+    """Where the tokens of a calendar are kept."""
+    return folder / f"google-{number}.json"
+
+
+def question_for(one: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime) -> Question:
+    """What to ask of a calendar now. Raises ConfigError where a secret cannot be had."""
+    return Question(
+        kind=one.kind,
+        begins=now - _BEHIND,
+        ends=now + _AHEAD,
+        zone=schedule.timezone,
+        url="" if one.url is None else one.url.resolve(),
+        user=one.user,
+        password=None if one.password is None else one.password.resolve(),
+        client_id=one.client_id or "",
+        client_secret="" if one.client_secret is None else one.client_secret.resolve(),
+        calendar=one.calendar,
+        token_file=str(tokens),
+        needs_titles=bool(schedule.rules),
+        timeout_s=one.timeout_s,
+    )
+
+
+def _reader(one: CalendarConfig, schedule: ScheduleConfig, tokens: Path) -> Callable[[datetime], Awaitable[Sequence[Event]]]:
+    async def read(now: datetime) -> Sequence[Event]:
+        try:
+            question = question_for(one, schedule, tokens, now)
+        except ConfigError as error:
+            raise CalendarError(str(error)) from error
+        return await read_in_child(question)
+
+    return read
+
+
+def _neighbours(schedule: ScheduleConfig, *, trains_here: bool) -> Neighbours:
+    limits = Limits.of(schedule, trains_here=trains_here)
+    try:
+        from metaclaw.schedule.signals.metered import Metered
+    except SignalError:
+        return Neighbours(limits)
+    return Neighbours(limits, is_metered=Metered() if limits.uses_network else None)

@@ -1,0 +1,82 @@
+"""Reading a calendar in a process of its own: a huge or hostile one costs the program nothing, and is over when its time is.
+
+As a program it reads one question from its input and writes one answer: `python -m metaclaw.schedule.calendars.child`.
+"""
+
+import os
+import subprocess
+import sys
+from datetime import tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import anyio
+import msgspec
+
+from metaclaw.schedule.calendars.event import Answer, CalendarError, Event, Question
+from metaclaw.schedule.zone import LocalZone
+
+_MEMORY_BYTES: Final = 1024**3
+_STARTING_S: Final = 10.0
+
+
+async def read(question: Question) -> list[Event]:
+    """The events of a calendar. Raises CalendarError."""
+    command = [sys.executable, "-m", "metaclaw.schedule.calendars.child"]
+    try:
+        with anyio.fail_after(question.timeout_s + _STARTING_S):
+            done = await anyio.run_process(command, input=msgspec.json.encode(question), check=False, stderr=subprocess.PIPE)
+    except TimeoutError:
+        raise CalendarError(f"reading it takes longer than {question.timeout_s:g} s") from None
+    except OSError as error:
+        raise CalendarError(f"the process that reads it cannot be started ({error.strerror})") from error
+    try:
+        answer = msgspec.json.decode(done.stdout, type=Answer)
+    except msgspec.DecodeError:
+        raise CalendarError(f"reading it failed (exit {done.returncode})") from None
+    if answer.trouble is not None:
+        raise CalendarError(answer.trouble)
+    return answer.events
+
+
+def answer_to(question: Question) -> Answer:
+    """What this calendar says; trouble is an answer too."""
+    try:
+        return Answer(events=_read(question))
+    except CalendarError as error:
+        return Answer(trouble=str(error))
+    except ImportError:
+        return Answer(trouble="it needs the calendar extra: pip install 'metaclaw[calendar]'")
+    except (MemoryError, RecursionError):
+        return Answer(trouble="it is too large to be read")
+
+
+def _read(question: Question) -> list[Event]:
+    zone: tzinfo = LocalZone()() if question.zone is None else ZoneInfo(question.zone)
+    if question.kind == "google":
+        from metaclaw.schedule.calendars.google import read_google
+
+        return read_google(question, zone)
+    if question.kind == "caldav":
+        from metaclaw.schedule.calendars.caldav import read_caldav
+
+        return read_caldav(question, zone)
+    from metaclaw.schedule.calendars.ics import read_ics
+
+    return read_ics(question, zone)
+
+
+def main() -> int:
+    """One question, one answer."""
+    if sys.platform != "win32":
+        import resource
+
+        os.nice(10)
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    answer = answer_to(msgspec.json.decode(sys.stdin.buffer.read(), type=Question))
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
