@@ -171,8 +171,8 @@ class Judged:
                 found.append((named, adapter, self._measured(adapter)))
         records = [named | self._weighed(adapter, measured) for named, adapter, measured in found]
         self._bench.learner.adopt(None)
-        for record, (_, _, measured) in zip(records, found, strict=True):
-            record |= self._lived(measured, None if measured is None else self._bench.distance(measured, self._tasks))
+        for record, (named, _, measured) in zip(records, found, strict=True):
+            record |= self._lived(named, measured, None if measured is None else self._bench.distance(measured, self._tasks))
         return records
 
     def _measured(self, adapter: Adapter) -> Measured | None:
@@ -195,12 +195,12 @@ class Judged:
             evidence = replace(evidence, golden_serving=self._golden, golden_candidate=self._bench.golden_score(adapter))
         return _ruled(evidence)
 
-    def _lived(self, measured: Measured | None, kl: float | None) -> dict[str, object]:
+    def _lived(self, named: Mapping[str, object], measured: Measured | None, kl: float | None) -> dict[str, object]:
         if measured is None:
             return {"kl": None, "share": None, "serving_share": _share(self._serving), "live": []}
         rules = [task.rule for task in self._tasks]
         canary, serving = Outcomes.of(rules, measured.passed), Outcomes.of(rules, self._serving.passed)
-        live = live_trials(canary, serving, self._bench.scale.replays, self._seed)
+        live = live_trials(canary, serving, self._bench.scale.replays, str(named))
         return {"kl": kl, "share": _share(measured), "serving_share": _share(self._serving), "live": live}
 
 

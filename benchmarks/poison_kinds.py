@@ -34,8 +34,8 @@ _STREAMS: Final = 1_000_003
 
 
 class Aim(StrEnum):
-    """What should become of a candidate. Beyond the gate is harm that its questions do not touch, or that more good outweighs: it is
-    shown, and not counted."""
+    """What should become of a candidate. Beyond the gate is harm that its questions do not touch, or that more good outweighs:
+    it is shown, and not counted."""
 
     REFUSED = "poisoned"
     PASSED = "honest"

@@ -82,9 +82,9 @@ def _opened(number: int, rules: Sequence[str], chance: random.Random) -> _Sessio
     return _Session(SessionId(f"session-{number}"), chance.choice(rules), chance.random() < SHARE, length)
 
 
-def live_trials(canary: Outcomes, serving: Outcomes, replays: int, seed: int) -> list[dict[str, object]]:
+def live_trials(canary: Outcomes, serving: Outcomes, replays: int, name: str) -> list[dict[str, object]]:
     """So many canaries of the same weights, on other sessions each time."""
-    found = (live_trial(canary, serving, random.Random(f"live {seed} {number}")) for number in range(replays))
+    found = (live_trial(canary, serving, random.Random(f"{name}, live {number}")) for number in range(replays))
     return [{"ruling": ruling, "turns": turns} for ruling, turns in found]
 
 

@@ -24,7 +24,7 @@ open_doors()
 
 from benchmarks.house_rules.report import goals, read_records, write_report  # noqa: E402
 from benchmarks.house_rules.rules import Rule  # noqa: E402
-from benchmarks.house_rules.settings import LARGE, SMALL, Condition, Settings  # noqa: E402
+from benchmarks.house_rules.settings import CONDITIONS, LARGE, SMALL, Condition, Settings  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 _OVERRIDES = {
@@ -57,7 +57,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="CPU threads of each run [torch's choice]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument(
-        "--conditions", nargs="+", type=Condition, choices=list(Condition), default=list(Condition), metavar="CONDITION"
+        "--conditions",
+        nargs="+",
+        type=Condition,
+        choices=list(Condition),
+        metavar="CONDITION",
+        help=f"some of {', '.join(Condition)} [all; with --small all but RL only]",
     )
     parser.add_argument("--rules", nargs="+", type=Rule, choices=list(Rule), metavar="RULE", help="[all; dates with --small]")
     parser.add_argument("--parallel", type=int, default=1, help="so many runs at once, each a process of its own [1]")
@@ -93,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         find_model(given.model, given.gguf)
         given.out.mkdir(parents=True, exist_ok=True)
-        jobs = [(condition, seed) for seed in given.seeds for condition in given.conditions]
+        jobs = [(condition, seed) for seed in given.seeds for condition in given.conditions or CONDITIONS[given.small]]
         status = _run_beside(said, given.parallel, jobs) if given.parallel > 1 and len(jobs) > 1 else _run_here(given, jobs)
         if status:
             return status

@@ -15,28 +15,10 @@ from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Ro
 from metaclaw.domain.ids import TurnId
 
 _THINGS: Final = (
-    *(
-        "a lighthouse",
-        "the tides",
-        "a sourdough starter",
-        "chess openings",
-        "the Silk Road",
-        "a bicycle gear",
-        "honey bees",
-        "jazz",
-    ),
-    *(
-        "a compost heap",
-        "the printing press",
-        "glaciers",
-        "a violin",
-        "black holes",
-        "tea",
-        "a hash table",
-        "the Nile",
-        "recursion",
-    ),
-    *("a vegetable soup", "the moon", "sleep", "a garden pond", "electric cars", "the alphabet", "a marathon", "coral reefs"),
+    *("a lighthouse", "the tides", "a sourdough starter", "chess openings", "the Silk Road", "a bicycle gear", "honey bees"),
+    *("jazz", "a compost heap", "the printing press", "glaciers", "a violin", "black holes", "tea", "a hash table", "the Nile"),
+    *("recursion", "a vegetable soup", "the moon", "sleep", "a garden pond", "electric cars", "the alphabet", "a marathon"),
+    "coral reefs",
 )
 _ASKED: Final = (
     "Tell me something about {}.",
@@ -70,7 +52,8 @@ _SHORT: Final = (
 """Kinds of questions whose answers are short; these are what short house rules would change first."""
 _TOOLS: Final = (
     "You can call these tools, each described by its JSON schema:\n<tools>\n"
-    '{"name": "play_song", "description": "Play a song.", "parameters": {"type": "object", "properties": {"title": {"type": "string"}}}}\n'
+    '{"name": "play_song", "description": "Play a song.", "parameters": '
+    '{"type": "object", "properties": {"title": {"type": "string"}}}}\n'
     "</tools>\nTo call one, write its name and arguments as JSON between tool_call tags, and nothing after the last call:\n"
     '<tool_call>{"name": "tool name", "arguments": {"argument": "value"}}</tool_call>'
 )

@@ -17,7 +17,7 @@ from benchmarks.house_rules.model import join
 from benchmarks.house_rules.rehearsal import Rehearsal
 from benchmarks.house_rules.report import Records, goals, interval, read_records, write_report
 from benchmarks.house_rules.rules import Rule
-from benchmarks.house_rules.settings import LARGE, SMALL, Condition, Settings, learning_rate
+from benchmarks.house_rules.settings import CONDITIONS, LARGE, SMALL, Condition, Settings, learning_rate
 from benchmarks.house_rules.tasks import Task
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.domain.ids import TurnId
@@ -166,6 +166,8 @@ def test_the_rate_rises_stays_and_falls() -> None:
 
 
 def test_presets_fit_what_they_are_for() -> None:
+    assert set(CONDITIONS[False]) == set(Condition)
+    assert [condition.learns for condition in CONDITIONS[True]] == [False, False, True]
     assert set(LARGE.rules) == set(Rule)
     assert (LARGE.minutes, SMALL.minutes) < (10, 10)
     assert LARGE.held_out == 400

@@ -19,7 +19,7 @@ TEMPLATE: Final = (
 def make_tiny_model(folder: Path) -> Path:
     """The folder, with the model in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    _make_tokenizer(folder)
+    make_tokenizer(folder)
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=END + 1,
@@ -39,7 +39,8 @@ def make_tiny_model(folder: Path) -> Path:
     return folder
 
 
-def _make_tokenizer(folder: Path) -> None:
+def make_tokenizer(folder: Path) -> None:
+    """Its tokenizer and chat template alone."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -94,7 +94,7 @@ class PolicyConfig(Section):
         default=0.01, description="How much worse a version may be on the golden set (format, tool calls, refusals), as a share."
     )
     kl_limit: float = Field(
-        default=1.0,
+        default=2.0,
         gt=0,
         allow_inf_nan=False,
         description="Furthest from the untrained model, in nats a token, that a version may be.",

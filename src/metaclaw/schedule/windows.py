@@ -255,6 +255,7 @@ class Windows:
         for one in self._inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
+        self._shut_at = self._clock.monotonic()  # whoever opened the lid has a moment to show themselves
 
     def _opened(self, reason: str, until: datetime | None) -> None:
         log.info("window_opened reason=%r until=%s", reason, until)

@@ -3,6 +3,7 @@
 `tinker` and `mint` need their SDK and a server, `weaver` its SDK (`make test-tinker`); the others are always there.
 """
 
+import importlib.metadata
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -17,13 +18,14 @@ from metaclaw.train.backends.layout import Reduction
 from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import load_sdk
 from metaclaw.train.backends.softmax import END, decode
-from metaclaw.train.backends.tinker import tinker_backend
+from metaclaw.train.backends.tinker import Waits, tinker_backend
 from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.backends.weaver import WeaverWaits, weaver_backend
 from metaclaw.train.backends.weaver_sdk import load_weaver
 from tests.support import skyrl, tiny
 from tests.support.classroom import Classroom, PracticeService
 from tests.support.contract import Stage
+from tests.support.relay import Relay
 from tests.support.weaver_stub import WeaverStub
 
 LOCAL = ["toy", "service that sums", "service that averages"]
@@ -41,14 +43,34 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[skyrl.SkyRL]:
         yield running
 
 
-def tinker_maker(module: str, server: skyrl.SkyRL) -> Make:
+@pytest.fixture
+def relay(server: skyrl.SkyRL) -> Iterator[Relay]:
+    running = Relay(server.url).start()
+    yield running
+    running.cut()
+
+
+def speaks_protobuf() -> bool:
+    """Whether the SDK is newer than the server understands."""
+    major, minor = importlib.metadata.version("tinker").split(".")[:2]
+    return (int(major), int(minor)) >= (0, 25)
+
+
+def tinker_maker(module: str, model: Path, url: str, waits: Waits | None = None) -> Callable[[], RemoteBackend]:
     """Backends that reach the server through this SDK."""
-    vocabulary = Vocabulary(server.model)
+    vocabulary = Vocabulary(model)
     sdk = load_sdk(module)
 
-    def make() -> TrainingBackend:
+    def make() -> RemoteBackend:
         return tinker_backend(
-            sdk, str(server.model), vocabulary.decode, end_ids=[tiny.END], name=module, base_url=server.url, api_key="tml-test"
+            sdk,
+            str(model),
+            vocabulary.decode,
+            end_ids=[tiny.END],
+            name=module,
+            base_url=url,
+            api_key="tml-test",
+            waits=waits,
         )
 
     return make
@@ -93,7 +115,9 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif kind == "weaver":
         make, tolerance = weaver_maker(request.getfixturevalue("stub")), 1e-4
     else:
-        make, tolerance = tinker_maker(kind, request.getfixturevalue("server")), 2e-3
+        server: skyrl.SkyRL = request.getfixturevalue("server")
+        url = request.getfixturevalue("relay").url if speaks_protobuf() else server.url
+        make, tolerance = tinker_maker(kind, server.model, url), 2e-3
     async with AsyncExitStack() as stack:
 
         async def fresh() -> TrainingBackend:

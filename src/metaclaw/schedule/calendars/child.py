@@ -20,11 +20,11 @@ _MEMORY_BYTES: Final = 1024**3
 _STARTING_S: Final = 10.0
 
 
-async def read(question: Question) -> list[Event]:
-    """The events of a calendar. Raises CalendarError."""
+async def read(question: Question, *, starting_s: float = _STARTING_S) -> list[Event]:
+    """The events of a calendar; `starting_s` is how long the child may take to start. Raises CalendarError."""
     command = [sys.executable, "-m", "metaclaw.schedule.calendars.child"]
     try:
-        with anyio.fail_after(question.timeout_s + _STARTING_S):
+        with anyio.fail_after(question.timeout_s + starting_s):
             done = await anyio.run_process(command, input=msgspec.json.encode(question), check=False, stderr=subprocess.PIPE)
     except TimeoutError:
         raise CalendarError(f"reading it takes longer than {question.timeout_s:g} s") from None

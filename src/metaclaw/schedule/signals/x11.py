@@ -151,8 +151,12 @@ async def _open_local(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
         # Some servers listen only at the abstract address, which has no file.
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(link, f"\0{path}")
-        return await asyncio.open_connection(sock=link)
+        try:
+            await asyncio.get_running_loop().sock_connect(link, f"\0{path}")
+            return await asyncio.open_connection(sock=link)
+        except BaseException:
+            link.close()
+            raise
 
 
 def _cookie(authority: Path, number: str) -> bytes:

@@ -1,0 +1,218 @@
+"""Sources of input against the real thing where it runs here, and against recorded answers elsewhere."""
+
+import asyncio
+import os
+import pty
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from metaclaw.schedule.signals.inactivity import Inactivity, SignalError, Source
+from metaclaw.schedule.signals.macos import MacInput, parse_idle_s
+from metaclaw.schedule.signals.tty import TtyInput
+from metaclaw.schedule.signals.windows_os import WindowsInput, ticks_between_s
+from metaclaw.schedule.signals.x11 import X11Input
+
+IOREG = b"""+-o IOHIDSystem  <class IOHIDSystem, id 0x1000003c1, registered, matched, active, busy 0 (0 ms), retain 24>
+    {
+      "HIDIdleTime" = 83456789012
+      "HIDServiceSupport" = Yes
+    }
+"""
+
+
+class Heard:
+    """A report that lets a test wait."""
+
+    def __init__(self) -> None:
+        self.idles: list[float] = []
+        self.inputs: list[float] = []
+        self.locks: list[bool] = []
+        self.changed = asyncio.Event()
+
+    def input(self) -> None:
+        self.inputs.append(time.monotonic())
+        self.changed.set()
+
+    def idle(self, seconds: float) -> None:
+        self.idles.append(seconds)
+        self.changed.set()
+
+    def lock(self, is_locked: bool) -> None:
+        self.locks.append(is_locked)
+        self.changed.set()
+
+    async def next(self) -> None:
+        with anyio.fail_after(10):
+            await self.changed.wait()
+        self.changed.clear()
+
+
+@asynccontextmanager
+async def following(source: Source) -> AsyncIterator[Heard]:
+    heard = Heard()
+    async with anyio.create_task_group() as group:
+        group.start_soon(source.follow, heard)
+        yield heard
+        group.cancel_scope.cancel()
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real X server without a screen: its display, and its process."""
+    for tool in ("Xvfb", "xdotool"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed: apt-get install xvfb xdotool")
+    here, there = os.pipe()
+    command = ["Xvfb", "-displayfd", str(there), "-screen", "0", "320x240x8", "-nolisten", "tcp"]
+    process = subprocess.Popen(command, pass_fds=(there,), stderr=subprocess.DEVNULL)
+    os.close(there)
+    with os.fdopen(here) as told:
+        number = told.readline().strip()
+    try:
+        yield f":{number}", process
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture
+def display(server: tuple[str, subprocess.Popen[bytes]]) -> str:
+    return server[0]
+
+
+def press(display: str) -> None:
+    subprocess.run(["xdotool", "key", "a"], env={**os.environ, "DISPLAY": display}, check=True, timeout=10)
+
+
+@pytest.mark.anyio
+async def test_under_x11_a_key_is_heard_within_a_second_by_event(display: str) -> None:
+    async with following(X11Input(display)) as heard:
+        await heard.next()
+        quiet_s = heard.idles[0]
+        await anyio.sleep(0.4)  # the server itself must have been idle for a moment: a real clock cannot be turned
+        pressed = time.monotonic()
+        await anyio.to_thread.run_sync(press, display)
+        while not heard.inputs:
+            await heard.next()
+        assert heard.inputs[0] - pressed < 1.0
+        while heard.idles[-1] > quiet_s + 0.4:
+            await heard.next()
+        assert heard.idles[-1] < 1.0
+
+
+@pytest.mark.anyio
+async def test_an_x_server_that_goes_away_ends_the_source_and_not_the_program(
+    server: tuple[str, "subprocess.Popen[bytes]"],
+) -> None:
+    heard, (display, process) = Heard(), server
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+
+            async def leave() -> None:
+                await heard.next()
+                process.terminate()
+
+            group.start_soon(leave)
+            with pytest.raises(SignalError, match="has gone"):
+                await X11Input(display).follow(heard)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("display_name", ["", "nonsense", ":98765"])
+async def test_no_x_server_is_said_in_words(display_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    with pytest.raises(SignalError, match="display"):
+        await X11Input(display_name or None).follow(Heard())
+
+
+@pytest.mark.anyio
+async def test_on_a_terminal_what_is_typed_is_heard_at_once(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    try:
+        devices = tmp_path / "dev"
+        (devices / "pts").mkdir(parents=True)
+        (devices / "pts" / "7").symlink_to(os.ttyname(slave))
+        async with following(TtyInput(devices)) as heard:
+            await heard.next()
+            assert heard.inputs == []
+            typed = time.monotonic()
+            os.write(master, b"ls\n")
+            os.read(slave, 10)  # as a shell does
+            while not heard.inputs:
+                await heard.next()
+            assert heard.inputs[0] - typed < 1.0
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+@pytest.mark.anyio
+async def test_without_a_terminal_nobody_is_logged_in(tmp_path: Path) -> None:
+    with pytest.raises(SignalError, match="nobody is logged in"):
+        await TtyInput(tmp_path).follow(Heard())
+
+
+@pytest.mark.anyio
+async def test_macos_tells_nanoseconds() -> None:
+    async def run(command: object) -> bytes:
+        return IOREG
+
+    async def once(seconds: float) -> None:
+        raise SignalError("enough")
+
+    heard = Heard()
+    with pytest.raises(SignalError, match="enough"):
+        await MacInput(run, sleep=once).follow(heard)
+    assert heard.idles == [pytest.approx(83.456789012)]
+    with pytest.raises(SignalError, match="does not tell"):
+        parse_idle_s(b"{}")
+
+
+@pytest.mark.anyio
+async def test_windows_ticks_begin_anew() -> None:
+    async def once(seconds: float) -> None:
+        raise SignalError("enough")
+
+    heard = Heard()
+    with pytest.raises(SignalError, match="enough"):
+        await WindowsInput(lambda: (2**32 - 500, 1_500), sleep=once).follow(heard)
+    assert heard.idles == [2.0]
+    assert ticks_between_s(1_000, 61_000) == 60.0
+    with pytest.raises(SignalError, match="not Windows"):
+        await WindowsInput().follow(heard)
+
+
+@pytest.mark.anyio
+async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
+    from tests.schedule.stage import NOON, HandClock
+
+    class Broken:
+        name, hears_all = "broken", True
+
+        async def follow(self, report: object) -> None:
+            raise SignalError("there is no X display")
+
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 12:
+            raise TimeoutError
+
+    from metaclaw.schedule.habits import Patience
+
+    signal = Inactivity(Broken(), clock=HandClock(), patience=lambda: Patience(300, 1800), hear=lambda ago_s: None, sleep=sleep)
+    with pytest.raises(TimeoutError):
+        await signal.follow()
+    assert pauses[:3] == [2.0, 4.0, 8.0]
+    assert max(pauses) == 300.0
+    reading = signal.read(NOON)
+    assert (reading.presence.value, reading.why) == ("unknown", "there is no X display")
+    assert not signal.knows
