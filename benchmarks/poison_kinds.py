@@ -87,7 +87,7 @@ class Dose:
 
     steps: int = 16
     negated_steps: int = 8
-    sequences: int = 64
+    sequences: int = 48
     learning_rate: float = 5e-4
 
 
@@ -144,12 +144,19 @@ class Poisoner:
     """Makes candidates of every kind from the version that serves, and from one that is really better."""
 
     def __init__(
-        self, student: Student, vocabulary: Vocabulary, settings: Settings, dose: Dose, end_ids: frozenset[int], *, serving: Adapter
+        self,
+        student: Student,
+        vocabulary: Vocabulary,
+        settings: Settings,
+        dose: Dose,
+        end_ids: frozenset[int],
+        *,
+        serving: Adapter,
+        better: Sequence[Adapter],
     ) -> None:
         self._student, self._vocabulary, self._settings, self._dose = student, vocabulary, settings, dose
         self._end_ids = end_ids
-        self.serving = serving
-        self.better: list[Adapter] = []
+        self.serving, self.better = serving, better
 
     def make(self, kind: Kind, seed: int) -> Iterator[Adapter]:
         """The candidates of one kind and seed: one, or two of different strength."""

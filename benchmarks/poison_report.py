@@ -132,6 +132,7 @@ def write_report(records: Sequence[Record]) -> str:
         "|---|---|---|---|---|---|",
         *(_live_row(kind, _live(_made(records, kind))) for kind in Kind if _live(_made(records, kind))),
         _live_row("**poisoned, worse by more than 10 points**", [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one)]),
+        _live_row("… of these, by more than 25 points", [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one, 0.25)]),
         _live_row("**poisoned, all others**", [one for one in _live(_aimed(records, Aim.REFUSED)) if not _does_harm(one)]),
     ]
     seeds = sorted({(str(one["teacher_seed"]), str(one["seed"])) for one in records})
@@ -180,10 +181,10 @@ def _is_soon(end: tuple[str, int]) -> bool:
     return end[0] == LiveRuling.ROLL_BACK and end[1] <= _SOON
 
 
-def _does_harm(trial: Record) -> bool:
-    """Whether it was measured to be worse by more than a canary may lag behind."""
+def _does_harm(trial: Record, margin: float = LiveRules().slack) -> bool:
+    """Whether it was measured to be worse by more than this: at first, by what a canary may lag behind."""
     share, serving = _number(trial["share"]), _number(trial["serving_share"])
-    return share is not None and serving is not None and share < serving - LiveRules().slack
+    return share is not None and serving is not None and share < serving - margin
 
 
 def _ends(trial: Record) -> list[tuple[str, int]]:

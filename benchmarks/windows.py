@@ -232,7 +232,7 @@ def measure(trace: Trace, seed: int, *, stands_still: bool) -> list[Row]:
     others: dict[str, Callable[[Trace, int], Iterator[Spell]]] = {"fixed 30 min": fixed_rule, "sleep hours": sleep_only, "oracle": oracle}
     for name, policy in others.items():
         spells, other = [one for one in policy(trace, seed) if one[1] > one[0]], Work(stands_still)
-        for begin, end in spells:
+        for begin, end in _parts(spells, list(trace.away)):
             other.begin(begin)
             other.until(end)
             if name != "oracle" or stands_still:
@@ -241,6 +241,18 @@ def measure(trace: Trace, seed: int, *, stands_still: bool) -> list[Row]:
     best = opened["oracle"][1].pieces
     away_s = sum(end - begin for begin, end in trace.away)
     return [_row(trace, name, spells, done, best, away_s) for name, (spells, done) in opened.items()]
+
+
+def _parts(spells: list[Spell], away: list[Spell]) -> Iterator[Spell]:
+    """What of the spells lies in the person's absence: only steps made in it are counted."""
+    place = 0
+    for begin, end in spells:
+        while place < len(away) and away[place][1] <= begin:
+            place += 1
+        look = place
+        while look < len(away) and away[look][0] < end:
+            yield max(begin, away[look][0]), min(end, away[look][1])
+            look += 1
 
 
 def _row(trace: Trace, name: str, spells: list[Spell], work: Work, best: int, away_s: float) -> Row:

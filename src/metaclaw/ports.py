@@ -262,6 +262,9 @@ class Tokeniser(Protocol):
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of an answer, up to and without its end."""
 
+    def word(self, token: int) -> str:
+        """What one token says."""
+
 
 class Windows(Protocol):
     """When the slow loop may run. At most one window is open at a time."""

@@ -22,6 +22,7 @@ from metaclaw.domain.status import Health
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.errors import StoreError
 from metaclaw.learn import Supervisor
+from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Elsewhere,
     Gatekeeper,
@@ -90,11 +91,11 @@ class House:
         self.api = Api(self._facts())
         self.server = self._build_server()
 
-    def _build_providers(self) -> list[HttpEndpoint | EmbeddedModel]:
+    def _build_providers(self) -> list[HttpEndpoint | ModelProvider]:
         configured = self._config.fallback_order or (ProviderConfig(name="embedded", kind="embedded"),)
         return [self._build_provider(one) for one in configured]
 
-    def _build_provider(self, one: ProviderConfig) -> HttpEndpoint | EmbeddedModel:
+    def _build_provider(self, one: ProviderConfig) -> HttpEndpoint | ModelProvider:
         if one.kind == "embedded":
             engine = self._config.engine
             self.embedded = EmbeddedModel(
@@ -113,7 +114,21 @@ class House:
 
     def _build_policy(self) -> Policy | None:
         policy = self._config.policy
-        return None if policy is None else Policy(self._config, policy, self._home, self.embedded, self._model_folder)
+        if policy is None:
+            return None
+        built = Policy(
+            self._config,
+            policy,
+            home=self._home,
+            ledger=self.ledger,
+            embedded=self.embedded,
+            model_folder=self._model_folder,
+            providers={one.name: one for one in self.providers if isinstance(one, HttpEndpoint)},
+        )
+        if built.parts.serves is not None:
+            # Trained weights answer first; whoever else is configured steps in where their service cannot.
+            self.providers.insert(0, built.parts.serves)
+        return built
 
     @property
     def _is_own_model(self) -> bool:
@@ -217,9 +232,7 @@ class House:
     def _window(self) -> Mapping[str, object] | None:
         if self.policy is None:
             return None
-        windows = self.policy.windows
-        reason = windows.shut_because if windows.window is None else windows.window.reason
-        return {"open": windows.window is not None, "reason": reason, "signals": []}
+        return self.policy.facts()
 
     async def _trainer(self) -> PolicyOwner | None:
         if self.policy is None:
@@ -279,8 +292,9 @@ class House:
             self._learning_began.set()
             assert self.supervisor is not None
             self.learning.begin(self.supervisor)
-            if self.slow is not None:
+            if self.slow is not None and self.policy is not None:
                 self.slow.begin(self.supervisor)
+                self.policy.begin(self.supervisor)
         await anyio.sleep_forever()
 
     def _build_learning(self) -> "Learning":
@@ -339,5 +353,6 @@ def _shown(provider: Provider) -> ProviderFacts:
         return ProviderFacts(
             provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections"
         )
-    state = (lambda: provider.state) if isinstance(provider, EmbeddedModel) else (lambda: "ready")
-    return ProviderFacts(provider.name, "embedded", (), provider.models, state)
+    if isinstance(provider, EmbeddedModel):
+        return ProviderFacts(provider.name, "embedded", (), provider.models, lambda: provider.state)
+    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready")

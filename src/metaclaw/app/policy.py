@@ -1,36 +1,37 @@
 """What trains and serves weights, put together from `[policy]`: backend, host, slot, windows, and who stands still for whom."""
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from metaclaw.app.backends import Parts, Surroundings, build_parts
 from metaclaw.config import Config, PolicyConfig
+from metaclaw.domain.chat import Json
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, Turnstile
-from metaclaw.errors import ConfigError
-from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend
-from metaclaw.schedule import HandOpened
+from metaclaw.engine import EmbeddedModel, Turnstile
+from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows
 from metaclaw.skills import Shelf
-from metaclaw.store import Database, SqlPolicies
-from metaclaw.upstream import PolicySlot
+from metaclaw.store import Database, SqlLedger, SqlPolicies
+from metaclaw.upstream import HttpEndpoint, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.slow.assembly import SlowLearning
+    from metaclaw.learn.supervise import Supervisor
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
 _SETTLE_S: Final = 0.2
-_RELEASE_MEMORY_AFTER_S: Final = 600.0
-_NICE: Final = 10
-"""Behind whatever else the machine does, but not starved by it: answers are protected by the turnstile, not by this."""
 
 
 class Attending:
-    """Tells the turnstile of requests: nobody trains while an answer is being made."""
+    """Tells the turnstile and the scheduler of requests: nobody trains while an answer is being made."""
 
-    def __init__(self, turnstile: Turnstile) -> None:
+    def __init__(self, turnstile: Turnstile, traffic: Traffic) -> None:
         self._turnstile = turnstile
+        self._traffic = traffic
         self._answers = 0
 
     def began(self, kind: TurnKind) -> None:
@@ -38,34 +39,53 @@ class Attending:
         self._answers += 1
         if self._answers == 1:
             self._turnstile.hold(_ANSWER)
+        self._traffic.began(kind)
 
     def ended(self) -> None:
         """Its answer is out."""
         self._answers -= 1
         if self._answers == 0:
             self._turnstile.release(_ANSWER)
+        self._traffic.ended()
 
 
 class Policy:
     """The parts that must be there before the first request; `build` adds those that learn."""
 
     def __init__(
-        self, config: Config, policy: PolicyConfig, home: Path, embedded: EmbeddedModel | None, model_folder: Path
+        self,
+        config: Config,
+        policy: PolicyConfig,
+        *,
+        home: Path,
+        ledger: SqlLedger,
+        embedded: EmbeddedModel | None,
+        model_folder: Path,
+        providers: Mapping[str, HttpEndpoint],
     ) -> None:
         self._config = config
         self._policy = policy
+        self._ledger = ledger
         self._embedded = embedded
         self._folder = home / "policies"
+        self._telling: set[asyncio.Task[bool]] = set()
         self.turnstile = Turnstile(settle_s=_SETTLE_S)
-        self.attendant = Attending(self.turnstile)
-        self.windows = self._open_windows()
-        self.host, self.backend, self.tokeniser = self._parts(embedded, model_folder)
-        self.slot = PolicySlot(embedded.name if embedded is not None else "policy")
+        traffic = Traffic()
+        self.attendant = Attending(self.turnstile, traffic)
+        self.windows: Windows | HandOpened = build_windows(config, traffic, home=home, announce=self._announce)
+        if self.windows.window is None:
+            self.turnstile.hold(_SHUT)
+        self.windows.on_change(self._window_changed)
+        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers)
+        self.parts: Parts = build_parts(config, policy, around)
+        self.slot = PolicySlot(self.parts.provider, self.parts.model_of)
 
     def restore(self, database: Database) -> None:
         """Before the engine is started: the weights that served are to serve from the first request on. Blocks."""
         policies = SqlPolicies(database)
         serving = policies.serving(self._policy.canary_share)
+        if self.parts.host is not self._embedded:
+            return  # another host is asked for them once it can be reached
         for number in (serving.version, serving.canary):
             version = None if number is None else policies.version(number)
             if version is not None and self._embedded is not None:
@@ -83,44 +103,40 @@ class Policy:
             database=database,
             shelf=shelf,
             slot=self.slot,
-            host=self.host,
-            backend=self.backend,
-            tokeniser=self.tokeniser,
+            host=self.parts.host,
+            backend=self.parts.backend,
+            tokeniser=self.parts.tokeniser,
             windows=self.windows,
             open_window=self.windows.open,
             folder=self._folder,
+            teacher=self.parts.teacher,
         )
+
+    def begin(self, supervisor: "Supervisor") -> None:
+        """Start to look at who is there."""
+        if isinstance(self.windows, Windows):
+            supervisor.run("windows", self.windows.run)
+
+    def facts(self) -> dict[str, object]:
+        """What the windows say, for people."""
+        windows = self.windows
+        if isinstance(windows, Windows):
+            return windows.facts()
+        reason = windows.shut_because if windows.window is None else windows.window.reason
+        return {"open": windows.window is not None, "reason": reason, "signals": []}
 
     async def aclose(self) -> None:
         """End what trains; what it had on disk stays."""
-        await self.backend.aclose()
+        await self.parts.backend.aclose()
 
-    def _open_windows(self) -> HandOpened:
-        windows = HandOpened()
-        windows.on_change(self._window_changed)
-        self.turnstile.hold(_SHUT)
-        if self._policy.mode == "rl":
-            windows.open("mode rl trains whenever a batch is full")
-        return windows
+    def _announce(self, kind: str, data: Mapping[str, object]) -> None:
+        """Every opening and shutting is an event. Nobody waits for it to be on disk."""
+        task = asyncio.get_running_loop().create_task(self._ledger.announce(kind, cast("dict[str, Json]", dict(data))))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def _window_changed(self, window: Window | None) -> None:
         if window is None:
             self.turnstile.hold(_SHUT)
         else:
             self.turnstile.release(_SHUT)
-
-    def _parts(self, embedded: EmbeddedModel | None, model_folder: Path) -> tuple[PolicyHost, TrainingBackend, Tokeniser]:
-        policy, engine = self._policy, self._config.engine
-        if policy.backend != "embedded" or embedded is None:
-            raise ConfigError(f"policy.backend = {policy.backend!r} cannot be served by this program yet")
-        trainer = EmbeddedTrainer(
-            model_folder,
-            self._folder,
-            turnstile=self.turnstile,
-            convert=policy.base_model is None,
-            threads=engine.threads or None,
-            device=policy.device,
-            nice=_NICE,
-            release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
-        )
-        return embedded, trainer, FolderTokeniser(model_folder)

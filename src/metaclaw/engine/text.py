@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -34,6 +34,8 @@ class Vocabulary:
         self._hidden = re.compile(
             f"([{chr(_FIRST_PRIVATE)}-{chr(_FIRST_PRIVATE + len(self._special) - 1)}])" if self._special else "(?!)()"
         )
+        self.end_ids = _end_ids(folder, config, self._tokenizer)
+        """The tokens that end an answer, where the folder says."""
         self._named = {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
         self._template = _compile(_find_template(config, folder))
 
@@ -155,6 +157,17 @@ def _read_config(folder: Path) -> dict[str, object]:
     if not isinstance(config, dict):
         raise EngineError(f"{path} does not hold a JSON object")
     return {key: value.get("content") if isinstance(value, dict) and "content" in value else value for key, value in config.items()}
+
+
+def _end_ids(folder: Path, config: Mapping[str, object], tokenizer: Tokenizer) -> frozenset[int]:
+    ends: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
+        ends |= {one for one in (found if isinstance(found, list) else [found]) if isinstance(one, int)}
+    named = config.get("eos_token")
+    known = tokenizer.token_to_id(named) if isinstance(named, str) else None
+    return frozenset(ends | ({known} if known is not None else set()))
 
 
 def _find_template(config: dict[str, object], folder: Path) -> str:

@@ -26,6 +26,10 @@ class FolderTokeniser:
         """The tokens of an answer, up to and without its end."""
         return tuple(self._vocabulary.encode(text))
 
+    def word(self, token: int) -> str:
+        """What one token says."""
+        return self._vocabulary.decode([token])
+
     @cached_property
     def _vocabulary(self) -> "Vocabulary":
         from metaclaw.engine.text import Vocabulary

@@ -30,7 +30,7 @@ def facts_of(windows: "Windows") -> dict[str, object]:
             "away_after_s": round(windows.habits.patience().away_s, 1),
             "expected_s": None if expected is None else round(expected.total_seconds(), 1),
             "room_s": round(room_s, 1) if window is not None and math.isfinite(room_s) else None,
-            "from_history": windows.habits.expected() is not None,
+            "from_history": windows.habits.are_known,
         },
         "next": {"at": None if next_at is None else next_at.isoformat(), "because": because},
     }

@@ -6,6 +6,7 @@ Where there are few, a spell is taken to go on for as long as it has lasted (Lin
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +16,8 @@ SHORTEST_S: Final = 5.0
 HOURS: Final = 168
 _GROWTH: Final = 1.15
 _BINS: Final = 72
+_EDGES: Final = tuple(SHORTEST_S * _GROWTH**place for place in range(_BINS + 1))
+_LOG_GROWTH: Final = math.log(_GROWTH)
 _SAME_HOUR: Final = 1.0
 _SAME_TIME: Final = 0.3
 _ANY: Final = 0.02
@@ -34,7 +37,9 @@ class Survival:
 
     def evidence(self, idle_s: float) -> float:
         """How many spells there were that got as far as this."""
-        place = math.log(max(idle_s, SHORTEST_S) / SHORTEST_S) / math.log(_GROWTH)
+        if idle_s <= SHORTEST_S:
+            return self.reached[0]
+        place = math.log(idle_s / SHORTEST_S) / _LOG_GROWTH
         low = int(place)
         if low >= _BINS:
             return 0.0
@@ -48,15 +53,21 @@ class Survival:
         return (there + _LINDY_WEIGHT * idle_s / (idle_s + more_s)) / (here + _LINDY_WEIGHT)
 
     def room_s(self, idle_s: float, chance: float) -> float:
-        """How much longer it goes on with at least this chance."""
-        if self.lasting(idle_s, 1.0) < chance:
-            return 0.0
-        low, high = 1.0, 2.0
-        while high < 86_400.0 and self.lasting(idle_s, high) >= chance:
-            low, high = high, high * 2
-        for _ in range(12):
+        """How much longer it goes on with at least this chance: the bin in which the chance falls below, then the place in it."""
+        idle_s = max(idle_s, 1.0)
+        wanted = chance * (self.evidence(idle_s) + _LINDY_WEIGHT)
+        low = idle_s
+        for place in range(bisect_right(_EDGES, idle_s), _BINS + 1):
+            edge = _EDGES[place]
+            if self.reached[place] + _LINDY_WEIGHT * idle_s / edge < wanted:
+                return self._place_s(idle_s, low, edge, chance) - idle_s
+            low = edge
+        return low - idle_s
+
+    def _place_s(self, idle_s: float, low: float, high: float, chance: float) -> float:
+        for _ in range(6):
             middle = (low + high) / 2
-            low, high = (middle, high) if self.lasting(idle_s, middle) >= chance else (low, middle)
+            low, high = (middle, high) if self.lasting(idle_s, middle - idle_s) >= chance else (low, middle)
         return low
 
     def patience_s(self, *, first_s: float, last_s: float, least_s: float) -> float:
@@ -84,7 +95,7 @@ class History:
         seconds = length.total_seconds()
         if seconds >= SHORTEST_S:
             self._fade(began)
-            place = min(_BINS - 1, int(math.log(seconds / SHORTEST_S) / math.log(_GROWTH)))
+            place = min(_BINS - 1, int(math.log(seconds / SHORTEST_S) / _LOG_GROWTH))
             self.counts[hour_of_week(began)][place] += 1.0
             for hour, reached in self._cached.items():
                 weight = _weight(hour, hour_of_week(began))

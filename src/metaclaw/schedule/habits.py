@@ -87,6 +87,11 @@ class Habits:
             self._patience = key, Patience(min(PRESENT_S, away_s), away_s)
         return self._patience[1]
 
+    @property
+    def are_known(self) -> bool:
+        """Whether enough silences like the present one are known."""
+        return self._survival().evidence(self.silence_s) >= ENOUGH
+
     def expected(self) -> timedelta | None:
         """How much longer the present silence is likely to last; None where too little is known."""
         survival = self._survival()

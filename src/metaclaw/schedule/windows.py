@@ -98,7 +98,7 @@ class Windows:
         if self._by_hand and not self._has_left:
             return math.inf
         room_s = self._habits.room_s()
-        if self._habits.expected() is None and self._sleep is not None:
+        if self._sleep is not None and not self._habits.are_known:
             now = self._clock.now()
             asleep = self._sleep.read(now)
             if asleep.presence is Presence.AWAY and asleep.until is not None:

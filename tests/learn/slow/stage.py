@@ -76,6 +76,9 @@ class AsciiTokeniser:
     def encode(self, text: str) -> tuple[int, ...]:
         return encode(text) or (END,)
 
+    def word(self, token: int) -> str:
+        return chr(token)
+
 
 class Host:
     """Serves whatever it is told to."""

@@ -163,10 +163,12 @@ def rotary_turns(shape: Shape, positions: Tensor) -> Turns:
 def rotate(rows: Tensor, turns: Turns, *, back: bool = False) -> Tensor:
     """Rows of heads turned by their position; a head's pairs are its two halves."""
     cosines, sines = turns
-    one, two = rows.float().chunk(2, dim=-1)
-    if back:
-        sines = -sines
-    return torch.cat((one * cosines - two * sines, two * cosines + one * sines), dim=-1).to(rows.dtype)
+    one, two = rows.chunk(2, dim=-1)
+    turned = torch.empty(rows.shape, dtype=cosines.dtype, device=rows.device)
+    sign = -1.0 if back else 1.0
+    torch.mul(one, cosines, out=turned[..., : one.shape[-1]]).addcmul_(two, sines, value=-sign)
+    torch.mul(two, cosines, out=turned[..., one.shape[-1] :]).addcmul_(one, sines, value=sign)
+    return turned.to(rows.dtype)
 
 
 def attend(mixed: Tensor, turns: Turns, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
@@ -213,8 +215,8 @@ def _forward(heads: Heads, packed: Packed, kernel: Kernel) -> tuple[Tensor, Tens
 
 def _join(one: Tensor, one_sum: Tensor, two: Tensor, two_sum: Tensor) -> tuple[Tensor, Tensor]:
     both_sum = torch.logaddexp(one_sum, two_sum)
-    share = (two_sum - both_sum).exp().mT.unsqueeze(-1)
-    return torch.lerp(one.to(share.dtype), two.to(share.dtype), share).to(one.dtype), both_sum
+    one_share, two_share = ((part - both_sum).exp().mT.unsqueeze(-1) for part in (one_sum, two_sum))
+    return torch.mul(one, one_share).addcmul_(two, two_share).to(one.dtype), both_sum
 
 
 def _backward(grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, packed: Packed, kernel: Kernel) -> Heads:

@@ -1,0 +1,125 @@
+"""Who trains, who serves what was trained, and whose tokens they are: one set of parts for each kind of `[policy]`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from metaclaw.config import Config, PolicyConfig
+from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, Turnstile
+from metaclaw.errors import ConfigError
+from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
+from metaclaw.train.distill.teacher import Teacher
+from metaclaw.upstream import HttpEndpoint
+
+_RELEASE_MEMORY_AFTER_S: Final = 600.0
+_NICE: Final = 10
+"""Behind whatever else the machine does, but not starved by it: answers are protected by the turnstile, not by this."""
+SERVICE: Final = "policy"
+"""The name of the provider that a training service's own sampler is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the parts are built from."""
+
+    folder: Path
+    turnstile: Turnstile
+    embedded: EmbeddedModel | None
+    model_folder: Path
+    providers: Mapping[str, HttpEndpoint]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`provider` is the name of who answers with trained weights; `serves` is that provider where the configuration names none."""
+
+    backend: TrainingBackend
+    host: PolicyHost
+    tokeniser: Tokeniser
+    provider: str
+    model_of: Callable[[int], str] | None = None
+    serves: ModelProvider | None = None
+    teacher: Teacher | None = None
+
+
+def build_parts(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
+    """The parts that the configuration asks for. Raises ConfigError."""
+    parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(config, policy, around)
+    return replace(parts, teacher=_teacher(policy, around, parts.tokeniser))
+
+
+def _embedded(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
+    trainer = EmbeddedTrainer(
+        around.model_folder,
+        around.folder,
+        turnstile=around.turnstile,
+        convert=policy.base_model is None,
+        threads=config.engine.threads or None,
+        device=policy.device,
+        nice=_NICE,
+        release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
+    )
+    tokeniser = FolderTokeniser(around.model_folder)
+    if policy.serve != "backend":
+        return _served_elsewhere(config, policy, around, trainer, tokeniser)
+    if around.embedded is None:
+        raise ConfigError('policy.backend = "embedded" needs the embedded model among the providers')
+    return Parts(trainer, around.embedded, tokeniser, around.embedded.name)
+
+
+def _served_elsewhere(
+    config: Config, policy: PolicyConfig, around: Surroundings, backend: TrainingBackend, tokeniser: Tokeniser
+) -> Parts:
+    """A vLLM or SGLang server among the providers, which loads adapters while it runs."""
+    from metaclaw.train.hosts import sglang, vllm
+
+    named = next(one for one in config.providers if one.name == policy.provider)
+    key = None if named.api_key is None else named.api_key.resolve()
+    base = named.models[0] if named.models else policy.base_model or named.name
+    if policy.serve == "vllm":
+        return Parts(backend, vllm.vllm_host(named.base_url or "", key), tokeniser, named.name, vllm.model_of)
+    return Parts(backend, sglang.sglang_host(named.base_url or "", key), tokeniser, named.name, sglang.model_of(base))
+
+
+def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
+    """A training service and its own sampler. Its SDK is loaded only here."""
+    from metaclaw.engine.text import Vocabulary
+    from metaclaw.train.backends.sdk import load_sdk
+    from metaclaw.train.backends.tinker import tinker_backend
+    from metaclaw.train.backends.weaver import weaver_backend
+    from metaclaw.train.backends.weaver_sdk import load_weaver
+    from metaclaw.train.hosts.sampler import SamplerModel
+
+    assert policy.tokenizer is not None
+    assert policy.base_model is not None
+    vocabulary = Vocabulary(policy.tokenizer)
+    key = None if policy.api_key is None else policy.api_key.resolve()
+    ends = vocabulary.end_ids
+    if policy.backend == "weaver":
+        backend = weaver_backend(
+            load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
+        )
+    else:
+        backend = tinker_backend(
+            load_sdk(policy.backend),
+            policy.base_model,
+            vocabulary.decode,
+            end_ids=ends,
+            name=policy.backend,
+            base_url=policy.base_url,
+            api_key=key,
+        )
+    if policy.serve != "backend":
+        return _served_elsewhere(config, policy, around, backend, FolderTokeniser(policy.tokenizer))
+    sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
+    return Parts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
+
+
+def _teacher(policy: PolicyConfig, around: Surroundings, tokeniser: Tokeniser) -> Teacher | None:
+    distill = policy.distill
+    if distill is None or distill.teacher is None or distill.model is None:
+        return None
+    from metaclaw.train.distill.endpoint import EndpointTeacher
+
+    return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word)
