@@ -185,6 +185,7 @@ class House:
                 serving=lambda: Serving() if self.policy is None else self.policy.slot.serving,
                 owner=self._trainer,
             ),
+            windows=self._window,
             end_session=self._end_session,
             registry=self.metrics.registry if self._config.telemetry.prometheus else None,
         )

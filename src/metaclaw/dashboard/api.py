@@ -17,6 +17,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
 
 _MOST_ROWS = 1000
+_NO_WINDOWS = {"open": False, "reason": "weights are not trained here: there is no [policy] in config.toml", "signals": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Facts:
     end_session: Callable[[SessionId], Awaitable[bool]]
     registry: CollectorRegistry | None
     policy: PolicyRoutes | None = None
+    windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
 
 class Api:
@@ -61,6 +63,7 @@ class Api:
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
             *self._facts.learning.table(),
             *(() if self._facts.policy is None else self._facts.policy.table()),
+            Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]
 
@@ -115,6 +118,10 @@ class Api:
             "role": role_view(found.turn, standing.role, generation),
             "verdict": verdict_view(standing.verdict),
         }
+
+    async def _windows(self, ask: Ask) -> object:
+        found = self._facts.windows()
+        return _NO_WINDOWS if found is None else dict(found)
 
     async def _openapi(self, ask: Ask) -> object:
         return describe(self._routes, __version__)
