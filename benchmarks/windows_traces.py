@@ -1,4 +1,4 @@
-"""Activity traces for the scheduler's simulator: when a person is there, what their hands do, where they are, what their calendar says.
+"""Activity traces for the scheduler's simulator: when a person is there, what their hands do, where they are, what is planned.
 
 Presence is the truth that no signal sees: from the first to the last touch of a sitting. Inside it hands rest for some seconds at a
 time; times are seconds since the trace began, on a Monday at midnight in Vienna.
@@ -78,7 +78,9 @@ def two_zones(days: int, chance: random.Random) -> Trace:
     for day in range(days):
         zone_s = 6 * HOUR_S if day // 14 % 2 else 0.0
         for begin, end in ((8, 12), (13, 18), (20, 22.75)):
-            sittings.append((at(day, begin + chance.uniform(-0.2, 0.2)) + zone_s, at(day, end + chance.uniform(-0.2, 0.2)) + zone_s))
+            sittings.append(
+                (at(day, begin + chance.uniform(-0.2, 0.2)) + zone_s, at(day, end + chance.uniform(-0.2, 0.2)) + zone_s)
+            )
     return Trace("two time zones", days, _spells(sittings, days), moves=moves)
 
 
@@ -120,7 +122,7 @@ def at(day: int, hour: float) -> float:
 
 
 def touches(trace: Trace, chance: random.Random) -> Iterator[tuple[float, float]]:
-    """Every touch worth telling, as (when, end of its sitting): pauses of less than five seconds change nothing and are left out."""
+    """Every touch worth telling, as (when, end of its sitting): pauses of less than five seconds change nothing."""
     for begin, end in trace.present:
         now = begin
         while now < end:

@@ -227,7 +227,8 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_the_command_runs_where_only_torch_and_tokenizers_are_installed(model: Path, tmp_path: Path) -> None:
-    few = "--small --steps 2 --prompts 2 --group 3 --max-tokens 6 --held-out 4 --seeds 0 --threads 1".split()
+    numbers = {"steps": 2, "prompts": 2, "group": 3, "max-tokens": 6, "held-out": 4, "seeds": 0, "threads": 1}
+    few = ["--small", *(word for name, value in numbers.items() for word in (f"--{name}", str(value)))]
     kinds = ["--kinds", Kind.FLIPPED, Kind.NOT_A_NUMBER, Kind.HONEST]
     places = ["--model", str(model), "--out", str(tmp_path / "out"), "--keep", str(tmp_path / "kept")]
     command = [sys.executable, "-c", BLOCKED, *few, *kinds, *places]

@@ -47,11 +47,19 @@ def _one_by_one(mixed: Tensor, packed: Packed, sequences: list[tuple[list[int], 
             continue
         mine, border = rows_D[border : border + len(drawn)], border + len(drawn)
         rows = mixed[seen[mine[-1]]].view(-1, 10, 16)
-        turned = rotate(rows[:, :8], rotary_turns(_SHAPE, torch.arange(len(rows), device=rows.device)))
+        turned = _turned(rows[:, :8])
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (turned[:, :6], turned[:, 6:], rows[:, 8:]))
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         outs.append(out.squeeze(0).transpose(0, 1).flatten(1)[len(prompt) - 1 :])
     return torch.cat(outs)
+
+
+def _turned(rows: Tensor) -> Tensor:
+    """As transformers writes it."""
+    exponents = torch.arange(0, 16, 2, device=rows.device) / 16
+    angles = torch.outer(torch.arange(len(rows), device=rows.device), 10_000.0**-exponents)[:, None].repeat(1, 1, 2)
+    one, two = rows.chunk(2, dim=-1)
+    return (rows * angles.cos() + torch.cat((-two, one), dim=-1) * angles.sin()).to(rows.dtype)
 
 
 def _compare(

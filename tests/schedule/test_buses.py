@@ -18,7 +18,7 @@ from metaclaw.schedule.signals.desktops import GnomeInput, ScreenSaverInput  # n
 from metaclaw.schedule.signals.inactivity import SignalError  # noqa: E402
 from metaclaw.schedule.signals.logind import LogindInput  # noqa: E402
 from metaclaw.schedule.signals.metered import Metered  # noqa: E402
-from tests.schedule.test_sources import Heard, following  # noqa: E402
+from tests.schedule.test_input_sources import Heard, following  # noqa: E402
 
 _SETTINGS = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

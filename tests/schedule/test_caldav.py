@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install radicale")
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
 
-from metaclaw.schedule.calendars.child import answer_to  # noqa: E402
-from metaclaw.schedule.calendars.event import Question  # noqa: E402
-from tests.schedule.test_ics import MEETING, calendar  # noqa: E402
+from metaclaw.schedule.calendars.child import answer_to
+from metaclaw.schedule.calendars.event import Question
+from tests.schedule.test_ics import MEETING, calendar
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
 _SETTINGS = """[server]

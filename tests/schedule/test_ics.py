@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
 
-from metaclaw.schedule.calendars.child import answer_to, read  # noqa: E402
-from metaclaw.schedule.calendars.event import CalendarError, Question  # noqa: E402
-from tests.schedule.stage import VIENNA  # noqa: E402
+from metaclaw.schedule.calendars.child import answer_to, read
+from metaclaw.schedule.calendars.event import CalendarError, Question
+from tests.schedule.stage import VIENNA
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
 
@@ -121,5 +121,5 @@ async def test_a_child_reads_it(tmp_path: Path) -> None:
 async def test_an_event_every_second_does_not_take_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "me.ics"
     path.write_text(calendar("DTSTART:20260101T000000Z\r\nDURATION:PT1S\r\nRRULE:FREQ=SECONDLY\r\nSUMMARY:tick"))
-    with pytest.raises(CalendarError, match="longer than|more than|too large"):
+    with pytest.raises(CalendarError, match=r"longer than|more than|too large"):
         await read(ask(path, timeout_s=1.0), starting_s=2.0)

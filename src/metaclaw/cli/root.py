@@ -18,6 +18,7 @@ from metaclaw.cli.skills import skills
 from metaclaw.cli.start import start
 from metaclaw.cli.status import status
 from metaclaw.cli.stop import stop
+from metaclaw.cli.windows import windows
 
 
 def chosen_home(arguments: Sequence[str]) -> Path:
@@ -47,5 +48,5 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, skills, candidates, policy, sessions, feedback):
+for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback):
     root.add_command(command)

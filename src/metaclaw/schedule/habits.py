@@ -6,7 +6,7 @@ and the history says what the running one is likely to be. A spell across a slee
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 FIRST_S: Final = 10.0
 PRESENT_S: Final = 300.0
+# Zones differ by quarters of an hour; within one, the hour of the week stays the same.
+_QUARTER_S: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Habits:
         self._is_fresh, self._is_spell_whole = True, False
         self._finished: list[tuple[float, float]] = []
         self._patience: tuple[tuple[int, float], Patience] | None = None
+        self._began: tuple[tuple[int, tzinfo], datetime] | None = None
 
     @property
     def silence_s(self) -> float:
@@ -104,8 +107,11 @@ class Habits:
         return self._survival().room_s(self.silence_s, VERY_LIKELY)
 
     def _survival(self) -> Survival:
-        began = self._clock.now() - timedelta(seconds=self.silence_s)
-        return self.history.survival(began.astimezone(self._zone()))
+        began, zone = self._clock.now() - timedelta(seconds=self.silence_s), self._zone()
+        key = int(began.timestamp() // _QUARTER_S), zone
+        if self._began is None or self._began[0] != key:
+            self._began = key, began.astimezone(zone)
+        return self.history.survival(self._began[1])
 
 
 class _Kept(msgspec.Struct, frozen=True):

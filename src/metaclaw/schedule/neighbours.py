@@ -112,10 +112,18 @@ def temperature_c(system: Path) -> float | None:
 class OthersLoad:
     """How busy the processors were between two looks with what is not ours: neither this process nor its children."""
 
-    def __init__(self, processes: Path, *, root: int | None = None, cores: int | None = None) -> None:
+    def __init__(
+        self,
+        processes: Path,
+        *,
+        root: int | None = None,
+        cores: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._processes = processes
         self._root = os.getpid() if root is None else root
         self._cores = cores or os.cpu_count() or 1
+        self._clock = clock
         self._seen: tuple[float, float, float] | None = None
 
     def look(self) -> float | None:
@@ -123,7 +131,7 @@ class OthersLoad:
         busy = _busy_s(self._processes)
         if busy is None:
             return None
-        now = time.monotonic(), busy, self._own_s()
+        now = self._clock(), busy, self._own_s()
         before, self._seen = self._seen, now
         if before is None or now[0] - before[0] < 0.5:
             return None
@@ -155,7 +163,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 def _busy_s(processes: Path) -> float | None:
-    """Processor time spent by everybody, but for what was given away as nice."""
+    """Processor time spent by everybody."""
     first = _text(processes / "stat").partition("\n")[0].split()
     if len(first) < 9 or first[0] != "cpu":
         return None

@@ -217,13 +217,15 @@ class Windows:
         cooling = self._cooling_s()
         now = self._clock.now()
         shut_at = None if cooling is None else now - (self._rules.cooldown - timedelta(seconds=cooling))
-        moment = Moment(now, readings, self.objections, self.window is not None, shut_at, self.expected(readings))
+        is_open = self.window is not None
+        expected = None if is_open else self.expected(readings)
+        moment = Moment(now, readings, self.objections, is_open, shut_at, expected)
         decision = decide(moment, self._rules)
         if not decision.is_open:
             self._shut(decision.reason)
-        elif self.window is None:
+        elif not is_open:
             self._by_hand = False
-            self._opened(decision.reason, None if moment.expected is None else now + moment.expected)
+            self._opened(decision.reason, None if expected is None else now + expected)
 
     def _look_after_hand(self, readings: Sequence[Named]) -> None:
         """Once whoever opened it has left, their return shuts it."""

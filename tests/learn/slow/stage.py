@@ -183,6 +183,7 @@ class Stage:
             rules=Rules(self.batch_turns, self.canary_share),
             judge=lambda: None,
             skills=lambda: self.shelf.view.skills,
+            pause_s=0.0,
         )
 
     def _trial(self) -> Trial:

@@ -162,6 +162,15 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
+async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(stage: Stage) -> None:
+    broken = stage.policies.publish(Weights("toy", str(stage.folder / "nothing-there")), parent=0, base="toy")
+    for _ in range(5):
+        await stage.slow.once(8)
+    found = stage.policies.version(broken.number)
+    assert found is not None
+    assert found.state is PolicyState.REJECTED
+
+
 async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_back_with_the_old_weights(stage: Stage) -> None:
     for _ in range(3):
         stage.talk(60)

@@ -124,6 +124,15 @@ async def test_with_nothing_trained_there_is_nothing_to_go_back_from(stage: Stag
         await stage.versions.rollback(None, "no reason")
 
 
+async def test_old_weights_are_let_go_but_never_those_that_serve_or_may_serve_again(stage: Stage) -> None:
+    for _ in range(6):
+        await stage.versions.promote(stage.trained(), "better")
+    gone: list[str] = []
+    await stage.versions.tidy(2, lambda weights: gone.append(weights.adapter))
+    assert sorted(gone) == [f"/policies/{number}" for number in range(1, 5)]
+    assert (await stage.versions.rollback(None, "worse")).version == 5
+
+
 async def test_a_skill_that_was_changed_since_is_absorbed_no_more(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Host(), changed=frozenset({"dates"}))
     await stage.versions.promote(stage.trained(absorbed=("dates", "names")), "better")

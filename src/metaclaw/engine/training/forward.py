@@ -3,7 +3,7 @@
 Products run on merged weights (base + scale * B @ A), exactly those that draw the rollouts, so a forward pass costs nothing more
 than the base model's; only the backward pass looks at A and B. With dY the gradient of an output Y = X W^T, per projection:
 
-    dX = dY W        dB = scale * dY^T (X A^T)        dA = (scale * dY B)^T X
+    dX = dY W        dB = dY^T (X (scale A)^T)        dA = (dY (scale B))^T X
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class _Frozen:
 
 @dataclass(frozen=True, slots=True)
 class _Working:
-    """A bundle in the dtype of the run: merged weight, A, and scale * B with each projection in columns of its own."""
+    """A bundle in the dtype of the run: merged weight, and A and B times the scale, each projection's B in columns of its own."""
 
     weight: Tensor
     a: Tensor
@@ -45,7 +45,7 @@ class _Working:
 
     def take(self) -> None:
         """Round what was learned to the dtype of the run."""
-        self.a.copy_(self.bundle.a)
+        self.a.copy_(self.bundle.a * self.scale)
         row, column = 0, 0
         for b in self.bundle.bs:
             self.b[row : row + b.shape[0], column : column + b.shape[1]] = b * self.scale
@@ -144,9 +144,7 @@ class Model:
         if is_base:
             return functional.linear(rows, self._base[number].weights[which].to(self.dtype))
         working = self._layers[number][which]
-        out: Tensor = _Projection.apply(
-            rows, working.weight, working.a, working.b, self.parameters.scale, working.bundle.a, *working.bundle.bs
-        )  # type: ignore[no-untyped-call]
+        out: Tensor = _Projection.apply(rows, working.weight, working.a, working.b, working.bundle.a, *working.bundle.bs)  # type: ignore[no-untyped-call]
         return out
 
     def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
@@ -154,7 +152,6 @@ class Model:
 
 
 class _Context(Context, Protocol):
-    scale: float
     sizes: list[int]
 
 
@@ -162,21 +159,19 @@ class _Projection(torch.autograd.Function):
     """A product with merged weights whose backward pass gives the gradients of A and B."""
 
     @staticmethod
-    def forward(ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, scale: float, *trained: Tensor) -> Tensor:
+    def forward(ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, *trained: Tensor) -> Tensor:
         ctx.save_for_backward(rows, weight, a, b)
-        ctx.scale, ctx.sizes = scale, [len(up) for up in trained[1:]]
+        ctx.sizes = [len(up) for up in trained[1:]]
         return functional.linear(rows, weight)
 
     @staticmethod
     def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight, a, b = ctx.saved_tensors
         inner = (rows @ a.mT).chunk(len(ctx.sizes), dim=1)
-        ups = [
-            (grad.mT @ part).float() * ctx.scale for grad, part in zip(torch.split(grads[0], ctx.sizes, dim=1), inner, strict=True)
-        ]
+        ups = [(grad.mT @ part).float() for grad, part in zip(torch.split(grads[0], ctx.sizes, dim=1), inner, strict=True)]
         down = ((grads[0] @ b).mT @ rows).float()
         before = grads[0] @ weight if ctx.needs_input_grad[0] else None
-        return before, None, None, None, None, down, *ups
+        return before, None, None, None, down, *ups
 
 
 def _gated(gate_up: Tensor) -> Tensor:
@@ -195,9 +190,10 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, *grads: Tensor) -> Tensor:
-        gate, up = ctx.saved_tensors[0].chunk(2, dim=-1)
-        share = torch.sigmoid(gate)
-        silu = gate * share
-        # The derivative of silu is share + silu * (1 - share).
-        slope = share.add_(silu.mul(1 - share)).mul_(up)
-        return torch.cat((slope.mul_(grads[0]), silu.mul_(grads[0])), dim=-1)
+        (gate_up,) = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, dim=-1)
+        before = torch.empty_like(gate_up)
+        before_gate, before_up = before.chunk(2, dim=-1)
+        torch.mul(functional.silu(gate), grads[0], out=before_up)
+        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=before_gate)
+        return before

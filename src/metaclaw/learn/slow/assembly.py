@@ -1,6 +1,8 @@
 """The slow loop put together from the configuration, with the commands a person may give it."""
 
+import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +13,7 @@ from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.policy import PolicyVersion
+from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
@@ -34,6 +36,7 @@ from metaclaw.train.regression import GoldenRules
 from metaclaw.upstream import PolicySlot
 
 _LOOK_EVERY_S: Final = 5.0
+_TIDY_EVERY: Final = 120
 
 
 class SlowLearning:
@@ -111,7 +114,9 @@ class SlowLearning:
         """Serve what the database says; watch a canary; notice skills that were changed."""
         await self.versions.restore()
         generation = self._shelf.view.generation
-        while True:
+        for look in count():
+            if look % _TIDY_EVERY == 0:
+                await self.versions.tidy(self._policy.keep_versions, self._remove)
             await anyio.sleep(_LOOK_EVERY_S)
             await self._watch.look()
             if self._shelf.view.generation != generation or self.versions.has_lost_some:
@@ -154,6 +159,12 @@ class SlowLearning:
             "canary": self._slot.serving.canary,
             "paused_reason": None if window is not None else self._windows.shut_because,
         }
+
+    def _remove(self, weights: Weights) -> None:
+        """Throw weights away that lie in our folder. What a service keeps, it keeps by its own rules. Blocks."""
+        for place in {weights.adapter, weights.training}:
+            if place is not None and Path(place).parent == self._folder:
+                shutil.rmtree(place, ignore_errors=True)
 
     def _workshop(self, teacher: Teacher | None) -> Workshop:
         policy = self._policy

@@ -82,6 +82,7 @@ class Slow:
         rules: Rules,
         judge: Callable[[], str | None],
         skills: Callable[[], Sequence[Skill]],
+        pause_s: float = _LOOK_EVERY_S,
     ) -> None:
         self._turns = turns
         self._batches = batches
@@ -92,6 +93,7 @@ class Slow:
         self._rules = rules
         self._judge = judge
         self._skills = skills
+        self._pause_s = pause_s
         self._tries = 0
         self._is_demanded = False
         self._digested: set[Clocks] = set()
@@ -126,7 +128,7 @@ class Slow:
                 await self._prove(waiting)
             self._tries = 0
         except TrainingError as error:
-            await self._failed(batch, error)
+            await self._failed(batch, waiting, error)
         finally:
             self.state, self.tally = State.WAITING, None
         return True
@@ -235,15 +237,19 @@ class Slow:
             await self._versions.refresh()
         return True
 
-    async def _failed(self, batch: Batch | None, error: TrainingError) -> None:
-        """What cannot succeed is dropped; what may is tried again, a few times."""
+    async def _failed(self, batch: Batch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
+        """What cannot succeed is dropped; what may is tried again, a few times. A candidate that cannot be tried is rejected."""
         self._tries += 1
         is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
         log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)
-        if batch is None or not is_hopeless:
-            await self.bell.wait(_LOOK_EVERY_S)
+        if not is_hopeless:
+            await self.bell.wait(self._pause_s)
             return
         self._tries = 0
+        if candidate is not None:
+            await run_sync(self._policies.reject, candidate.number, None, f"cannot be tried: {error}")
+            return
+        assert batch is not None
         try:
             await run_sync(self._batches.drop_batch, batch.number, str(error))
             await self._shop.backend.close(discard=True)

@@ -13,7 +13,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving, Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import PolicyHost
 from metaclaw.store import SqlPolicies
@@ -50,7 +50,7 @@ class Versions:
 
     @property
     def has_lost_some(self) -> bool:
-        """Whether a version that is to serve is not there: its weights turned out to be unusable when the host was started again."""
+        """Whether a version that is to serve is not there: its weights were unusable when the host was started again."""
         serving = self._slot.serving
         wanted = {number for number in (serving.version, serving.canary) if number}
         return not wanted <= self._host.loaded
@@ -88,6 +88,13 @@ class Versions:
             await self._serve(await self._wanted())
             log.warning("policy_rolled_back serving=%d reason=%s", self._slot.serving.version, reason)
             return self._slot.serving
+
+    async def tidy(self, keep: int, remove: Callable[[Weights], None]) -> None:
+        """Let go of old weights, all but the newest `keep` and those that serve or may serve again."""
+        for version in await run_sync(self._policies.spare, keep):
+            await run_sync(remove, version.weights)
+            await run_sync(self._policies.let_go, version.number)
+            log.info("policy_weights_removed version=%d", version.number)
 
     async def _loaded(self, number: int) -> PolicyVersion:
         version = await run_sync(self._policies.version, number)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import secrets
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
@@ -11,7 +12,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from metaclaw.schedule.calendars.event import CalendarError, Question
 from metaclaw.schedule.calendars.google import SCOPES, Tokens, exchange
 
-_MOST_VISITS: Final = 20
 _DONE: Final = b"<p>Thank you. MetaClaw can see when you are busy; you may close this page.</p>"
 _NOT: Final = b"<p>This is not the page you were sent to.</p>"
 
@@ -40,11 +40,10 @@ def ask_consent(question: Question, show: Callable[[str], None], timeout_s: floa
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         back = f"http://127.0.0.1:{server.server_port}"
         show(_address(question, back, state, verifier))
-        server.timeout = timeout_s
-        for _ in range(_MOST_VISITS):
+        deadline = time.monotonic() + timeout_s
+        while not came and (left_s := deadline - time.monotonic()) > 0:
+            server.timeout = left_s
             server.handle_request()
-            if came:
-                break
     if "code" not in came:
         raise CalendarError(f"nobody consented ({came.get('error', 'no answer in time')})")
     form = {"grant_type": "authorization_code", "code": came["code"], "redirect_uri": back, "code_verifier": verifier}

@@ -47,11 +47,10 @@ def test_a_main_turn_shuts_it_before_the_request_goes_on_and_a_side_turn_does_no
     stage.keyboard.idle(3600)
     stage.go(seconds=1)
     stage.traffic.began(TurnKind.SIDE)
-    assert stage.is_open
     stage.traffic.ended()
-    assert stage.is_open
+    assert stage.changes == [True]
     stage.traffic.began(TurnKind.MAIN)
-    assert not stage.is_open
+    assert stage.changes == [True, False]
     assert stage.windows.shut_because == "traffic: a main turn"
 
 

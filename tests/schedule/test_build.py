@@ -1,0 +1,101 @@
+"""The scheduler put together from the configuration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from metaclaw.config import Config, load
+from metaclaw.domain.turn import TurnKind
+from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows
+from metaclaw.schedule.build import input_sources, question_for
+from tests.schedule.stage import NOON, HandClock
+
+
+def made(config: Config, home: Path, events: list[str] | None = None) -> Windows | HandOpened:
+    def announce(kind: str, facts: Mapping[str, object]) -> None:
+        if events is not None:
+            events.append(kind)
+
+    return build_windows(config, Traffic(), home=home, announce=announce, sources=[])
+
+
+def configured(home: Path, text: str) -> Config:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.toml").write_text(text)
+    return load(home)
+
+
+def test_without_training_there_are_no_windows(home: Path) -> None:
+    for text in ("", '[policy]\nmode = "skills_only"\n'):
+        windows = made(configured(home, text), home)
+        assert windows.window is None
+        assert windows.shut_because == "mode skills_only trains no weights"
+
+
+def test_rl_ignores_windows(home: Path) -> None:
+    windows = made(configured(home, '[policy]\nmode = "rl"\n'), home)
+    assert isinstance(windows, HandOpened)
+    assert windows.window is not None
+    assert windows.facts() == {"open": True, "reason": "mode rl trains whenever a batch is full", "signals": []}
+
+
+@pytest.mark.anyio
+async def test_auto_decides_and_keeps_its_habits(home: Path) -> None:
+    text = '[policy]\n[schedule]\nsleep = ["00:00-24:00"]\nmax_load = 0\nmax_temperature_c = 0\non_battery = true\n'
+    events: list[str] = []
+    windows = made(configured(home, text), home, events)
+    assert isinstance(windows, Windows)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(windows.run)
+            await windows.until_open()
+            group.cancel_scope.cancel()
+    assert events == ["window.opened", "window.shut"]
+    assert (home / "schedule" / "habits.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.anyio
+async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_main_turn_shuts_it(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+    from tests.schedule.test_ics import calendar
+
+    feed = tmp_path / "me.ics"
+    feed.write_text(calendar("DTSTART:20260304T110000Z\r\nDTEND:20260304T140000Z\r\nSUMMARY:Workshop"))
+    text = f'[policy]\n[schedule]\nsleep = []\nmax_load = 0\ncalendars = [{{ kind = "ics", url = "{feed}" }}]\n'
+    config, traffic = configured(home, text), Traffic()
+    windows = build_windows(config, traffic, home=home, announce=lambda kind, facts: None, clock=HandClock(NOON), sources=[])
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(windows.run)
+            window = await windows.until_open()
+            assert window.reason == "calendar 1 (ics): busy: Workshop"
+            traffic.began(TurnKind.MAIN)
+            assert windows.window is None
+            group.cancel_scope.cancel()
+
+
+def test_secrets_of_calendars_are_read_when_they_are_needed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '[[schedule.calendars]]\nkind = "caldav"\nurl = "https://example.org/ada/"\nuser = "ada"\npassword = "env:DAV_PASSWORD"\n'
+    )
+    schedule = configured(home, text).schedule
+    monkeypatch.setenv("DAV_PASSWORD", "lovelace")
+    question = question_for(schedule.calendars[0], schedule, home / "tokens", NOON)
+    assert (question.kind, question.password, question.needs_titles) == ("caldav", "lovelace", False)
+    assert question.begins < NOON < question.ends
+
+
+def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":7")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert {"input (terminals)", "input (X11)"} <= {one.name for one in input_sources()}
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere")
+    pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra")
+    names = {one.name for one in input_sources()}
+    assert "input (GNOME)" in names
+    assert "input (X11)" not in names

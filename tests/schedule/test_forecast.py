@@ -1,0 +1,95 @@
+"""How long the person stays away, from their own idle spells."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaclaw.schedule.forecast import ENOUGH, History, Survival, hour_of_week
+
+MONDAY_TEN = datetime(2026, 3, 2, 10, 30)
+SUNDAY_NIGHT = datetime(2026, 3, 8, 23, 10)
+MINUTE = timedelta(minutes=1)
+
+
+def history(*spells: tuple[datetime, timedelta]) -> History:
+    made = History()
+    for began, length in spells:
+        made.add(began, length)
+    return made
+
+
+def test_hours_of_the_week_begin_on_monday() -> None:
+    assert (hour_of_week(MONDAY_TEN), hour_of_week(SUNDAY_NIGHT)) == (10, 167)
+
+
+def test_nights_are_long_and_coffee_is_short_by_their_own_hour() -> None:
+    known = history(*[(MONDAY_TEN, 10 * MINUTE)] * 10, *[(SUNDAY_NIGHT, 480 * MINUTE)] * 10)
+    assert known.survival(MONDAY_TEN).lasting(60, 1800) < 0.2
+    assert known.survival(SUNDAY_NIGHT).lasting(60, 1800) > 0.85
+    assert known.survival(SUNDAY_NIGHT + timedelta(hours=1)).lasting(60, 1800) > 0.85
+
+
+def test_another_day_at_the_same_hour_counts_less_and_another_hour_hardly() -> None:
+    known = history(*[(MONDAY_TEN, 10 * MINUTE)] * 10)
+    tuesday, evening = MONDAY_TEN + timedelta(days=1), MONDAY_TEN + timedelta(hours=9)
+    assert known.survival(MONDAY_TEN).evidence(60) == pytest.approx(10)
+    assert known.survival(tuesday).evidence(60) == pytest.approx(3)
+    assert known.survival(evening).evidence(60) == pytest.approx(0.2)
+
+
+def test_without_history_a_spell_lasts_as_long_again_with_even_chance() -> None:
+    assert History().survival(MONDAY_TEN).lasting(600, 600) == 0.5
+    assert History().is_empty
+
+
+def test_what_is_added_later_is_seen_as_if_it_had_been_there() -> None:
+    early = history((MONDAY_TEN, 10 * MINUTE))
+    early.survival(MONDAY_TEN)
+    early.add(MONDAY_TEN, 30 * MINUTE)
+    late = history((MONDAY_TEN, 10 * MINUTE), (MONDAY_TEN, 30 * MINUTE))
+    assert list(early.survival(MONDAY_TEN).reached) == list(late.survival(MONDAY_TEN).reached)
+
+
+def test_habits_fade_by_half_in_five_weeks() -> None:
+    known = history(*[(MONDAY_TEN, 10 * MINUTE)] * 8)
+    known.add(MONDAY_TEN + timedelta(weeks=5), 10 * MINUTE)
+    assert known.survival(MONDAY_TEN).evidence(60) == pytest.approx(5)
+
+
+def test_pauses_too_short_to_matter_are_not_kept() -> None:
+    assert history((MONDAY_TEN, timedelta(seconds=4.9))).is_empty
+
+
+def test_patience_is_short_where_gaps_are_long_and_waits_out_the_pauses_of_a_reader() -> None:
+    bounds = {"first_s": 10.0, "last_s": 1800.0, "least_s": 60.0}
+    gaps = history(*[(MONDAY_TEN, 10 * MINUTE)] * 20)
+    reading = history(*[(MONDAY_TEN, 0.5 * MINUTE)] * 200, *[(MONDAY_TEN, 10 * MINUTE)] * 20)
+    assert gaps.survival(MONDAY_TEN).patience_s(**bounds) == 10.0
+    assert 30 < reading.survival(MONDAY_TEN).patience_s(**bounds) < 60
+    assert History().survival(MONDAY_TEN).patience_s(**bounds) == 1800.0
+    few = history(*[(MONDAY_TEN, 10 * MINUTE)] * int(ENOUGH - 1))
+    assert few.survival(MONDAY_TEN).patience_s(**bounds) == 1800.0
+
+
+SPELLS = st.lists(st.floats(5, 200_000), max_size=60)
+
+
+@given(spells=SPELLS, idle_s=st.floats(0, 100_000), more_s=st.floats(0, 100_000), further_s=st.floats(0, 100_000))
+def test_a_longer_stay_is_never_likelier(spells: list[float], idle_s: float, more_s: float, further_s: float) -> None:
+    survival = _survival(spells)
+    assert 0 <= survival.lasting(idle_s, more_s + further_s) <= survival.lasting(idle_s, more_s) + 1e-12 <= 1 + 1e-9
+
+
+@given(spells=SPELLS, idle_s=st.floats(0, 50_000), chance=st.sampled_from([0.6, 0.9]))
+def test_room_is_where_the_chance_falls_below(spells: list[float], idle_s: float, chance: float) -> None:
+    survival = _survival(spells)
+    room_s = survival.room_s(idle_s, chance)
+    assert room_s >= 0
+    assert room_s == 0 or survival.lasting(max(idle_s, 1.0), room_s) >= chance - 1e-9
+    assert room_s > 80_000 or survival.lasting(max(idle_s, 1.0), room_s * 1.2 + 2) < chance
+
+
+def _survival(spells: list[float]) -> Survival:
+    return history(*[(MONDAY_TEN, timedelta(seconds=length)) for length in spells]).survival(MONDAY_TEN)

@@ -1,0 +1,83 @@
+"""A real vLLM on loopback: its CPU build in an environment of its own (`scripts/vllm-env`), loading adapters while it runs."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_ENVIRONMENT: Final = Path(__file__).resolve().parents[2] / ".cache" / "vllm" / "env"
+_START_S: Final = 600.0
+MISSING: Final = "no vLLM to test against: `make test-vllm` installs one and runs these"
+
+
+def is_installed() -> bool:
+    """Whether its environment is there."""
+    return (_ENVIRONMENT / ".done").exists()
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """A running server."""
+
+    url: str
+
+    def complete(self, model: str, prompt: Sequence[int], max_tokens: int = 4) -> tuple[list[int], list[float]]:
+        """The most likely tokens after a prompt, with their log-probabilities."""
+        wanted = {"model": model, "prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "logprobs": 1}
+        body = json.dumps(wanted | {"return_token_ids": True}).encode()
+        request = urllib.request.Request(f"{self.url}/v1/completions", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            choice: dict[str, Any] = json.load(reply)["choices"][0]
+        return choice["token_ids"], choice["logprobs"]["token_logprobs"]
+
+
+@contextmanager
+def serve(model: Path, folder: Path) -> Iterator[Vllm]:
+    """A server for this model, with its log in the folder."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(_ENVIRONMENT / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"]
+    command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", "8"]
+    settings = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    settings |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    log = folder / "vllm.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=os.environ | settings, stdout=file, stderr=file, start_new_session=True)
+    server = Vllm(f"http://127.0.0.1:{port}")
+    try:
+        _wait_for(server, process, log)
+        yield server
+    finally:
+        _end(process)
+
+
+def _wait_for(server: Vllm, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{server.url}/health", timeout=2) as reply:
+                if reply.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.5)
+    raise RuntimeError(f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)

@@ -1,0 +1,119 @@
+"""Adapters of ours on a real vLLM: loaded while it runs, answering as the weights they are, swapped under load."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.policy import Weights
+from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.errors import TrainingError
+from metaclaw.ports import RunPlan
+from metaclaw.train.hosts.vllm import model_of, vllm_host
+from tests.support import tiny, vllm
+from tests.support.contract import PROMPTS, datum, draw_one, step
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.skipif(not vllm.is_installed(), reason=vllm.MISSING),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[vllm.Vllm]:
+    with vllm.serve(model, tmp_path_factory.mktemp("vllm")) as running:
+        yield running
+
+
+@pytest.fixture
+async def trainer(model: Path, tmp_path: Path) -> AsyncIterator[EmbeddedTrainer]:
+    backend = EmbeddedTrainer(model, tmp_path / "policies", convert=False, threads=1, device="cpu", nice=0)
+    yield backend
+    await backend.aclose()
+
+
+async def train(backend: EmbeddedTrainer, folder: Path, count: int) -> list[Weights]:
+    """So many versions of the weights, each some steps after the one before."""
+    await backend.open(RunPlan("run", None, 4, 1, folder / "run"))
+    rollout = await draw_one(backend)
+    kept = []
+    for number in range(1, count + 1):
+        for _ in range(3):
+            await step(backend, [datum(rollout, 1.0)])
+        kept.append(await backend.keep(str(number)))
+    return kept
+
+
+async def test_each_version_answers_as_the_weights_it_is(server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path) -> None:
+    host = vllm_host(f"{server.url}/v1")
+    for version, weights in enumerate(await train(trainer, tmp_path, 2), 1):
+        await host.load(version, weights)
+        tokens, logprobs = await asyncio.to_thread(server.complete, model_of(version), PROMPTS[0])
+        [scores] = await trainer.score([(PROMPTS[0], tokens)], weights)
+        assert logprobs == pytest.approx(scores, abs=0.01)
+        [untrained] = await trainer.score_base([(PROMPTS[0], tokens)])
+        assert logprobs != pytest.approx(untrained, abs=0.05)
+    assert host.loaded == {1, 2}
+    for version in (1, 2):
+        await host.unload(version)
+
+
+async def test_versions_are_swapped_under_load_without_an_error(
+    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    versions = await train(trainer, tmp_path, 3)
+    host = vllm_host(server.url)
+    await host.load(1, versions[0])
+    serving = 1
+    answers: list[int] = []
+    is_over = asyncio.Event()
+
+    async def ask() -> None:
+        while not is_over.is_set():
+            version = serving
+            await asyncio.to_thread(server.complete, model_of(version), PROMPTS[0], 2)
+            answers.append(version)
+
+    clients = [asyncio.create_task(ask()) for _ in range(2)]
+    for version in (2, 3):
+        seen = len(answers)
+        while len(answers) < seen + 4:
+            await asyncio.wait(clients, timeout=0.05)
+        await host.load(version, versions[version - 1])
+        serving = version
+    seen = len(answers)
+    while len(answers) < seen + 4:
+        await asyncio.wait(clients, timeout=0.05)
+    is_over.set()
+    await asyncio.gather(*clients)
+    assert host.loaded == {2, 3}
+    assert set(answers) == {1, 2, 3}
+    for version in (2, 3):
+        await host.unload(version)
+
+
+async def test_what_is_no_adapter_is_refused_by_the_server(server: vllm.Vllm, tmp_path: Path) -> None:
+    host = vllm_host(server.url)
+    with pytest.raises(TrainingError, match="version 7 cannot be loaded by"):
+        await host.load(7, Weights("embedded", str(tmp_path)))
+    assert host.loaded == frozenset()
+
+
+async def test_a_name_the_server_still_holds_is_given_to_our_weights(
+    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    one, two = await train(trainer, tmp_path, 2)
+    await vllm_host(server.url).load(9, one)
+    host = vllm_host(server.url)
+    await host.load(9, two)
+    tokens, logprobs = await asyncio.to_thread(server.complete, model_of(9), PROMPTS[1])
+    [scores] = await trainer.score([(PROMPTS[1], tokens)], two)
+    assert logprobs == pytest.approx(scores, abs=0.01)
+    await host.unload(9)
