@@ -52,7 +52,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "Installing what the tests need (once)"
-	@$(PIP) --editable ".[embedded,postgres,dev]"
+	@$(PIP) --editable ".[embedded,postgres,calendar,desktop,dev]"
 	@touch $@
 
 clean:

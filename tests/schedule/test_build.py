@@ -8,7 +8,7 @@ import pytest
 
 from metaclaw.config import Config, load
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows
+from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows, read_calendars
 from metaclaw.schedule.build import input_sources, question_for
 from tests.schedule.stage import NOON, HandClock
 
@@ -99,3 +99,20 @@ def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) 
     names = {one.name for one in input_sources()}
     assert "input (GNOME)" in names
     assert "input (X11)" not in names
+
+
+def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+    from tests.schedule.test_ics import MEETING, calendar
+
+    good, bad = tmp_path / "good.ics", tmp_path / "bad.ics"
+    good.write_text(calendar(MEETING))
+    bad.write_text("<html>sign in</html>")
+    tables = "".join(f'[[schedule.calendars]]\nkind = "ics"\nurl = "{one}"\n' for one in (good, bad))
+    google = '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret = "env:NOT_THERE"\n'
+    (first, second, third) = read_calendars(configured(home, tables + google), home)
+    assert first == ("calendar 1 (ics)", None)
+    assert second[1] is not None
+    assert "not an iCalendar file" in second[1]
+    assert third[1] is not None
+    assert "NOT_THERE" in third[1]

@@ -8,16 +8,25 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import anyio
 import pytest
 
+from metaclaw.config import sleep_range
+from metaclaw.schedule.clock import SystemClock
+from metaclaw.schedule.decide import Rules
+from metaclaw.schedule.habits import Habits, Patience
 from metaclaw.schedule.signals.inactivity import Inactivity, SignalError, Source
 from metaclaw.schedule.signals.macos import MacInput, parse_idle_s
+from metaclaw.schedule.signals.sleep import SleepHours
+from metaclaw.schedule.signals.traffic import Traffic
 from metaclaw.schedule.signals.tty import TtyInput
 from metaclaw.schedule.signals.windows_os import WindowsInput, ticks_between_s
 from metaclaw.schedule.signals.x11 import X11Input
+from metaclaw.schedule.windows import Windows
+from tests.schedule.stage import NOON, HandClock
 
 IOREG = b"""+-o IOHIDSystem  <class IOHIDSystem, id 0x1000003c1, registered, matched, active, busy 0 (0 ms), retain 24>
     {
@@ -191,8 +200,6 @@ async def test_windows_ticks_begin_anew() -> None:
 
 @pytest.mark.anyio
 async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
-    from tests.schedule.stage import NOON, HandClock
-
     class Broken:
         name, hears_all = "broken", True
 
@@ -206,8 +213,6 @@ async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
         if len(pauses) == 12:
             raise TimeoutError
 
-    from metaclaw.schedule.habits import Patience
-
     signal = Inactivity(Broken(), clock=HandClock(), patience=lambda: Patience(300, 1800), hear=lambda ago_s: None, sleep=sleep)
     with pytest.raises(TimeoutError):
         await signal.follow()
@@ -216,3 +221,31 @@ async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
     reading = signal.read(NOON)
     assert (reading.presence.value, reading.why) == ("unknown", "there is no X display")
     assert not signal.knows
+
+
+@pytest.mark.anyio
+async def test_a_real_key_shuts_a_running_window_within_a_second(display: str) -> None:
+    clock = SystemClock()
+    windows = Windows(
+        habits=Habits(idle_s=0.6, least_s=60, zone=lambda: UTC, clock=clock),
+        traffic=Traffic(),
+        sources=[X11Input(display)],
+        sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
+        rules=Rules(timedelta(0), timedelta(0)),
+        clock=clock,
+        announce=lambda kind, facts: None,
+    )
+    shut = asyncio.Event()
+    with anyio.fail_after(15):
+        async with anyio.create_task_group() as group:
+            group.start_soon(windows.run)
+            while not windows.inputs[0].knows:
+                await anyio.sleep(0.01)  # until the X server has answered
+            await windows.until_open()
+            windows.on_change(lambda window: shut.set() if window is None else None)
+            pressed = time.monotonic()
+            group.start_soon(anyio.to_thread.run_sync, press, display)
+            await shut.wait()
+            assert time.monotonic() - pressed < 1.0
+            assert windows.shut_because.startswith("input")
+            group.cancel_scope.cancel()

@@ -57,6 +57,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_store(config)
     yield from check_skills(config)
     yield from check_providers(config, timeout_s)
+    yield from check_calendars(home, config)
     yield from check_clock(home)
 
 
@@ -152,6 +153,18 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
     for provider, answer in zip(remote, answers, strict=True):
         state = State.OK if answer.is_good else State.WARN if answer.was_reached else State.FAIL
         yield Finding(f"provider {provider.name}", state, answer.what, answer.remedy)
+
+
+def check_calendars(home: Path, config: Config) -> Iterator[Finding]:
+    """Each calendar can be read; one that cannot says nothing, and training waits for other signals."""
+    if config.schedule.calendars:
+        from metaclaw.schedule import read_calendars
+
+        for name, trouble in read_calendars(config, home):
+            if trouble is None:
+                yield Finding(name, State.OK, "it can be read")
+            else:
+                yield Finding(name, State.WARN, trouble, "correct it in schedule.calendars; until then it says nothing")
 
 
 def check_embedded() -> Finding:

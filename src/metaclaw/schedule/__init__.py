@@ -1,8 +1,8 @@
 """When the slow loop may run: signals of presence, the decision, the forecast, and windows."""
 
-from metaclaw.schedule.build import build_windows
+from metaclaw.schedule.build import build_windows, read_calendars
 from metaclaw.schedule.byhand import HandOpened
 from metaclaw.schedule.signals.traffic import Traffic
 from metaclaw.schedule.windows import Windows
 
-__all__ = ["HandOpened", "Traffic", "Windows", "build_windows"]
+__all__ = ["HandOpened", "Traffic", "Windows", "build_windows", "read_calendars"]

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
 from metaclaw.schedule.byhand import HandOpened
@@ -24,6 +26,7 @@ from metaclaw.schedule.windows import Announce, Windows
 from metaclaw.schedule.zone import LocalZone, fixed
 
 _BEHIND, _AHEAD = timedelta(days=1), timedelta(days=8)
+_FOLDER: Final = "schedule"
 _HISTORY: Final = "habits.json"
 
 
@@ -45,7 +48,7 @@ def build_windows(
         if mode == "rl":
             windows.open("mode rl trains whenever a batch is full")
         return windows
-    schedule, folder = config.schedule, home / "schedule"
+    schedule, folder = config.schedule, home / _FOLDER
     zone = LocalZone() if schedule.timezone is None else fixed(schedule.timezone)
     least_s = schedule.min_window_minutes * 60
     history = read_history(folder / _HISTORY)
@@ -114,6 +117,20 @@ def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], da
         )
         for number, one in enumerate(schedule.calendars, 1)
     ]
+
+
+def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
+    """Read every calendar once: its name, and what is wrong with it, if anything is. Blocks."""
+    calendars = build_calendars(config.schedule, home / _FOLDER, SystemClock().now)
+
+    async def look() -> None:
+        async with anyio.create_task_group() as group:
+            for one in calendars:
+                group.start_soon(one.look)
+
+    anyio.run(look)
+    readings = [(one.name, one.read(SystemClock().now())) for one in calendars]
+    return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
 
 
 def google_tokens(folder: Path, number: int) -> Path:

@@ -22,9 +22,8 @@ class SystemClock:
         """What the wall shows."""
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        """Seconds since some moment."""
-        return time.monotonic()
+    # Read on every request: the function itself, without a call around it.
+    monotonic = staticmethod(time.monotonic)
 
 
 class Jumps:

@@ -41,6 +41,7 @@ class Habits:
         self._least_s = least_s
         self._zone = zone
         self._clock = clock
+        self._monotonic = clock.monotonic
         self.history = History() if history is None else history
         self._last = clock.monotonic()
         self._is_fresh, self._is_spell_whole = True, False
@@ -58,7 +59,7 @@ class Habits:
 
         Called from the request path: what a finished spell teaches is taken up later, by `learn`.
         """
-        when = self._clock.monotonic() - ago_s
+        when = self._monotonic() - ago_s
         length_s = when - self._last
         if self._is_fresh:
             self._last, self._is_fresh, self._is_spell_whole = when, False, True
