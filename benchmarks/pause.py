@@ -184,6 +184,7 @@ async def measure_cuts(
                 phases[phase] += 1
                 print(f"cut {kinds.total()}: {kind} while {phase}", file=sys.stderr)
         differences.append(largest_difference(reference, adapter))
+        print(f"run {len(differences)}: opened at {work.opened}, difference {differences[-1]:.2e}", file=sys.stderr)
         reused += sum(pieces for _, pieces in work.opened)
         redone += work.pieces_done - STEPS * PIECES
         await trainer.close(discard=True)

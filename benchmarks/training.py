@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,11 +64,12 @@ def reward(text: str) -> float:
     return sum(letter.isdigit() or letter.isupper() for letter in text) / max(1, len(text))
 
 
-def serve(step: Callable[[int], dict[str, float]], facts: dict[str, object]) -> None:
-    """A worker's life: say what it is, then make one step for each line that comes in."""
+def serve(step: Callable[[int], dict[str, float]], after: Callable[[], dict[str, float]], facts: dict[str, object]) -> None:
+    """A worker's life: say what it is, then make one step for each line that comes in; what comes after a step is not timed."""
     print(json.dumps(facts), flush=True)
     for number, _ in enumerate(sys.stdin):
-        print(json.dumps(timed(lambda number=number: step(number))), flush=True)  # type: ignore[misc]
+        said = timed(partial(step, number))
+        print(json.dumps(said | after()), flush=True)
 
 
 def timed(work: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -89,6 +91,7 @@ def ours_worker(options: argparse.Namespace) -> None:
     from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
     from metaclaw.domain.ids import TurnId
     from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.training.forest import Pairs
     from metaclaw.engine.training.learner import Learner
     from metaclaw.engine.training.packing import pack
 
@@ -99,6 +102,7 @@ def ours_worker(options: argparse.Namespace) -> None:
         tuple(vocabulary.render([(message["role"], message["content"]) for message in messages], ""))
         for messages in conversations(options.prompts, with_skill=not options.plain)
     ]
+    drawn: list[Pairs] = []
     backward = _Stopwatch(options.device)
     torch.Tensor.backward = backward.around(torch.Tensor.backward)  # type: ignore[method-assign]
 
@@ -115,10 +119,9 @@ def ours_worker(options: argparse.Namespace) -> None:
         clock.time("accumulate", lambda: learner.accumulate(data, Loss()))
         clock.time("optimise", lambda: learner.apply(Adam(LEARNING_RATE), float(tokens)))
         behind = sum(backward.seconds.values())
-        rows = len(pack([(datum.prompt, datum.tokens_T) for datum in data], torch.device("cpu")).ids)
+        drawn.append([(datum.prompt, datum.tokens_T) for datum in data])
         return {
             "tokens": tokens,
-            "rows": rows,
             "sample_s": clock.seconds["sample"],
             "forward_s": clock.seconds["accumulate"] - behind,
             "backward_s": behind,
@@ -126,8 +129,11 @@ def ours_worker(options: argparse.Namespace) -> None:
             **({} if options.device == "cpu" else {"gpu_gb": torch.cuda.max_memory_allocated() / 1e9}),
         }
 
+    def rows() -> dict[str, float]:
+        return {"rows": len(pack(drawn.pop(), torch.device("cpu")).ids)}
+
     facts = {"name": "metaclaw", "prompt_tokens": sum(map(len, prompts)), "torch": torch.__version__}
-    serve(step, facts | limits(options))
+    serve(step, rows, facts | limits(options))
 
 
 def advantages(rewards: list[float]) -> list[float]:
@@ -291,7 +297,8 @@ def start(kind: str, python: Path, options: argparse.Namespace) -> Contestant:
     command += ["--folder", str(options.folder.resolve())]
     for name in ("prompts", "group", "tokens", "rank", "threads"):
         command += [f"--{name}", str(getattr(options, name))]
-    threads = {"OMP_NUM_THREADS": str(options.threads), "OMP_WAIT_POLICY": "passive"}
+    # Both get what our trainer's process gets: waiting threads sleep, and memory that torch lets go is kept for a second.
+    threads = {"OMP_NUM_THREADS": str(options.threads), "OMP_WAIT_POLICY": "passive", "MIMALLOC_PURGE_DELAY": "1000"}
     quiet = {
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",

@@ -28,8 +28,8 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All numbers of a run. It ends early once a share of `enough` of the last few steps' answers was exactly right; `rehearsal`
-    weighs a rehearsed token against a drawn one (see `rehearsal`)."""
+    """All numbers of a run. It ends early once a share of `enough` of the last few steps' answers was exactly right. `rehearsal`
+    weighs a rehearsed token against a drawn one (see `rehearsal`); `cool_down` is the share of the run in which the rate falls."""
 
     rules: tuple[Rule, ...]
     prompts: int
@@ -49,6 +49,7 @@ class Settings:
     rehearsal: float = 0.0
     rehearsed_prompts: int = 32
     enough: float = 1.0
+    cool_down: float = 0.5
     golden: bool = True
 
 
@@ -86,6 +87,7 @@ SMALL: Final = Settings(
     look_at=20,
     piece_prompts=3,
     enough=0.97,
+    cool_down=0.2,
     golden=False,
 )
 """For two CPU cores. Most of a step is reading prompts, so few of them with many rollouts each; a higher rate collapses such small
@@ -96,10 +98,10 @@ CONDITIONS: Final = {False: tuple(Condition), True: (Condition.BASE, Condition.S
 
 
 def learning_rate(settings: Settings, step: int, progress: float) -> float:
-    """The rate of a step (from 1): up in a straight line, then flat, and down to a tenth over the second half of the run.
+    """The rate of a step (from 1): up in a straight line, then flat, and down to a tenth over the last part of the run.
 
     `progress` is the share of the run that is over, by steps or by the clock, whichever is further.
     """
     rise = min(1.0, step / max(1, settings.warm_up_steps))
-    fall = 1.0 - 0.9 * max(0.0, 2.0 * min(1.0, progress) - 1.0)
+    fall = 1.0 - 0.9 * max(0.0, 1.0 - (1.0 - min(1.0, progress)) / settings.cool_down)
     return settings.learning_rate * min(rise, fall)

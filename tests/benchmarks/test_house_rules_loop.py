@@ -160,9 +160,10 @@ def test_pieces_never_split_a_prompt() -> None:
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
-    plan = replace(SMALL, learning_rate=1.0, warm_up_steps=4)
+    plan = replace(SMALL, learning_rate=1.0, warm_up_steps=4, cool_down=0.5)
     assert [learning_rate(plan, step, 0.0) for step in (1, 2, 4, 9)] == [0.25, 0.5, 1.0, 1.0]
     assert [round(learning_rate(plan, 9, progress), 3) for progress in (0.5, 0.75, 1.0, 2.0)] == [1.0, 0.55, 0.1, 0.1]
+    assert learning_rate(replace(plan, cool_down=0.2), 9, 0.75) == 1.0
 
 
 def test_presets_fit_what_they_are_for() -> None:

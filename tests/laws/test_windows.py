@@ -138,5 +138,5 @@ async def _opened(windows: Windows) -> Window | None:
     return None
 
 
-Scheduling.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Scheduling.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestScheduling = Scheduling.TestCase

@@ -73,6 +73,12 @@ def test_patience_is_short_where_gaps_are_long_and_waits_out_the_pauses_of_a_rea
     assert few.survival(MONDAY_TEN).patience_s(**bounds) == 1800.0
 
 
+def test_a_spell_longer_than_any_known_still_has_room() -> None:
+    known = history(*[(MONDAY_TEN, 10 * MINUTE)] * 20).survival(MONDAY_TEN)
+    for hours in (1, 30, 60, 24 * 30):
+        assert known.room_s(hours * 3600, 0.9) == pytest.approx(hours * 400, rel=0.1)
+
+
 SPELLS = st.lists(st.floats(5, 200_000), max_size=60)
 
 
@@ -88,7 +94,8 @@ def test_room_is_where_the_chance_falls_below(spells: list[float], idle_s: float
     room_s = survival.room_s(idle_s, chance)
     assert room_s >= 0
     assert room_s == 0 or survival.lasting(max(idle_s, 1.0), room_s) >= chance - 1e-9
-    assert room_s > 80_000 or survival.lasting(max(idle_s, 1.0), room_s * 1.2 + 2) < chance
+    coarseness_s = 0.02 * (idle_s + room_s) + 2  # a bin's width, halved a few times
+    assert room_s > 300_000 or survival.lasting(max(idle_s, 1.0), room_s + coarseness_s) < chance
 
 
 def _survival(spells: list[float]) -> Survival:

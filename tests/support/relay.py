@@ -1,11 +1,12 @@
 """A relay in front of a Tinker-API server: it can be cut, and it translates for SDKs that are newer than the server.
 
-From 0.25 on the SDK sends training data as protobuf, which SkyRL 0.3.0 does not read, and from 0.26 on it expects names for the
-sequences it samples. Data are read with the SDK's own description of them, so nothing of it is written down here.
+From 0.25 on the SDK sends training data as protobuf, which SkyRL 0.3.0 does not read; from 0.26 on it expects names for the
+sequences it samples; the newest wants results as protobuf, too. Both are read and written with the SDK's own description of them.
 """
 
 import array
 import importlib
+import itertools
 import json
 import socket
 import threading
@@ -28,7 +29,9 @@ class Relay:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.translated = 0
-        config = uvicorn.Config(self._app, log_level="critical", lifespan="off", interface="asgi3", timeout_graceful_shutdown=0)
+        config = uvicorn.Config(
+            self._app, log_level="critical", lifespan="off", interface="asgi3", loop="asyncio", timeout_graceful_shutdown=0
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
 
@@ -57,7 +60,10 @@ class Relay:
             more = message.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         status, answer = await self._forward(scope["method"], scope["path"], scope["query_string"].decode(), headers, body)
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
+        kind = "application/json"
+        if status == 200 and scope["path"] == "/api/v1/retrieve_future" and headers.get("accept") == _PROTOBUF:
+            kind, answer = _write_result(kind, answer)
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind.encode())]})
         await send({"type": "http.response.body", "body": answer})
 
     async def _forward(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
@@ -78,14 +84,10 @@ class Relay:
 
 def _read_training(body: bytes) -> tuple[str, bytes]:
     """A protobuf request as the older JSON one: its path and its body."""
-    message = importlib.import_module("tinker.proto.tinker_public_pb2").ForwardBackwardRequest.FromString(body)
+    message = _messages().ForwardBackwardRequest.FromString(body)
     data = [
         {
-            "model_input": {
-                "chunks": [
-                    {"type": "encoded_text", "tokens": _numbers("i", chunk.encoded_text.tokens)} for chunk in datum.model_input
-                ]
-            },
+            "model_input": {"chunks": [_chunk(chunk) for chunk in datum.model_input]},
             "loss_fn_inputs": {name: _tensor(tensor) for name, tensor in datum.loss_fn_inputs.items()},
         }
         for datum in message.data
@@ -96,9 +98,53 @@ def _read_training(body: bytes) -> tuple[str, bytes]:
     return f"/api/v1/{name}", json.dumps(asked).encode()
 
 
+def _write_result(kind: str, answer: bytes) -> tuple[str, bytes]:
+    """A result as the newer protobuf one, if it is of a kind that has one; its content type and its body."""
+    result = json.loads(answer)
+    if "sequences" in result:
+        return _PROTOBUF, _write_sample(result)
+    if "loss_fn_outputs" in result:
+        return _PROTOBUF, _write_taught(result)
+    return kind, answer
+
+
+def _write_sample(result: dict[str, Any]) -> bytes:
+    messages = _messages()
+    reasons = {"stop": messages.STOP_REASON_STOP, "length": messages.STOP_REASON_LENGTH}
+    sequences = [
+        messages.SampledSequence(
+            stop_reason=reasons[each["stop_reason"]], tokens=_raw("i", each["tokens"]), logprobs=_raw("f", each["logprobs"])
+        )
+        for each in result["sequences"]
+    ]
+    scores = result.get("prompt_logprobs")
+    written: bytes = messages.SampleResponse(
+        sequences=sequences, prompt_logprobs=None if scores is None else _raw("f", scores)
+    ).SerializeToString()
+    return written
+
+
+def _write_taught(result: dict[str, Any]) -> bytes:
+    messages = _messages()
+    outputs: list[dict[str, Any]] = result["loss_fn_outputs"]
+    record = messages.ArrayRecord(num_datums=len(outputs))
+    for name in outputs[0]:
+        columns = [_raw("f", output[name]["data"]) for output in outputs]
+        offsets = list(itertools.accumulate(map(len, columns), initial=0))
+        tensor = messages.BatchedTensor(dtype=messages.DTYPE_FLOAT32, offsets=_raw("q", offsets), data=b"".join(columns))
+        record.fields[name].CopyFrom(tensor)
+    written: bytes = messages.ForwardBackwardOutput(
+        loss_fn_output_type="ArrayRecord", loss_fn_outputs=[record], metrics=result["metrics"]
+    ).SerializeToString()
+    return written
+
+
+def _chunk(chunk: Any) -> dict[str, Any]:
+    return {"type": "encoded_text", "tokens": _numbers("i", chunk.encoded_text.tokens)}
+
+
 def _tensor(tensor: Any) -> dict[str, Any]:
-    pb2 = importlib.import_module("tinker.proto.tinker_public_pb2")
-    is_float = tensor.dtype == pb2.DTYPE_FLOAT32
+    is_float = tensor.dtype == _messages().DTYPE_FLOAT32
     kind, name = ("f", "float32") if is_float else ("q", "int64")
     return {"data": _numbers(kind, tensor.dense), "dtype": name, "shape": list(tensor.shape)}
 
@@ -107,3 +153,11 @@ def _numbers(kind: str, raw: bytes) -> list[Any]:
     numbers: array.array[Any] = array.array(kind)
     numbers.frombytes(raw)
     return numbers.tolist()
+
+
+def _raw(kind: str, numbers: list[Any]) -> bytes:
+    return array.array(kind, numbers).tobytes()
+
+
+def _messages() -> Any:
+    return importlib.import_module("tinker.proto.tinker_public_pb2")

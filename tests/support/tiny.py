@@ -23,12 +23,12 @@ def make_tiny_model(folder: Path) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=END + 1,
-        hidden_size=64,
-        intermediate_size=128,
+        hidden_size=128,
+        intermediate_size=256,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=64,  # vLLM's attention on a CPU knows none smaller than 32
         max_position_embeddings=1024,
         bos_token_id=START,
         eos_token_id=END,

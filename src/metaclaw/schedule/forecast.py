@@ -15,7 +15,7 @@ from typing import Final
 SHORTEST_S: Final = 5.0
 HOURS: Final = 168
 _GROWTH: Final = 1.15
-_BINS: Final = 72
+_BINS: Final = 82
 _EDGES: Final = tuple(SHORTEST_S * _GROWTH**place for place in range(_BINS + 1))
 _LOG_GROWTH: Final = math.log(_GROWTH)
 _SAME_HOUR: Final = 1.0
@@ -62,10 +62,10 @@ class Survival:
             if self.reached[place] + _LINDY_WEIGHT * idle_s / edge < wanted:
                 return self._place_s(idle_s, low, edge, chance) - idle_s
             low = edge
-        return low - idle_s
+        return max(low - idle_s, idle_s / chance - idle_s)  # longer than any that is known: as without history
 
     def _place_s(self, idle_s: float, low: float, high: float, chance: float) -> float:
-        for _ in range(6):
+        for _ in range(4):
             middle = (low + high) / 2
             low, high = (middle, high) if self.lasting(idle_s, middle - idle_s) >= chance else (low, middle)
         return low

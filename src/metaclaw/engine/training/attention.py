@@ -214,9 +214,8 @@ def _forward(heads: Heads, packed: Packed, kernel: Kernel) -> tuple[Tensor, Tens
 
 
 def _join(one: Tensor, one_sum: Tensor, two: Tensor, two_sum: Tensor) -> tuple[Tensor, Tensor]:
-    both_sum = torch.logaddexp(one_sum, two_sum)
-    one_share, two_share = ((part - both_sum).exp().mT.unsqueeze(-1) for part in (one_sum, two_sum))
-    return torch.mul(one, one_share).addcmul_(two, two_share).to(one.dtype), both_sum
+    share = torch.sigmoid(two_sum - one_sum).to(one.dtype).mT.unsqueeze(-1)
+    return torch.lerp(one, two, share), torch.logaddexp(one_sum, two_sum)
 
 
 def _backward(grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, packed: Packed, kernel: Kernel) -> Heads:

@@ -1,6 +1,7 @@
 """Everything a trainer does with one model, in process: draw, score, accumulate gradients, make steps, and give all of it away."""
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -159,7 +160,7 @@ class Learner:
         return self._logprobs(pairs, is_base=True).logprobs_D
 
     def _vector(self, values: Iterable[float]) -> Tensor:
-        return torch.tensor(list(values), dtype=torch.float32).to(self._device, non_blocking=True)
+        return torch.frombuffer(array("f", values), dtype=torch.float32).to(self._device, non_blocking=True)
 
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """One step of AdamW with what was accumulated, divided by `normaliser`; the next step begins with no gradient."""

@@ -4,6 +4,7 @@ A row sees every row of the nodes above its own, and its own node's up to itself
 of the nodes they hang from. A drawn token is predicted by the row of the token before it, so a sequence's last token needs no row.
 """
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
@@ -100,7 +101,11 @@ def _rows_below(node: Node, steps: int) -> int:
 
 
 def _index(values: Iterable[int], device: torch.device) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.long).to(device, non_blocking=True)
+    # An array is read as it is; a list would be looked through number by number.
+    numbers = array("q", values)
+    return (
+        torch.frombuffer(numbers, dtype=torch.long).to(device, non_blocking=True) if numbers else torch.empty(0, dtype=torch.long)
+    )
 
 
 def portions(pairs: Pairs, limit: int) -> list[list[int]]:

@@ -17,7 +17,7 @@ from metaclaw.schedule.calendars.event import Answer, CalendarError, Event, Ques
 from metaclaw.schedule.zone import LocalZone
 
 _MEMORY_BYTES: Final = 1024**3
-_STARTING_S: Final = 10.0
+_STARTING_S: Final = 30.0
 
 
 async def read(question: Question, *, starting_s: float = _STARTING_S) -> list[Event]:

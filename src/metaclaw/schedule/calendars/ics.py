@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -91,8 +91,3 @@ def _file(path: Path) -> bytes:
             return file.read(MOST_BYTES)
     except OSError as error:
         raise CalendarError(f"{path} cannot be read ({error.strerror})") from error
-
-
-def around(now: datetime) -> tuple[datetime, datetime]:
-    """The span that is read: what has begun, and a week ahead."""
-    return now - timedelta(days=1), now + timedelta(days=8)

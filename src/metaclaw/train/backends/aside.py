@@ -1,6 +1,7 @@
 """Foreign code that blocks, and servers that are not there: kept away from our event loop, and never waited for without end."""
 
 import asyncio
+import logging
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -10,6 +11,8 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from metaclaw.errors import TrainingError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -53,6 +56,14 @@ async def bounded(what: str, timeout_s: float, foreign: tuple[type[Exception], .
         raise TrainingError(f"{what}: no answer within {timeout_s:g} s") from error
     except foreign as error:
         raise TrainingError(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+async def quietly(leaving: Awaitable[None]) -> None:
+    """Give something back to a server; one that is gone, or does not want it, is no reason to fail."""
+    try:
+        await leaving
+    except TrainingError as error:
+        log.info("nothing was given back error=%s", error)
 
 
 class Reach:

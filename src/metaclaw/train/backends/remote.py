@@ -20,7 +20,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends import journal
-from metaclaw.train.backends.aside import together
+from metaclaw.train.backends.aside import quietly, together
 from metaclaw.train.backends.layout import check, objective
 from metaclaw.train.backends.samplers import Samplers
 from metaclaw.train.backends.sending import send_step
@@ -147,9 +147,9 @@ class RemoteBackend:
     async def aclose(self) -> None:
         """Let go of everything."""
         await self._leave()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await asyncio.gather(*self._leaving)
         await self._samplers.aclose()
-        await self._service.aclose()
+        await quietly(self._service.aclose())
 
     async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
         grad_norm, scored = await send_step(run.trainee, run.pieces, adam, normaliser)
@@ -213,11 +213,11 @@ class RemoteBackend:
         run, self._run = self._run, None
         self._samplers.forget_present()
         if run is not None:
-            await run.trainee.aclose()
+            await quietly(run.trainee.aclose())
 
     def _leave_later(self, trainee: Trainee) -> None:
         self._samplers.forget_present()
-        task = asyncio.create_task(trainee.aclose(), name="leaving a training run")
+        task = asyncio.create_task(quietly(trainee.aclose()), name="leaving a training run")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from metaclaw.domain.policy import Weights
+from metaclaw.train.backends.aside import quietly
 from metaclaw.train.backends.service import Sampler, Service, Trainee
 
 _MOST_KEPT = 4
@@ -45,7 +46,7 @@ class Samplers:
                 return ready
             sampler = self._kept[weights.adapter] = await self._service.kept(weights)
             if len(self._kept) > _MOST_KEPT:
-                await self._kept.pop(next(iter(self._kept))).aclose()
+                await quietly(self._kept.pop(next(iter(self._kept))).aclose())
             return sampler
 
     def forget_present(self) -> None:
@@ -57,7 +58,7 @@ class Samplers:
         async with self._lock:
             sampler = self._kept.pop(weights.adapter, None)
             if sampler is not None:
-                await sampler.aclose()
+                await quietly(sampler.aclose())
 
     async def aclose(self) -> None:
         """Give all of them back."""
@@ -65,7 +66,7 @@ class Samplers:
             kept, self._kept = self._kept, {}
             self._base = self._present = None
         for sampler in kept.values():
-            await sampler.aclose()
+            await quietly(sampler.aclose())
 
     def _again(self, weights: Weights) -> Sampler | None:
         sampler = self._kept.pop(weights.adapter, None)

@@ -86,9 +86,15 @@ class TrainingClient(Protocol):
     async def save_weights_for_sampler_async(self, name: str, ttl_seconds: int | None = None) -> Pending[Saved]: ...
 
 
+class _Holder(Protocol):
+    def close(self) -> None: ...
+
+
 class ServiceClient(Protocol):
     """A connection. Its first call of each kind blocks, also in the calls that are named async."""
 
+    @property
+    def holder(self) -> _Holder: ...
     def create_lora_training_client(self, base_model: str, rank: int, seed: int) -> TrainingClient: ...
     def create_training_client_from_state_with_optimizer(self, path: str) -> TrainingClient: ...
     def create_sampling_client(self, *, model_path: str | None = None, base_model: str | None = None) -> SamplingClient: ...
@@ -137,6 +143,15 @@ def load_sdk(module: str) -> Sdk:
     except ImportError as error:
         package = "mindlab-toolkit" if module == "mint" else "metaclaw[tinker]"
         raise ConfigError(f"training by {module} needs its SDK: pip install '{package}' ({error})") from error
+
+
+def end_session(client: ServiceClient) -> None:
+    """Stop the session's heart. Newer SDKs have a word for it, older ones only on what the client is made of."""
+    close = getattr(client, "close", None)
+    if close is not None:
+        close("success")
+    else:
+        client.holder.close()
 
 
 def retryable_error(module: str = "tinker.lib.retryable_exception") -> type[Exception]:

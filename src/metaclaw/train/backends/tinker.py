@@ -19,7 +19,16 @@ from metaclaw.errors import TrainingError
 from metaclaw.train.backends.aside import Reach, aside, bounded
 from metaclaw.train.backends.layout import Objective, Reduction, Row
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.sdk import Pending, SamplingClient, Saved, Sdk, ServiceClient, TrainingClient, retryable_error
+from metaclaw.train.backends.sdk import (
+    Pending,
+    SamplingClient,
+    Saved,
+    Sdk,
+    ServiceClient,
+    TrainingClient,
+    end_session,
+    retryable_error,
+)
 from metaclaw.train.backends.service import Drawn, Request, Sampler
 
 log = logging.getLogger(__name__)
@@ -113,8 +122,11 @@ class TinkerService:
         return await self._sampler(None)
 
     async def aclose(self) -> None:
-        """Forget the connection; its session ends on the server when its heart stops beating."""
-        self._connecting = None
+        """End the session: otherwise its heart would go on beating, and the SDK would complain of a server that has gone."""
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None and connecting.done() and not _has_failed(connecting):
+            async with bounded(f"{self.name}: the session was not ended", self.waits.connect_s, self.foreign):
+                await aside(lambda: end_session(connecting.result()), self.waits.connect_s)
 
     async def unload(self, model: str) -> None:
         """Free a model's place on a server that counts them. Raises TrainingError."""
@@ -230,13 +242,9 @@ class TinkerTrainee:
         return await self._saved(f"cannot publish {name}", self._client.save_weights_for_sampler_async, name, for_good)
 
     async def aclose(self) -> None:
-        """Free its place where places are few. A server that is gone has freed it."""
-        if self.reduction is Reduction.SUM:
-            return
-        try:
+        """Free its place where places are few."""
+        if self.reduction is Reduction.MEAN:
             await self._service.unload(self._client.model_id)
-        except TrainingError as error:
-            log.info("a model was not unloaded backend=%s error=%s", self._service.name, error)
 
     async def _saved(
         self, what: str, save: Callable[[str, int | None], Awaitable[Pending[Saved]]], name: str, for_good: bool
@@ -283,7 +291,10 @@ class TinkerSampler:
             )
             prompt = types.ModelInput.from_ints(list(request.prompt))
             sampled = await asyncio.wrap_future(self._client.sample(prompt, request.count, params))
-        return [Drawn(tuple(each.tokens), tuple(each.logprobs or ()), each.stop_reason == "stop") for each in sampled.sequences]
+        return [
+            Drawn(tuple(map(int, each.tokens)), tuple(map(float, each.logprobs or ())), each.stop_reason == "stop")
+            for each in sampled.sequences
+        ]
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
         """The log-probability of each token but the first. Some servers begin with None for the first, some leave it out."""

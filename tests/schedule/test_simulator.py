@@ -1,0 +1,47 @@
+"""The simulator: its books balance, and ours never shares the machine with somebody who is there."""
+
+import itertools
+import random
+
+import pytest
+
+from benchmarks.windows import PIECE_S, Work, _common, failures, measure
+from benchmarks.windows_traces import DAY_S, TRACES, Trace, touches
+
+
+@pytest.mark.parametrize("make", TRACES)
+def test_presence_and_absence_make_up_the_days(make: object) -> None:
+    assert callable(make)
+    trace = make(3, random.Random(1))
+    assert isinstance(trace, Trace)
+    spans = sorted([*trace.present, *trace.away])
+    assert all(end <= begin + 1e-6 for (_, end), (begin, _) in itertools.pairwise(spans))
+    assert sum(end - begin for begin, end in spans) == pytest.approx(3 * DAY_S)
+    seen = [when for when, _ in touches(trace, random.Random(1))]
+    assert seen == sorted(seen)
+
+
+def test_nights_are_used_from_the_first_on_and_nobody_is_disturbed() -> None:
+    ours, _, sleeping, oracle = measure(TRACES[0](4, random.Random(0)), 0, stands_still=False)
+    assert ours.of_oracle > 0.9
+    assert ours.overlap_s == 0.0
+    assert sleeping.overlap_s > 0.0
+    assert (oracle.of_oracle, oracle.waste) == (1.0, 0.0)
+    assert failures([ours]) == []
+
+
+def test_work_that_is_cut_is_lost_or_stands_still() -> None:
+    for stands_still, pieces, wasted_s in ((False, 2, 4.0), (True, 3, 0.0)):
+        work = Work(stands_still)
+        for begin in (0.0, 100.0):
+            work.begin(begin)
+            work.until(begin + 1 + PIECE_S + 2)
+            work.cut(begin + 1 + PIECE_S + 2)
+        work.begin(200.0)
+        work.until(202.0)
+        assert (work.pieces, work.wasted_s) == (pieces, wasted_s)
+
+
+def test_what_two_people_share_is_counted_without_the_second_of_stopping() -> None:
+    assert _common([(0, 10), (20, 30)], ((5, 8), (9, 25)), 0.0) == 3 + 1 + 5
+    assert _common([(0, 10), (20, 30)], ((5, 8), (9, 25)), 1.0) == 2 + 0 + 4
