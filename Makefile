@@ -1,17 +1,21 @@
-# make run | test | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | test | test-training | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test quick check bench docs format install clean
+.PHONY: run test test-training quick check bench docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile
+
+# The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
+test-training: $(VENV)/.dev
+	METACLAW_TEST_MODEL=135m $(BIN)/pytest -n0 tests/e2e/test_slow_loop.py
 
 quick: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow"

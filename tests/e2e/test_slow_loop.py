@@ -1,4 +1,4 @@
-"""The slow loop on the real program and the real model: turns become weights, which are proven, served, and taken back."""
+"""The slow loop on the real program: turns become weights, which are proven, served, and taken back."""
 
 import json
 import os
@@ -11,31 +11,37 @@ from typing import Any
 
 import httpx
 import pytest
+from safetensors.torch import load_file, save_file
 
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from tests.support.program import Program
+from tests.support.tiny import make_tiny_model
 
 pytestmark = pytest.mark.slow
 
+IS_REAL = os.environ.get("METACLAW_TEST_MODEL") == "135m"
+"""`make test-training` tells the story with the model that people use; elsewhere a real model in miniature must do."""
 POLICY = """
 [policy]
 mode = "rl"
 lora_rank = 8
-learning_rate = 0.002
+learning_rate = {rate}
 batch_turns = 8
 group_size = 8
-steps = 3
+steps = {steps}
 max_new_tokens = 8
 held_out_share = 0.3
 canary_share = 0.0
 golden_margin = 1.0
-kl_limit = 20.0
+kl_limit = 100.0
+{base}
 """
+PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "[a-p]"
 SKILL = """---
 name: animals
 description: When asked to describe an animal
-check: "pattern: ^\\\\W*[A-Z][a-z]+ are\\\\b"
+check: 'pattern: {pattern}'
 ---
 Begin every answer with the animal and the word are.
 """
@@ -45,22 +51,38 @@ ANIMALS = [
 ]
 
 
-RULE = re.compile(r"^\W*[A-Z][a-z]+ are\b")
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    root = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache")
-    converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
-    home = tmp_path_factory.mktemp("slow") / "home"
-    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
-    folder = home / "skills" / "animals"
-    folder.mkdir(parents=True)
-    (folder / "SKILL.md").write_text(SKILL)
-    running = Program(home, POLICY).start()
+    folder = tmp_path_factory.mktemp("slow")
+    home = folder / "home"
+    (home / "skills" / "animals").mkdir(parents=True)
+    (home / "skills" / "animals" / "SKILL.md").write_text(SKILL.format(pattern=PATTERN))
+    if IS_REAL:
+        _put_real_model(home)
+        config = POLICY.format(rate=0.002, steps=3, base="")
+    else:
+        config = POLICY.format(rate=0.01, steps=4, base=f'base_model = "{_make_miniature(folder / "miniature")}"')
+    running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running
     assert running.stop() == 0
+
+
+def _put_real_model(home: Path) -> None:
+    root = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache")
+    converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
+    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
+
+
+def _make_miniature(folder: Path) -> Path:
+    """A random model whose tokens are bytes, with room for the golden set's tools, and weights large enough to have opinions."""
+    config, weights = make_tiny_model(folder) / "config.json", folder / "model.safetensors"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096}))
+    larger = {
+        name: tensor * (8 if "embed" in name else 4 if tensor.dim() > 1 else 1) for name, tensor in load_file(weights).items()
+    }
+    save_file(larger, weights, metadata={"format": "pt"})
+    return folder
 
 
 def ask(program: Program, animal: str, seed: int) -> httpx.Response:
@@ -83,7 +105,7 @@ def said(answer: httpx.Response) -> str:
 def share(program: Program, seed: int) -> float:
     """How many answers follow the rule."""
     texts = [said(ask(program, animal, seed)) for animal in ANIMALS]
-    return sum(RULE.match(text) is not None for text in texts) / len(texts)
+    return sum(re.search(PATTERN, text) is not None for text in texts) / len(texts)
 
 
 def serving(program: Program) -> Any:
@@ -99,7 +121,7 @@ def wait_until_judged(program: Program, within_s: float) -> None:
 
 
 def commanded(program: Program, *arguments: str) -> Any:
-    done = program.command("policy", *arguments, "--yes", "--json")
+    done = program.command("policy", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
