@@ -5,7 +5,7 @@ import importlib.util
 import subprocess
 import sys
 
-NAMES = ("proxy", "ledger", "retrieval", "engine", "failure_sense", "gate", "cassettes", "secrets", "time_to_effect")
+NAMES = ("proxy", "ledger", "retrieval", "engine", "failure_sense", "gate", "cassettes", "secrets", "time_to_effect", "windows")
 
 
 def _is_present(name: str) -> bool:

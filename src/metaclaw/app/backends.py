@@ -46,6 +46,8 @@ class Parts:
 def build_parts(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
     """The parts that the configuration asks for. Raises ConfigError."""
     parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(config, policy, around)
+    if policy.kl > 0.0 and not parts.backend.abilities.has_kl:
+        raise ConfigError(f'policy.kl = {policy.kl:g}: backend = "{policy.backend}" has no KL term; set it to 0')
     return replace(parts, teacher=_teacher(policy, around, parts.tokeniser))
 
 

@@ -78,7 +78,7 @@ async def test_a_server_that_goes_away_in_the_middle_is_noticed_and_the_run_goes
     server: SkyRL, tmp_path: Path
 ) -> None:
     first = Relay(server.url).start()
-    waits = Waits(connect_s=5.0, create_s=60.0, sample_s=5.0, train_s=5.0)
+    waits = Waits(connect_s=5.0, create_s=60.0, sample_s=30.0, train_s=30.0)
     backend = make(server.model, first.url, waits)
     await backend.open(plan(tmp_path))
     rollout = await draw_one(backend)
@@ -89,7 +89,7 @@ async def test_a_server_that_goes_away_in_the_middle_is_noticed_and_the_run_goes
     began = time.monotonic()
     with pytest.raises(TrainingError):
         await backend.apply(ADAM, 6.0)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 45
     with pytest.raises(TrainingError):
         await backend.open(plan(tmp_path))
     await backend.aclose()
