@@ -31,7 +31,7 @@ batch_turns = 8
 group_size = 8
 steps = {steps}
 max_new_tokens = 8
-held_out_share = 0.3
+held_out_share = 0.4
 canary_share = 0.0
 golden_margin = 1.0
 kl_limit = 100.0
@@ -127,7 +127,8 @@ def commanded(program: Program, *arguments: str) -> Any:
 
 
 def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program) -> None:
-    before = share(program, 1)
+    # Twice, so that there are enough prompts that are only ever there to prove something.
+    before = (share(program, 1) + share(program, 7)) / 2
     wait_until_judged(program, 600)
     version = serving(program)["versions"][0]
     assert version["state"] == "serving", version

@@ -115,11 +115,14 @@ def test_running_each_layer_twice_changes_no_gradient(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16 says so, once
-def test_half_precision_stays_near_single_precision(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))]
+)
+def test_half_precision_stays_near_single_precision(tmp_path: Path, device: str) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
     scores, gradients = [], []
-    for dtype in ("float32", "bfloat16"):
-        learner = Learner(folder, rank=4, seed=0, dtype=dtype)
+    for place, dtype in (("cpu", "float32"), (device, "bfloat16")):
+        learner = Learner(folder, rank=4, seed=0, device=place, dtype=dtype)
         adapter = _randomised(learner.adapter(), 0.02)
         learner.adopt(adapter)
         data = _data(VOCABULARY)

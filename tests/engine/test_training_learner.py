@@ -195,6 +195,7 @@ def test_scoring_nothing_gives_nothing_and_keeps_the_order(tiny: Path) -> None:
     assert [len(row) for row in scores] == [0, 2, 1]
     assert scores[1] == pytest.approx(learner.score([([5], [6, 7])])[0], abs=1e-5)
     assert learner.score([]) == []
+    assert learner.score([([3], [])]) == [()]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ class Relay:
         kind = "application/json"
         if status == 200 and scope["path"] == "/api/v1/retrieve_future" and headers.get("accept") == _PROTOBUF:
             kind, answer = _write_result(kind, answer)
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind.encode())]})
+        # With its length: the SDK's client takes a refusal that comes in chunks for a broken connection, and tries for ever.
+        told = [(b"content-type", kind.encode()), (b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": told})
         await send({"type": "http.response.body", "body": answer})
 
     async def _forward(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 START: Final = 256
 END: Final = 257
@@ -18,6 +16,10 @@ TEMPLATE: Final = (
 
 def make_tiny_model(folder: Path) -> Path:
     """The folder, with the model in it."""
+    # Only who makes a model waits for these.
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer(folder)
     torch.manual_seed(0)

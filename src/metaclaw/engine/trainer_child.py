@@ -47,6 +47,7 @@ class TrainerChild:
             process_group=0 if has_signals and sys.platform != "linux" else None,
         )
         self._walker = ProcessGroup(self._process.pid) if self._flags is None else FlagFile(self._flags / "stand-still")
+        self._is_over = False
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()
         # A daemon: a program that ends without closing us must not wait for a trainer that stands still.
         self._thread = threading.Thread(target=self._converse, name="trainer", daemon=True)
@@ -59,14 +60,18 @@ class TrainerChild:
 
     def stop(self) -> None:
         """Stand still, wherever it is."""
-        self._walker.stop()
+        if not self._is_over:
+            self._walker.stop()
 
     def go(self) -> None:
         """Go on."""
-        self._walker.go()
+        if not self._is_over:
+            self._walker.go()
 
     def kill(self) -> None:
         """End it by force, also while it stands still. What it was asked is answered with None."""
+        if self._is_over:
+            return
         if isinstance(self._walker, ProcessGroup):
             self._walker.kill()
         else:
@@ -86,8 +91,9 @@ class TrainerChild:
             raise
 
     async def bury(self) -> int:
-        """End it and wait until it is gone; its exit status. Nobody may signal it any more."""
+        """End it and wait until it is gone; its exit status."""
         self.kill()
+        self._is_over = True  # its number may soon be another's
         self._inbox.put(None)
         return await asyncio.to_thread(self._bury)
 

@@ -118,7 +118,7 @@ async def test_a_server_that_is_not_there_costs_a_served_request_no_more_than_a_
 
 
 @needs_sdk
-async def test_more_places_than_there_are_is_an_error_in_words(server: SkyRL, relay: Relay, tmp_path: Path) -> None:
+async def test_a_rank_the_server_cannot_do_is_an_error_in_words(server: SkyRL, relay: Relay, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="rank 99"):
         await make(server.model, relay.url).open(RunPlan("run", None, 99, 1, tmp_path / "run"))
 

@@ -56,6 +56,7 @@ class Learner:
             torch.set_num_threads(threads)
         self._folder, self._seed = folder, seed
         self._device = torch.device(device)
+        self._kind = "cpu" if self._device.type == "cpu" else "cuda"
         self.shape = read_shape(folder)
         tensors = read_tensors(folder, torch.float32)
         self._parameters = Parameters(projection_shapes(tensors), rank, alpha or 2.0 * rank, self._device)
@@ -97,7 +98,7 @@ class Learner:
         for number, (prompt, drawn) in enumerate(pairs):
             self._refuse_impossible(f"pair {number}", prompt, drawn)
         scores: list[tuple[float, ...]] = [()] * len(pairs)
-        for portion in portions(pairs, _ROWS_AT_ONCE[self._device.type]):
+        for portion in portions(pairs, _ROWS_AT_ONCE[self._kind]):
             chosen = [pairs[number] for number in portion]
             found = iter(self._logprobs(chosen).logprobs_D.tolist())
             for number, (_, drawn) in zip(portion, chosen, strict=True):
@@ -119,7 +120,7 @@ class Learner:
         before = self._parameters.gradient.clone()
         found = []
         try:
-            for portion in portions(pairs, _ROWS_AT_ONCE[self._device.type]):
+            for portion in portions(pairs, _ROWS_AT_ONCE[self._kind]):
                 found.append(self._learn([data[number] for number in portion], loss, with_kl=measures_kl or loss.kl > 0.0))
         except TrainingError:
             self._parameters.gradient.copy_(before)
@@ -151,7 +152,7 @@ class Learner:
 
     def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Drawn:
         packed = pack(pairs, self._device)
-        recomputes = len(packed.ids) > _ROWS_KEPT[self._device.type]
+        recomputes = len(packed.ids) > _ROWS_KEPT[self._kind]
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
         return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
 

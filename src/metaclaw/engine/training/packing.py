@@ -103,9 +103,8 @@ def _rows_below(node: Node, steps: int) -> int:
 def _index(values: Iterable[int], device: torch.device) -> Tensor:
     # An array is read as it is; a list would be looked through number by number.
     numbers = array("q", values)
-    return (
-        torch.frombuffer(numbers, dtype=torch.long).to(device, non_blocking=True) if numbers else torch.empty(0, dtype=torch.long)
-    )
+    known = torch.frombuffer(numbers, dtype=torch.long) if numbers else torch.empty(0, dtype=torch.long)
+    return known.to(device, non_blocking=True)
 
 
 def portions(pairs: Pairs, limit: int) -> list[list[int]]:
