@@ -1,11 +1,11 @@
-# make run | test | test-training | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | test | test-training | test-tinker | test-vllm | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-training quick check bench docs format install clean
+.PHONY: run test test-training test-tinker test-vllm quick check bench docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -16,6 +16,16 @@ test: $(VENV)/.dev
 # The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
 test-training: $(VENV)/.dev
 	METACLAW_TEST_MODEL=135m $(BIN)/pytest -n0 tests/e2e/test_slow_loop.py
+
+# Training services for real: a Tinker-API server (SkyRL, 2 GB once) and each generation of SDK, in environments of their own.
+test-tinker: $(VENV)/.dev
+	$(BIN)/python scripts/skyrl-env
+	for sdk in sdk sdk-mint sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 tests/train/backends || exit 1; done
+
+# vLLM's CPU build (2 GB once) with an adapter of ours, swapped while it runs.
+test-vllm: $(VENV)/.dev
+	$(BIN)/python scripts/vllm-env
+	$(BIN)/pytest -n0 tests/train/hosts/test_vllm_server.py
 
 quick: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
