@@ -1,7 +1,7 @@
 """It learns, for real: a 135M model learns five house rules by reinforcement, with and without the skill that states the rule.
 
     python -m benchmarks.house_rules --device cuda --seeds 0 1 2 --parallel 3      # one GPU
-    python -m benchmarks.house_rules --small                                      # two CPU cores, under ten minutes
+    python -m benchmarks.house_rules --small                                      # meant for two CPU cores; not yet run to its end
 
 Conditions: *base* (no skill, no training), *skills only* (the skill in the prompt), *RL only* (training without the skill), *full*
 (training with the skill in the prompt). Questions of the exam share no entity with those of the training; an answer counts if it is

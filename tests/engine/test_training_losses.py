@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -44,6 +44,7 @@ def _by_hand(kind: LossKind, now: float, old: float, advantage: float) -> tuple[
 
 
 @pytest.mark.parametrize("kind", LossKind)
+@settings(deadline=None)
 @given(rows=_tokens)
 def test_each_kind_is_its_formula(kind: LossKind, rows: Rows) -> None:
     drawn = _drawn(rows)
@@ -53,6 +54,7 @@ def test_each_kind_is_its_formula(kind: LossKind, rows: Rows) -> None:
     assert _slopes(losses_D, drawn) == pytest.approx([slope for _, slope in expected], rel=1e-9, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(rows=_tokens, weight=st.floats(0.01, 2.0))
 def test_the_distance_to_the_reference_is_added_with_its_weight(rows: Rows, weight: float) -> None:
     drawn = _drawn(rows)
@@ -64,6 +66,7 @@ def test_the_distance_to_the_reference_is_added_with_its_weight(rows: Rows, weig
     assert _slopes(with_kl - plain, drawn) == pytest.approx(slopes, rel=1e-6, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(st.floats(-20, 0), st.floats(-20, 0))
 def test_the_distance_is_never_negative_and_zero_only_at_the_reference(one: float, two: float) -> None:
     distance = float(k3(torch.tensor(one, dtype=torch.float64), torch.tensor(two, dtype=torch.float64)))

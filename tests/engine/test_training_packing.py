@@ -1,7 +1,7 @@
 """How sequences are laid out for one pass: nothing is lost, nothing repeated but what must be, and every row knows its past."""
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.engine.training.forest import Stem, stems
@@ -13,6 +13,7 @@ _prompts = st.lists(st.integers(0, 5), min_size=1, max_size=4)
 _sequences = st.lists(st.tuples(_prompts, st.lists(st.integers(0, 9), max_size=5)), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(_sequences)
 def test_every_drawn_token_is_predicted_by_a_row_that_sees_exactly_what_came_before_it(
     sequences: list[tuple[list[int], list[int]]],
@@ -26,6 +27,7 @@ def test_every_drawn_token_is_predicted_by_a_row_that_sees_exactly_what_came_bef
     assert packed.positions.tolist() == [len(past) - 1 for past in pasts]
 
 
+@settings(deadline=None)
 @given(_sequences)
 def test_a_prompt_runs_once_and_equal_rollouts_too(sequences: list[tuple[list[int], list[int]]]) -> None:
     packed = pack(sequences, _CPU)
@@ -50,6 +52,7 @@ def _saved(found: list[Stem]) -> int:
     return sum(stem.saved for stem in found)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 1), max_size=5).map(tuple), unique=True, max_size=7))
 def test_stems_save_the_most_that_sets_with_a_common_beginning_can(paths: list[tuple[int, ...]]) -> None:
     found = stems(paths)
@@ -72,6 +75,7 @@ def _most(paths: frozenset[tuple[int, ...]]) -> int:
     return best
 
 
+@settings(deadline=None)
 @given(_sequences, st.integers(1, 30))
 def test_portions_hold_every_sequence_once_and_keep_to_the_limit(sequences: list[tuple[list[int], list[int]]], limit: int) -> None:
     found = portions(sequences, limit)
