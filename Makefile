@@ -11,7 +11,7 @@ run: install
 	@$(BIN)/metaclaw start
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
 test-training: $(VENV)/.dev

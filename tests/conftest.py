@@ -6,6 +6,12 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, the whole program's before others: spread over processes, the short ones fill what is left at the end."""
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path not in long, "e2e" not in item.path.parts))
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

@@ -11,7 +11,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.skills.gate import Baseline
 from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, LiveTurn, LiveWatch, judge_live
 
-NEVER_SETTLED = LiveRules(settle_after=1_000_000, most=1_000_000)
+NEVER_SETTLED = LiveRules(settle_after=1_000_000)
 RUNS = 120
 
 
@@ -79,6 +79,14 @@ def test_an_equal_policy_is_seldom_rolled_back_over_a_thousand_turns(share: floa
         for seed in range(RUNS)
     ]
     assert sum(report.is_worse for report in reports) / RUNS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_a_mildly_worse_policy_is_mostly_rolled_back_within_fifty_canary_turns(length: int) -> None:
+    reports = [
+        watched(traffic(random.Random(seed), 0.6, 0.8, length=length), LiveWatch(), canary_most=50 + length) for seed in range(RUNS)
+    ]
+    assert sum(report.ruling is LiveRuling.ROLL_BACK for report in reports) / RUNS >= 0.85
 
 
 def test_an_equal_policy_that_answers_everybody_is_seldom_rolled_back() -> None:
@@ -158,8 +166,8 @@ def test_a_canary_is_not_promoted_before_the_other_side_was_seen_in_some_session
     assert judge_live([*turns, *others]).ruling is LiveRuling.PROMOTE
 
 
-def test_a_canary_that_lags_is_not_promoted_and_one_that_stays_suspect_is_rolled_back_in_the_end() -> None:
-    rules = LiveRules(alpha=1e-9, settle_after=20, most=40)
+def test_a_suspect_canary_is_rolled_back_once_enough_is_seen_though_nothing_is_proven() -> None:
+    rules = LiveRules(alpha=1e-9, settle_after=20)
     turns = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     report = judge_live(turns, rules)
     assert report.ruling is LiveRuling.ROLL_BACK
@@ -167,8 +175,8 @@ def test_a_canary_that_lags_is_not_promoted_and_one_that_stays_suspect_is_rolled
     assert report.reason.startswith("not shown harmless")
 
 
-def test_a_canary_that_lags_without_proof_is_rolled_back_in_the_end_and_without_another_side_nobody_lags() -> None:
-    rules = LiveRules(alpha=1e-9, suspicion=1e9, settle_after=20, most=40)
+def test_a_canary_that_lags_without_proof_is_rolled_back_once_enough_is_seen_and_without_another_side_nobody_lags() -> None:
+    rules = LiveRules(alpha=1e-9, suspicion=1e9, settle_after=20)
     lagging = [turn(at, at % 2 == 0, at % 2 == 1 or at % 4 == 0, 0.5) for at in range(80)]
     assert judge_live(lagging, rules).reason.startswith("not shown harmless")
     assert judge_live([turn(at % 2, True, at % 4 == 0, 0.5) for at in range(80)], rules).ruling is LiveRuling.WAIT

@@ -16,7 +16,7 @@ taken that the true one is below with probability at most α/2, and a bet is mad
 - worse is shown                                                      → roll back
 - `settle_after` decided canary turns, `least_sessions` on either side, and neither suspicion nor a pass rate that is lower by more
   than `slack`                                                        → promote: not worse
-- suspicion (evidence of `suspicion` or more) or lagging is waited out; if it lasts for `most` decided canary turns
+- as much seen, but suspicion (evidence of `suspicion` or more) or lagging
                                                                       → roll back: not shown harmless
 - else                                                                → wait
 
@@ -64,7 +64,6 @@ class LiveRules:
     least_failures: int = 3
     suspicion: float = 3.0
     slack: float = 0.1
-    most: int = 400
 
 
 class LiveRuling(StrEnum):
@@ -144,9 +143,10 @@ class LiveWatch:
         elif has_failed and by_floor >= 2 / rules.alpha:
             worse = f"fewer turns pass than before it (below {self._floor:.0%}): {self._in_words(by_floor)}"
             ruling, reason, is_worse = LiveRuling.ROLL_BACK, worse, True
-        elif decided >= rules.most and (suspected >= rules.suspicion or self._lags()):
+        elif self._was_seen_enough(decided) and (suspected >= rules.suspicion or self._lags()):
+            # What serves has proven itself longer: in doubt it is what stays.
             ruling, reason = LiveRuling.ROLL_BACK, f"not shown harmless: {self._in_words(suspected)}"
-        elif suspected < rules.suspicion and self._was_seen_enough(decided) and not self._lags():
+        elif self._was_seen_enough(decided):
             ruling, reason = LiveRuling.PROMOTE, f"not worse: {self._in_words(suspected)}"
         others_passed, others_failed = self._counts[False]
         return LiveReport(ruling, reason, suspected, passed, failed, others_passed, others_failed, self._unknown, is_worse)
