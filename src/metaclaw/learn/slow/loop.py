@@ -20,6 +20,7 @@ from metaclaw.learn.bell import Bell
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.metabolism import Metabolism
+from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewarding import Rewarding
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
@@ -90,6 +91,7 @@ class Slow:
         self._versions = versions
         self._shop = workshop
         self._windows = windows
+        self._pace = Pace(windows, yields=workshop.backend.abilities.yields)
         self._rules = rules
         self._judge = judge
         self._skills = skills
@@ -161,7 +163,7 @@ class Slow:
             backend=self._shop.backend,
             rewarding=self._shop.rewarding,
             journal=Journal(folder / "drawn"),
-            windows=self._windows,
+            pace=self._pace,
             is_stale=lambda: self._turns.clocks().generation != batch.generation,
         )
         self.state, self.tally = State.TRAINING, run.tally

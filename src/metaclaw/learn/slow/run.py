@@ -15,9 +15,10 @@ from metaclaw.domain.batch import Drawing
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.journal import Group, Journal, group_of, rollouts_of
+from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
 from metaclaw.learn.slow.rewarding import Rewarding
-from metaclaw.ports import RunPlan, TrainingBackend, Windows
+from metaclaw.ports import RunPlan, TrainingBackend
 from metaclaw.train.distill.hindsight import Hindsight, nudge
 from metaclaw.train.distill.teacher import taught
 from metaclaw.train.drift import DriftWatch, StepFigures, figures
@@ -60,7 +61,7 @@ class Run:
         backend: TrainingBackend,
         rewarding: Rewarding,
         journal: Journal,
-        windows: Windows,
+        pace: Pace,
         is_stale: Callable[[], bool],
     ) -> None:
         self._plan = plan
@@ -69,15 +70,16 @@ class Run:
         self._backend = backend
         self._rewarding = rewarding
         self._journal = journal
-        self._windows = windows
+        self._pace = pace
         self._is_stale = is_stale
         self._drift = DriftWatch()
         self.tally = Tally(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights at its end. Raises TrainingError."""
-        await self._may_go_on()
-        progress = await self._backend.open(self._plan)
+        await self._may_go_on("open")
+        with self._pace.timed("open"):
+            progress = await self._backend.open(self._plan)
         log.info("run_opened run=%s steps=%d pieces=%d", self._plan.name, progress.steps, progress.pieces)
         self.tally.moved = progress.steps
         first = await run_sync(self._journal.next_step, progress.steps)
@@ -87,8 +89,9 @@ class Run:
         self.tally.steps = self._recipe.steps
         if not self.tally.moved:
             raise StaleError(f"run {self._plan.name}: nothing in it could be learned from")
-        await self._may_go_on()
-        return await self._backend.keep(label)
+        await self._may_go_on("keep")
+        with self._pace.timed("keep"):
+            return await self._backend.keep(label)
 
     async def _step(self, step: int, done: int) -> None:
         groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())]
@@ -102,11 +105,13 @@ class Run:
             return
         stats = []
         for piece in pieces[done:]:
-            await self._may_go_on()
-            stats.append(await self._backend.accumulate(piece, self._recipe.loss))
+            await self._may_go_on("accumulate")
+            with self._pace.timed("accumulate"):
+                stats.append(await self._backend.accumulate(piece, self._recipe.loss))
         self._refuse_drift(figures(stats, harvest))
-        await self._may_go_on()
-        self.tally.moved = (await self._backend.apply(self._recipe.adam, normaliser(harvest.data))).step
+        await self._may_go_on("apply")
+        with self._pace.timed("apply"):
+            self.tally.moved = (await self._backend.apply(self._recipe.adam, normaliser(harvest.data))).step
         await run_sync(self._recipe.advantage.applied)
         await run_sync(self._journal.forget_before, step + 1)
 
@@ -114,8 +119,9 @@ class Run:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self._journal.read, step, number)
         if kept is None or [group.turn for group in kept] != [lesson.turn for lesson in lessons]:
-            await self._may_go_on()
-            kept = await self._draw(step, number, lessons)
+            await self._may_go_on("draw")
+            with self._pace.timed("draw"):
+                kept = await self._draw(step, number, lessons)
             await run_sync(self._journal.write, step, number, kept)
         return [_scored(lesson, group) for lesson, group in zip(lessons, kept, strict=True)]
 
@@ -136,8 +142,9 @@ class Run:
         hints = {lesson.turn: lesson.hinted for lesson in self._lessons if lesson.hinted is not None}
         corrected = [group for group in scored if group.turn in hints] if self._recipe.hindsight else []
         for group in corrected:
-            await self._may_go_on()
-            found = await self._backend.score([(hints[group.turn], rollout.tokens_T) for rollout in group.rollouts_G])
+            await self._may_go_on("score")
+            with self._pace.timed("score"):
+                found = await self._backend.score([(hints[group.turn], rollout.tokens_T) for rollout in group.rollouts_G])
             harvest += nudge([Hindsight(group.turn, group.prompt, group.rollouts_G, tuple(found))])
         if self._recipe.teacher is not None:
             harvest += await taught(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
@@ -147,11 +154,11 @@ class Run:
         size = self._recipe.prompts_a_piece
         return (self._lessons[at : at + size] for at in range(0, len(self._lessons), size))
 
-    async def _may_go_on(self) -> None:
-        """Wait for a window; raise where there is no sense in going on."""
+    async def _may_go_on(self, kind: str) -> None:
+        """Wait for a window with room for a piece of this kind; raise where there is no sense in going on."""
         if self._is_stale():
             raise StaleError(f"run {self._plan.name}: skills have changed since its turns were made")
-        await self._windows.until_open()
+        await self._pace.room_for(kind)
 
     def _count(self, groups: Sequence[Sequence[Scored]], harvest: Harvest) -> None:
         rewards = [reward for piece in groups for group in piece for _, reward in group.known]
