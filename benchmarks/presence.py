@@ -2,8 +2,8 @@
 
     python -m benchmarks.presence [--trials 40] [--keys 20] [--tokens 24] [--json] [--assert-goals]
 
-The real program with the real 135M model, which serves and is trained in windows (`[policy] mode = "auto"`), under an X server of its
-own (Xvfb; keys are pressed by xdotool). After two seconds without anybody a window opens and the trainer goes on where it was.
+The real program with the real 135M model, which serves and is trained in windows (`[policy] mode = "auto"`), under an X server of
+its own (Xvfb; keys are pressed by xdotool). After two seconds without anybody a window opens and the trainer goes on where it was.
 
 - A *busy* trial asks for a streamed answer while the trainer works. *Free* is when the trainer's processes used processor time for
   the last time, counted from the moment the request is sent.
@@ -62,7 +62,23 @@ check: 'pattern: are'
 ---
 Begin every answer with the animal and the word are.
 """
-_ANIMALS = ("cats", "dogs", "owls", "bats", "ants", "bees", "cows", "pigs", "hens", "rats", "elks", "newts", "toads", "frogs", "crabs")
+_ANIMALS = (
+    "cats",
+    "dogs",
+    "owls",
+    "bats",
+    "ants",
+    "bees",
+    "cows",
+    "pigs",
+    "hens",
+    "rats",
+    "elks",
+    "newts",
+    "toads",
+    "frogs",
+    "crabs",
+)
 _WORKING_S = 0.3
 """So much processor time within a second: the trainer is at work."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -142,7 +158,9 @@ def _command(process: int) -> str:
 
 def _descendants(process: int) -> Iterator[int]:
     try:
-        children = [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+        children = [
+            int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()
+        ]
     except OSError:
         return
     for child in children:
@@ -184,7 +202,9 @@ class World:
         number = next(self._numbers)
         body = {
             "model": "any",
-            "messages": [{"role": "user", "content": f"Describe the animal called {_ANIMALS[number % len(_ANIMALS)]}, number {number}."}],
+            "messages": [
+                {"role": "user", "content": f"Describe the animal called {_ANIMALS[number % len(_ANIMALS)]}, number {number}."}
+            ],
             "max_tokens": self._tokens,
             "temperature": 0,
             "stream": True,
@@ -255,7 +275,11 @@ def figures(samples: Samples) -> dict[str, object]:
     for name in ("free", "key", "busy_first", "quiet_first", "busy_whole", "quiet_whole", "resumed"):
         values = sorted(getattr(samples, name))
         if values:
-            found[f"{name}_p50_s"], found[f"{name}_p99_s"], found[f"{name}_most_s"] = _at(values, 0.5), _at(values, 0.99), values[-1]
+            found[f"{name}_p50_s"], found[f"{name}_p99_s"], found[f"{name}_most_s"] = (
+                _at(values, 0.5),
+                _at(values, 0.99),
+                values[-1],
+            )
     for share in ("p50", "p99"):
         for what in ("first", "whole"):
             busy, quiet = found.get(f"busy_{what}_{share}_s"), found.get(f"quiet_{what}_{share}_s")
