@@ -188,7 +188,22 @@ async def test_a_failure_that_becomes_known_after_its_instruction_was_heard_make
     assert house.role(failed) is None
     house.say(failed, Outcome.FAIL, Source.USER)
     await house.learn()
-    assert (len(house.names), house.role(failed), speaker.asked) == (1, "support", [])
+    assert (len(house.names), house.role(failed), speaker.asked) == (1, None, [])
+
+
+async def test_a_rule_that_was_in_force_and_is_said_again_feeds_nothing_and_its_failure_stays_free_to_train(
+    new_house: NewHouse,
+) -> None:
+    house = await new_house()
+    await Talk(house).say(RULE)
+    await house.live()
+    talk = Talk(house)
+    failed = await talk.say(TASK.format(1))
+    told = await talk.say(f"No, that's wrong. {RULE}", "Released on 2026-02-01.")
+    await house.live()
+    await house.live()
+    assert (len(house.names), len(house.candidates.candidates())) == (1, 1)
+    assert (house.role(failed), house.role(told)) == (None, None)
 
 
 async def test_a_standing_instruction_alone_becomes_a_skill_for_its_person(new_house: NewHouse) -> None:
@@ -215,7 +230,7 @@ async def test_the_same_rule_said_twice_is_one_skill(new_house: NewHouse) -> Non
         await Talk(house).say(RULE)
         await house.live()
     assert len(house.names) == 1
-    assert [candidate.standing for candidate in house.candidates.candidates()] == [Standing.REJECTED, Standing.ACCEPTED]
+    assert [candidate.standing for candidate in house.candidates.candidates()] == [Standing.ACCEPTED]
 
 
 async def test_without_anybody_to_write_the_persons_own_words_do(new_house: NewHouse) -> None:

@@ -1,8 +1,9 @@
 """What is counted on the request path comes out as Prometheus reads it."""
 
 from datetime import UTC, datetime
+from typing import cast
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from metaclaw.domain.chat import Usage, Wire
 from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
@@ -37,7 +38,7 @@ def turn(*, duration_s: float, first_byte_s: float | None = None, usage: Usage |
 
 
 def scraped(metrics: Metrics) -> dict[str, float]:
-    lines = generate_latest(metrics.registry).decode().splitlines()
+    lines = generate_latest(cast("CollectorRegistry", metrics)).decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 

@@ -236,3 +236,9 @@ def test_every_captured_request_takes_a_skill_and_keeps_its_bytes(shared: Path, 
         assert result.count(b'"cache_control"') == raw.count(b'"cache_control"'), name
         seen += 1
     assert seen > 30
+
+
+@pytest.mark.parametrize("written", ["caf\\u00e9", "a \\/ b", "\\u0061", "é", 'a \\"content\\":\\"b\\"'])
+def test_a_text_may_be_written_in_any_way_that_json_allows(written: str) -> None:
+    body = '{"messages":[{"role":"user","content":"a"},{"role":"user","content":"' + written + '"}]}'
+    assert sent(Wire.CHAT, body, LATER, index=1).endswith(written + '\\n\\nLater."}]}')

@@ -1,6 +1,8 @@
 """Finding skills: what is found, in which order, and when nothing is."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
@@ -199,3 +201,32 @@ def test_only_the_beginning_of_a_huge_query_is_read(index: SkillIndex) -> None:
     beginning = "how do we word the commit messages of this repository " + "and so on " * 1_200
     with_more = beginning + "customer refund postgres schema " * 200_000
     assert index.read(with_more) == index.read(beginning)
+
+
+PIECES = (
+    "commit",
+    "message",
+    "git",
+    "refund",
+    "c++",
+    "1234567",
+    "12345",
+    "20261115",
+    "b2",
+    "_",
+    "+",
+    "#",
+    "漢字",
+    "é",
+    "-",
+    "x1234567",
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from((" ", " ", "", "#", ", ", "_"))), max_size=8))
+def test_what_was_heard_before_never_changes_what_is_asked_for(said: list[tuple[str, str]]) -> None:
+    query = "".join(piece + gap for piece, gap in said)
+    assert LISTENING.read(query) == SkillIndex().changed(SKILLS).read(query)
+
+
+LISTENING = SkillIndex().changed(SKILLS)

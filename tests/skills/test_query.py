@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metaclaw.skills.query import MAX_QUERY_CHARS, query_text
 
@@ -205,3 +207,26 @@ def test_nothing_of_what_real_clients_add_is_left(shared: Path) -> None:
         ):
             assert added not in words
     assert "say hello and run one command" in said
+
+
+LINE_PIECES = (
+    "chat_id: 5",
+    "> quoted",
+    "On Monday the 5th Bob wrote:",
+    "Sent from my phone",
+    "Runtime: agent=main",
+    "fix: the bug",
+    " ",
+    "#",
+    "To suggest changes to a file you MUST return",
+    "USER'S CURRENT TIME: now",
+    "Current time: noon",
+    "server = nginx",
+    "hello",
+)
+
+
+@given(st.lists(st.sampled_from(LINE_PIECES), max_size=4))
+def test_one_line_means_the_same_with_and_without_its_line_end(pieces: list[str]) -> None:
+    line = "".join(pieces)
+    assert query_text(line) == query_text(line + "\n")

@@ -307,3 +307,16 @@ async def test_the_database_itself_refuses_a_turn_without_a_stamp(
     with pytest.raises(StoreError):
         with database.writing("cheating") as connection:
             connection.execute(insert(turns), row)
+
+
+async def test_many_sessions_end_together_and_those_that_never_were_do_no_harm(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    sessions = [SessionId(f"s_{number}") for number in range(80)]
+    await asyncio.gather(*(ledger.record(new_turn(session)) for session in sessions))
+    await ledger.end_session(sessions[5], "the client said so")
+    await ledger.end_sessions([*sessions[:70], SessionId("s_unknown")], "silence")
+    reasons = {row.id: row.end_reason for row in reader.sessions(limit=100)}
+    assert [reasons[session] for session in sessions] == ["silence"] * 5 + ["the client said so"] + ["silence"] * 64 + [None] * 10
+    assert reader.session(SessionId("s_unknown")) is None
+    await ledger.end_sessions([], "silence")

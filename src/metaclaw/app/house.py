@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from metaclaw.app.policy import Policy
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import UNTRAINED, Api, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
-from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.errors import StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.ports import ModelProvider
@@ -51,6 +49,9 @@ _RESTORED_SESSIONS = 500
 _FIRST_REQUESTS_S = 0.3
 
 if TYPE_CHECKING:
+    # Imported where they are used: most programs have no weights of their own, and everybody waits for the start.
+    from metaclaw.app.policy import Policy
+    from metaclaw.engine import EmbeddedModel
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.owner import Owner
     from metaclaw.learn.slow.assembly import SlowLearning
@@ -97,6 +98,8 @@ class House:
 
     def _build_provider(self, one: ProviderConfig) -> HttpEndpoint | ModelProvider:
         if one.kind == "embedded":
+            from metaclaw.engine import EmbeddedModel
+
             engine = self._config.engine
             self.embedded = EmbeddedModel(
                 self._model_folder,
@@ -112,10 +115,12 @@ class House:
             one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts
         )
 
-    def _build_policy(self) -> Policy | None:
+    def _build_policy(self) -> "Policy | None":
         policy = self._config.policy
         if policy is None:
             return None
+        from metaclaw.app.policy import Policy
+
         built = Policy(
             self._config,
             policy,
@@ -138,6 +143,8 @@ class House:
 
     @property
     def _model_folder(self) -> Path:
+        from metaclaw.engine import MODEL_ID
+
         policy = self._config.policy
         if self._is_own_model or policy is None or policy.base_model is None:
             return self._home / "models" / MODEL_ID
@@ -187,7 +194,7 @@ class House:
             ),
             windows=self._window,
             end_session=self._end_session,
-            registry=self.metrics.registry if self._config.telemetry.prometheus else None,
+            registry=self.metrics if self._config.telemetry.prometheus else None,
         )
 
     def _status(self) -> Status:
@@ -199,7 +206,7 @@ class House:
             counts=self.reader.counts,
             shelf=lambda: self.shelf.view,
             shelf_trouble=lambda: self.shelf.trouble,
-            providers=[_shown(provider) for provider in self.providers],
+            providers=[_shown(provider, embedded) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
             loops=lambda: {} if self.supervisor is None else self.supervisor.states,
             active_sessions=lambda: self.origins.active,
@@ -337,8 +344,7 @@ class House:
                 continue  # a store in trouble has more important things to keep in mind
             silent = self.origins.sweep()
             self.placer.forget(silent)
-            for session in silent:
-                await self.ledger.end_session(session, "silence")
+            await self.ledger.end_sessions(silent, "silence")
 
     async def _end_session(self, session: SessionId) -> bool:
         if not self.origins.end(session):
@@ -348,12 +354,12 @@ class House:
         return True
 
 
-def _shown(provider: Provider) -> ProviderFacts:
+def _shown(provider: Provider, embedded: "EmbeddedModel | None") -> ProviderFacts:
     if isinstance(provider, HttpEndpoint):
         wires = tuple(wire.value for wire in Wire if wire in provider.wires)
         return ProviderFacts(
             provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections"
         )
-    if isinstance(provider, EmbeddedModel):
-        return ProviderFacts(provider.name, "embedded", (), provider.models, lambda: provider.state)
+    if embedded is not None and provider is embedded:
+        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state)
     return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready")

@@ -82,10 +82,13 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
 
 
 def _settle_garbage() -> None:
-    """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests."""
-    gc.collect()
+    """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests.
+
+    Nor is it looked through once, while somebody waits: for what imports have left behind, that took a twentieth of the start.
+    """
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+    gc.enable()
 
 
 def _announce(listening: socket.socket, house: House, instance: Instance, ready: Callable[[Serving], None] | None) -> None:

@@ -1,6 +1,5 @@
 """Talking to the running proxy: plain HTTP from the standard library, with this home's key."""
 
-import http.client
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,6 +45,8 @@ class Api:
     ) -> tuple[int, Json]:
         body = b"" if said is None else json.dumps(said).encode()
         headers = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
+        import http.client
+
         parts = urlsplit(self.url)
         host = parts.hostname or "127.0.0.1"
         connection = http.client.HTTPConnection(_OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from metaclaw import __version__
+from metaclaw.cli.bench import bench
 from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
 from metaclaw.cli.doctor import doctor
@@ -48,5 +49,5 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback):
+for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback, bench):
     root.add_command(command)

@@ -1,5 +1,6 @@
 """`metaclaw start`: the proxy in this terminal, or detached in a session of its own."""
 
+import gc
 import json
 import shlex
 from pathlib import Path
@@ -58,6 +59,8 @@ def start(
         api, facts = launch(home, config, overrides, timeout_s)
         announce(config, api.url, api.key, facts.model, facts.skills, as_json=as_json)
         return 0
+    # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
+    gc.disable()
     from metaclaw.app import Serving, run
 
     def ready(serving: Serving) -> None:

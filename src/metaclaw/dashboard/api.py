@@ -1,11 +1,10 @@
 """What people and tools read and do over HTTP: status, sessions, turns, skills, metrics."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio.to_thread
-from prometheus_client import CollectorRegistry, generate_latest
 
 from metaclaw import __version__
 from metaclaw.dashboard.learning import LearningRoutes
@@ -20,6 +19,16 @@ _MOST_ROWS = 1000
 _NO_WINDOWS = {"open": False, "reason": "weights are not trained here: there is no [policy] in config.toml", "signals": []}
 
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+
+class Registry(Protocol):
+    """What is counted, as Prometheus' library takes it."""
+
+    def collect(self) -> "Iterable[Metric]": ...
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Where the API gets what it tells."""
@@ -29,7 +38,7 @@ class Facts:
     reader: LedgerReader
     learning: LearningRoutes
     end_session: Callable[[SessionId], Awaitable[bool]]
-    registry: CollectorRegistry | None
+    registry: Registry | None
     policy: PolicyRoutes | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
@@ -79,7 +88,11 @@ class Api:
     async def _metrics(self, ask: Ask) -> object:
         if self._facts.registry is None:
             raise ApiError("metrics are switched off (telemetry.prometheus)", 404)
-        return Answer(200, generate_latest(self._facts.registry), "text/plain; version=0.0.4; charset=utf-8")
+        from prometheus_client import generate_latest
+
+        return Answer(
+            200, generate_latest(cast("CollectorRegistry", self._facts.registry)), "text/plain; version=0.0.4; charset=utf-8"
+        )
 
     async def _status(self, ask: Ask) -> object:
         return await self._facts.status()

@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, Proposal
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admitting import Admitting, Learned
@@ -89,6 +89,8 @@ class Fast:
         self._heard: deque[_Heard] = deque()
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         self._stumbles = Stumbles("fast")
+        self._repeats: set[TurnId] = set()
+        self._repeats_of = -1
 
     def hear(self, step: Step, done: Callable[[], None] = lambda: None) -> None:
         """A person has said something new. `done` is called once everything has been made of it that can be."""
@@ -116,7 +118,7 @@ class Fast:
                 failures = await self._from_words(one.step, failures, aside)
                 self._stumbles.finished(one.step.turn)
             one.done()
-        for kind in await run_sync(group, failures):
+        for kind in await run_sync(group, await run_sync(self._without_repeats, failures)):
             if ripe(kind, self._rules.min_failures):
                 await self._from_failures(kind, aside)
 
@@ -144,6 +146,9 @@ class Fast:
         if not proposals:
             return failures
         answered = [one for one in failures if self._lessons.answers(step, one)]
+        if all(map(self._is_in_force, proposals)) and step.stamp.generation == self._shelf.view.generation:
+            # Said again, and in force already: nothing is learned from it, so nothing of it is support.
+            return [one for one in failures if one not in answered]
         taught_by = [*(one.step.turn for one in answered), step.turn]
         attempt = await self._claim(_INSTRUCTION, taught_by)
         if attempt is None and answered:
@@ -152,6 +157,23 @@ class Fast:
         if attempt is not None:
             await self._admit_words(proposals, step, taught_by, attempt, aside)
         return [one for one in failures if one not in answered]
+
+    def _without_repeats(self, failures: Sequence[Failure]) -> list[Failure]:
+        """Failures somebody may make something of. Blocks; what was found to be a repetition is not looked at again."""
+        generation = self._shelf.view.generation
+        if self._repeats_of != generation:
+            self._repeats_of, self._repeats = generation, set()
+        self._repeats |= {
+            one.step.turn
+            for one in failures
+            if one.step.turn not in self._repeats and self._lessons.is_repeated(one, self._is_in_force)
+        }
+        return [one for one in failures if one.step.turn not in self._repeats]
+
+    def _is_in_force(self, proposal: Proposal) -> bool:
+        """Whether these very words of this person are a skill already; its name stands for the words."""
+        known = self._shelf.view.get(proposal.skill.name)
+        return known is not None and known.scope == proposal.skill.scope and known.author is Authorship.INSTRUCTION
 
     async def _admit_words(
         self, proposals: Sequence[Proposal], step: Step, taught_by: Sequence[TurnId], attempt: int, aside: TaskGroup

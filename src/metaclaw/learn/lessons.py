@@ -1,6 +1,6 @@
 """What there is to learn from: failures that nothing has been made of, and what was tried before for the likes of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -75,6 +75,16 @@ class Lessons:
             return False
         role = self._reader.role_of(known.followed_by)
         return role is not None and role.kind is RoleKind.SUPPORT
+
+    def is_repeated(self, failure: Failure, is_in_force: Callable[[Proposal], bool]) -> bool:
+        """Whether the person's answer to it lays down nothing but what was in force already when the turn was made: it can feed no
+        skill, and stays free to train the weights."""
+        if failure.step.stamp.generation != self._shelf.view.generation:
+            return False
+        known = self._known.get(failure.step.turn)
+        words = None if known is None or known.followed_by is None else self.words(known.followed_by)
+        proposals = () if words is None else self.instructions(words)
+        return bool(proposals) and all(map(is_in_force, proposals))
 
     def in_full(self, kind: Kind) -> Kind:
         """The kind with everything that was said in its turns, for whoever is to write."""

@@ -39,6 +39,13 @@ class Chance:
             return 1.0
         return self.canary_share if skill.state is SkillState.CANARY else 1.0 - self.holdout_share
 
+    def concerns(self, skills: Sequence[Skill]) -> bool:
+        """Whether any of the skills is left to chance."""
+        for skill in skills:  # noqa: SIM110 - any() with a generator takes longer than the look, and every task comes by here
+            if may_be_withheld(skill) and self.propensity(skill) < 1.0:
+                return True
+        return False
+
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
         """How it falls out for those of the skills that are left to chance."""
         uncertain = [(skill.name, propensity) for skill in skills if (propensity := self.propensity(skill)) < 1.0]

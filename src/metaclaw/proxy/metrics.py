@@ -1,18 +1,18 @@
 """What is counted on the request path, for Prometheus and for `status`.
 
 The library's own counters take a lock and several calls for every number. Ours are plain integers that only the event loop
-changes; they become the library's when somebody asks for them.
+changes; they become the library's when somebody asks for them. It is imported then, too: it brings a web server along.
 """
 
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, NamedTuple
 
 from metaclaw.domain.turn import Turn
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _BOUNDS = (*(str(float(bound)) for bound in _SECONDS), "+Inf")
@@ -51,8 +51,15 @@ class _Spread:
         return found
 
 
-class Metrics(Collector):
-    """Counters with a registry of their own, so that two programs in one process never share numbers."""
+class _Book(NamedTuple):
+    """Where the turns of one wire, kind and end are counted."""
+
+    turns: _Count
+    durations: _Spread
+
+
+class Metrics:
+    """Counters of one program; two in one process never share numbers."""
 
     def __init__(self) -> None:
         self._turns: dict[tuple[str, ...], _Count] = {}
@@ -62,18 +69,21 @@ class Metrics(Collector):
         self._unrecorded: dict[tuple[str, ...], _Count] = {(): _Count()}
         self._durations: dict[str, _Spread] = {}
         self._first_bytes: dict[str, _Spread] = {}
+        self._books: dict[tuple[str, ...], _Book] = {}
         self.in_flight = 0
         """Turns being served now."""
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
 
     def served(self, turn: Turn, *, durable: bool) -> None:
         """Count one finished turn."""
-        wire, times, usage = turn.wire._value_, turn.times, turn.usage
-        _count(self._turns, (wire, turn.kind._value_, turn.end._value_), 1)
-        _spread(self._durations, wire).add(times.duration_s)
+        times, usage = turn.times, turn.usage
+        kind = (turn.wire._value_, turn.kind._value_, turn.end._value_)
+        book = self._books.get(kind)
+        if book is None:
+            book = self._books[kind] = self._open_book(kind)
+        book.turns.value += 1
+        book.durations.add(times.duration_s)
         if times.first_byte_s is not None:
-            _spread(self._first_bytes, wire).add(times.first_byte_s)
+            _spread(self._first_bytes, kind[0]).add(times.first_byte_s)
         if usage is not None:
             _count(self._tokens, (turn.provider, "input"), usage.input_tokens)
             _count(self._tokens, (turn.provider, "output"), usage.output_tokens)
@@ -82,12 +92,18 @@ class Metrics(Collector):
         if not durable:
             self._unrecorded[()].value += 1
 
+    def _open_book(self, kind: tuple[str, ...]) -> "_Book":
+        turns = self._turns[kind] = _Count()
+        return _Book(turns, _spread(self._durations, kind[0]))
+
     def refused(self, status: int) -> None:
         """Count a request that was answered with an error of our own."""
         _count(self._refused, (str(status),), 1)
 
-    def collect(self) -> Iterator[Metric]:
-        """Everything counted so far, as the library wants it."""
+    def collect(self) -> "Iterator[Metric]":
+        """Everything counted so far, as the library wants it of a registry."""
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
         yield _family("metaclaw_turns", "Turns served", ("wire", "kind", "end"), self._turns)
         yield _histogram("metaclaw_turn_seconds", "From request to end of answer", self._durations)
         yield _histogram("metaclaw_first_byte_seconds", "From request to first byte", self._first_bytes)
@@ -113,14 +129,18 @@ def _spread(spreads: dict[str, _Spread], label: str) -> _Spread:
     return found
 
 
-def _family(name: str, help_text: str, labels: tuple[str, ...], counts: dict[tuple[str, ...], _Count]) -> CounterMetricFamily:
+def _family(name: str, help_text: str, labels: tuple[str, ...], counts: dict[tuple[str, ...], _Count]) -> "CounterMetricFamily":
+    from prometheus_client.metrics_core import CounterMetricFamily
+
     family = CounterMetricFamily(name, help_text, labels=labels)
     for values, count in list(counts.items()):
         family.add_metric(values, count.value, created=count.began)
     return family
 
 
-def _histogram(name: str, help_text: str, spreads: dict[str, _Spread]) -> HistogramMetricFamily:
+def _histogram(name: str, help_text: str, spreads: dict[str, _Spread]) -> "HistogramMetricFamily":
+    from prometheus_client.metrics_core import HistogramMetricFamily
+
     family = HistogramMetricFamily(name, help_text, labels=("wire",))
     for label, spread in list(spreads.items()):
         family.add_metric((label,), spread.cumulated(), spread.total_s)

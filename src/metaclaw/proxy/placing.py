@@ -108,12 +108,15 @@ class Placer:
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
             adopted = self._adopt(incoming, origin, view, before, version)
-        held = _held_by_provider(incoming, before)
-        wanted = [placement for placement in adopted.placements if placement not in held]
+        held = () if before is None else _held_by_provider(incoming, before)
+        wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
+        if not wanted and not held:
+            return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), (), _in_effect(adopted.draws, ()))
         spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors)
         if spliced.refused is not None:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
-        skills = tuple(name for placement in (*held, *spliced.placed) for name in placement.skills)
+        standing = (*held, *spliced.placed) if held else spliced.placed
+        skills = standing[0].skills if len(standing) == 1 else tuple([name for one in standing for name in one.skills])
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         return Placed(stamp, spliced.placed, spliced.splices, _in_effect(adopted.draws, skills) if adopted.draws else ())
 
@@ -129,23 +132,24 @@ class Placer:
             self._adopted.pop(session, None)
 
     def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int) -> _Adopted:
-        kept, skills = self._still_valid(before, origin, view)
-        found: tuple[Skill, ...] = ()
-        if self._limit and origin.task:
-            found = self._find(origin, view, version)
+        kept, skills = ((), ()) if before is None else self._still_valid(before, origin, view)
+        found = self._find(origin, view, version) if self._limit and origin.task else ()
         new = _not_yet(found, skills, incoming.body)
         draws: tuple[Draw, ...] = ()
-        if any(self._chance.propensity(skill) < 1.0 for skill in new):
+        if new and self._chance.concerns(new):
             found, draws = self._leave_to_chance(origin, found, new)
             new = tuple(skill for skill in new if skill in found)
-        if new and sum(not skill.applies_always for skill in (*skills, *new)) > self._limit:
+        if (
+            len(skills) + len(new) > self._limit
+            and new
+            and sum(not skill.applies_always for skill in (*skills, *new)) > self._limit
+        ):
             kept, skills, new = (), (), _not_yet(found, (), incoming.body)
         if new:
             block = self._render(new)
             if block.skills:
-                placed = set(block.skills)
                 kept = (*kept, Placement(_anchor(origin, before), block.skills, block.text))
-                skills = (*skills, *(skill for skill in new if skill.name in placed))
+                skills += new if len(block.skills) == len(new) else tuple([skill for skill in new if skill.name in block.skills])
         adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills, draws)
         self._remember(origin.session, adopted)
         return adopted
@@ -167,11 +171,9 @@ class Placer:
         withheld = {draw.skill for draw in draws if not draw.placed}
         return tuple(skill for skill in found if skill.name in fitting and skill.name not in withheld), draws
 
-    def _still_valid(self, before: _Adopted | None, origin: Origin, view: View) -> tuple[tuple[Placement, ...], tuple[Skill, ...]]:
+    def _still_valid(self, before: _Adopted, origin: Origin, view: View) -> tuple[tuple[Placement, ...], tuple[Skill, ...]]:
         """The blocks that may stay: their place is still in the history, and every skill in them is in force, says what it said and
         is still for whoever speaks."""
-        if before is None:
-            return (), ()
         now = {name: view.get(name) for placement in before.placements for name in placement.skills}
         if not all(skill is not None and self._is_for(skill, origin.scope) for skill in now.values()):
             return (), ()
@@ -203,10 +205,10 @@ class Placer:
             self._adopted.popitem(last=False)
 
 
-def _held_by_provider(incoming: Incoming, before: _Adopted | None) -> tuple[Placement, ...]:
+def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, ...]:
     """Blocks the provider has already: with `previous_response_id` it adds the history itself, our item in it included."""
     json = incoming.json
-    if before is None or not json.get("previous_response_id") or isinstance(json.get("instructions"), str):
+    if not json.get("previous_response_id") or isinstance(json.get("instructions"), str):
         return ()
     return tuple(placement for placement in before.placements if not placement.anchor)
 
@@ -225,14 +227,15 @@ def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Dr
     return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
 
 
-def _not_yet(found: Iterable[Skill], placed: Sequence[Skill], body: bytes) -> tuple[Skill, ...]:
-    names = {skill.name for skill in placed}
-    return tuple(skill for skill in found if skill.name not in names and not _brought_by_client(skill, body))
+def _not_yet(found: tuple[Skill, ...], placed: Sequence[Skill], body: bytes) -> tuple[Skill, ...]:
+    if placed:
+        names = {skill.name for skill in placed}
+        found = tuple([skill for skill in found if skill.name not in names])
+    brought = [skill for skill in found if skill.name.encode() in body and _brought_by_client(skill, body)]
+    return tuple([skill for skill in found if skill not in brought]) if brought else found
 
 
 def _brought_by_client(skill: Skill, body: bytes) -> bool:
-    if skill.name.encode() not in body:
-        return False
     return already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))
 
 

@@ -28,6 +28,7 @@ class _Input(TypedDict, total=False):
     input: list[msgspec.Raw]
 
 
+_encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(_Messages).decode
 _input = msgspec.json.Decoder(_Input).decode
 
@@ -43,7 +44,7 @@ class Document:
         self._body = body
         self._span = _object_span(body)
         self._fields: dict[str, Span] | None = None
-        self._items: dict[str, list[Span]] = {}
+        self._items: dict[str, tuple[list[msgspec.Raw], list[Span]]] = {}
 
     def field(self, key: str) -> Span:
         """Where the value of a top-level key stands."""
@@ -55,23 +56,25 @@ class Document:
 
     def item(self, key: str, index: int) -> Span:
         """Where an item of the list under a top-level key (`messages` or `input`) stands."""
-        if key not in self._items:
-            self._items[key] = self._find_items(key)
-        if index >= len(self._items[key]):
+        found = self._items.get(key)
+        if found is None:
+            found = self._items[key] = self._find_items(key)
+        raws, spans = found
+        if index >= len(spans):
             raise UnsafeBytesError(f"there is no message {index} in the body")
-        return self._items[key][index]
+        span = spans[index]
+        if not self._body.startswith(bytes(raws[index]), span[0]):
+            raise _surprise(span[0])
+        return span
 
-    def _find_items(self, key: str) -> list[Span]:
+    def _find_items(self, key: str) -> tuple[list[msgspec.Raw], list[Span]]:
         begin = _only_value(self._body, self._span, key)
         if begin is None:
             begin, end = self.field(key)
-            return item_spans(self._body, begin, _ITEMS.decode(self._body[begin:end]))
-        raws = raw_items(self._body, key)
-        spans = item_spans(self._body, begin, raws)
-        for raw, (at, _) in zip(raws, spans, strict=True):
-            if not self._body.startswith(bytes(raw), at):
-                raise _surprise(at)
-        return spans
+            raws = _ITEMS.decode(self._body[begin:end])
+        else:
+            raws = raw_items(self._body, key)
+        return raws, item_spans(self._body, begin, raws)
 
     @property
     def last_field_end(self) -> int:
@@ -124,6 +127,14 @@ def value_span(body: bytes, span: Span, key: str) -> Span:
     if key not in spans:
         raise UnsafeBytesError(f"there is no {key}")
     return spans[key]
+
+
+def string_span(body: bytes, span: Span, key: str, value: str) -> Span:
+    """The same where the value is this string: mostly it stands there as we would write it, and need not be read again."""
+    begin = _only_value(body, span, key)
+    if begin is not None and body.startswith(written := _encode(value), begin):
+        return begin, begin + len(written)
+    return value_span(body, span, key)
 
 
 def field_spans(body: bytes, span: Span) -> dict[str, Span]:

@@ -16,7 +16,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice
 from metaclaw.proxy.reading import Body, list_key
-from metaclaw.proxy.spans import Document, Span, UnsafeBytesError, skip_blanks_back, top_level_spans, value_span
+from metaclaw.proxy.spans import Document, Span, UnsafeBytesError, skip_blanks_back, string_span, top_level_spans, value_span
 
 __all__ = ["Spliced", "UnsafeBytesError", "placement_splices", "top_level_spans"]
 
@@ -155,7 +155,12 @@ class _Sketch:
     def _append_to_content(self, item: Mapping[str, Json], span: Span, text: str, *, as_blocks: bool) -> None:
         if "content" not in item:
             raise _RefusedError("the message to extend has no content")
-        self._append_to_value(item["content"], value_span(self._body, span, "content"), text, as_blocks=as_blocks)
+        content = item["content"]
+        if isinstance(content, str):
+            at = string_span(self._body, span, "content", content)
+        else:
+            at = value_span(self._body, span, "content")
+        self._append_to_value(content, at, text, as_blocks=as_blocks)
 
     def _append_to_value(self, value: Json, span: Span, text: str, *, as_blocks: bool) -> None:
         if isinstance(value, list):

@@ -25,8 +25,9 @@ def query_text(task: str) -> str:
     """
     text = _ends(_without_blocks_at_ends(task) if "<" in task else task).replace("\r\n", "\n")
     text = channels.DATA_URL.sub(" ", text) if "data:" in text else text
-    if any(sign in text for sign in _SIGNS_OF_LINES):
-        text = channels.LINES.sub("", text)
+    if _has_sign_of_lines(text):
+        # Each match is a whole line, so where there is but one line it is looked at once and not from every character on.
+        text = channels.LINES.sub("", text) if "\n" in text else "" if channels.LINES.match(text) else text
     text = _without_brackets(text) if "[" in text else text
     text = _without_untrusted(text) if "):" in text else text
     text = channels.FENCE.sub(_without_metadata, text) if "```" in text else text
@@ -34,8 +35,15 @@ def query_text(task: str) -> str:
     text = _without_notes(text) if "[" in text or "<" in text else text
     text = channels.URL.sub(_words_of_url, text) if "://" in text else text
     text = _without_identifiers(text)
-    tail = channels.CLIENT_TAIL.search(text)
+    tail = channels.CLIENT_TAIL.search(text) if "\n" in text else channels.CLIENT_TAIL.match(text)
     return " ".join((text[: tail.start()] if tail else text).split()).strip(" \"'")[:MAX_QUERY_CHARS]
+
+
+def _has_sign_of_lines(text: str) -> bool:
+    for sign in _SIGNS_OF_LINES:  # noqa: SIM110 - any() with a generator takes longer than the search
+        if sign in text:
+            return True
+    return False
 
 
 def _without_brackets(text: str) -> str:

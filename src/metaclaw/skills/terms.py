@@ -61,7 +61,8 @@ class _KnownWords(dict[str, tuple[str, ...]]):
         terms = tuple(dict.fromkeys(_take_apart(word[: MAX_WORD_CHARS * 4])))
         if len(self) >= _MEMO_SIZE:  # a bound, not a policy: starting afresh is cheap
             self.clear()
-        if len(word) <= MAX_WORD_CHARS and word.isalpha():
+        # What is no word will hardly come again, unless it is as short as the number of a list's item.
+        if len(word) <= MAX_WORD_CHARS and (word.isalpha() or len(word) <= 2):
             self[word] = terms
         return terms
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from metaclaw.domain.chat import Json
@@ -19,6 +19,8 @@ from metaclaw.store.scribe import Announcement, Item, SessionEnd
 from metaclaw.store.writer import Limits, Report, Writer
 
 log = logging.getLogger(__name__)
+
+_ENDS_TOGETHER = 32
 
 
 def _now() -> datetime:
@@ -77,6 +79,13 @@ class SqlLedger:
     async def end_session(self, session: SessionId, reason: str) -> None:
         """Mark a session as ended, after every turn recorded before. Ending an unknown or ended session is no error."""
         await self._submit(SessionEnd(session, reason, self._clock()))
+
+    async def end_sessions(self, sessions: Sequence[SessionId], reason: str) -> None:
+        """The same for many. They share transactions: one each would keep those who wait for their answers waiting for seconds."""
+        at = self._clock()
+        for begin in range(0, len(sessions), _ENDS_TOGETHER):
+            some = sessions[begin : begin + _ENDS_TOGETHER]
+            await asyncio.gather(*(self._submit(SessionEnd(session, reason, at)) for session in some))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         """Append an event; True when it is on disk."""

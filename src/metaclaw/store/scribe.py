@@ -141,9 +141,9 @@ class Scribe:
                 yield body_row(seq, self._lineages.follow(line, seq, turn.exchange.translated))
 
     def _write_ends(self, ends: Sequence[SessionEnd]) -> None:
-        for end in ends:
-            at_us = pack_instant(end.at)
-            self._cursor.execute(self._statements.end_session, (at_us, at_us, pack_text(end.reason), pack_text(end.session)))
+        if ends:
+            rows = [(at := pack_instant(end.at), at, pack_text(end.reason), pack_text(end.session)) for end in ends]
+            self._cursor.executemany(self._statements.end_session, rows)
 
 
 class _Statements:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 from metaclaw.errors import ConfigError
 from metaclaw.upstream.failures import GarbledError
@@ -151,6 +150,11 @@ class _Tunnel(asyncio.Protocol):
 
 def _proxy_for(scheme: str, host: str) -> Proxy | None:
     """The proxy HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names, unless NO_PROXY or loopback says to go straight."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    # Imported by those who have a proxy: it brings all of HTTP and mail along.
+    from urllib.request import getproxies_environment, proxy_bypass
+
     proxies = getproxies_environment()
     url = proxies.get(scheme) or proxies.get("all")
     if not url or _is_loopback(host) or proxy_bypass(host):

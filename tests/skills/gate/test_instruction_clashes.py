@@ -46,6 +46,8 @@ async def standing(newer: Proposal, *known: Skill) -> tuple[Standing, tuple[str,
         ("Never use emojis.", "Always use emojis."),
         ("From now on install packages with npm.", "From now on install packages with pnpm."),
         ("Always wrap lines at 80 columns.", "From now on wrap lines at 120 columns."),
+        ("Always write times like 2026-03-16T09:30:00+08:00.", "Always write times like 2026-03-16T09:30:00+09:00."),
+        ("Always start the server on port 8080.", "Always start the server on port 9090."),
     ],
 )
 async def test_a_newer_instruction_takes_the_place_of_a_contrary_older_one(older: str, newer: str) -> None:

@@ -86,7 +86,7 @@ class Conversation:
     list (-1 for a history that is not in the request). `users` are the positions at which a user speaks in words.
     """
 
-    __slots__ = ("digests", "indices", "items", "root", "system", "users")
+    __slots__ = ("_texts", "digests", "indices", "items", "root", "system", "users")
 
     def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
         """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
@@ -97,6 +97,7 @@ class Conversation:
         self.digests: list[bytes] = [] if earlier is None else [earlier]
         self.indices: list[int] = [] if earlier is None else [-1]
         self.users: list[int] = []
+        self._texts: dict[int, list[str]] = {}
         self._walk(first, earlier or self.root, cache)
 
     def _walk(self, first: int, before: bytes, cache: DigestCache) -> None:
@@ -119,12 +120,16 @@ class Conversation:
         return self.digests[-1] if self.digests else self.root
 
     def texts_at(self, position: int) -> list[str]:
-        """What is said in the entry at this position, without ephemeral parts."""
-        return item_texts(self.items[self.indices[position]])
+        """What is said in the entry at this position, without ephemeral parts. Several ask for the newest."""
+        texts = self._texts.get(position)
+        if texts is None:
+            texts = self._texts[position] = item_texts(self.items[self.indices[position]])
+        return texts
 
     def text_at(self, position: int) -> str:
         """The texts of the entry at this position as one."""
-        return "\n".join(self.texts_at(position))
+        texts = self.texts_at(position)
+        return texts[0] if len(texts) == 1 else "\n".join(texts)
 
     def answer_after(self, position: int) -> tuple[set[str], str] | None:
         """The ids of the tool calls and the words of the answer right behind this position, if there is one."""
@@ -146,10 +151,10 @@ class Conversation:
         item = self.items[index] if index >= 0 else None
         if not isinstance(item, dict):
             return 0
-        content = item.get("output")
+        content, blocks = item.get("output"), item.get("content")
         if item.get("role") == "tool":
-            content = item.get("content")
-        elif isinstance(blocks := item.get("content"), list):
+            content = blocks
+        elif isinstance(blocks, list):
             content = [block.get("content") for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
         return hash(_bytes(_flat_texts(content))) if content else 0
 
@@ -157,8 +162,10 @@ class Conversation:
 def item_texts(item: Json) -> list[str]:
     """The texts of one entry, without ephemeral parts."""
     content = item.get("content") if isinstance(item, dict) else item
-    texts = (content,) if isinstance(content, str) else _plain_texts(content)
-    return [kept for text in texts if (kept := without_ephemeral(text))]
+    if isinstance(content, str):
+        kept = without_ephemeral(content) if "<" in content else content
+        return [kept] if kept else []
+    return [kept for text in _plain_texts(content) if (kept := without_ephemeral(text))]
 
 
 def bare_id(value: Json) -> str:
@@ -203,11 +210,13 @@ def _system_texts(wire: Wire, body: Mapping[str, Json]) -> list[str]:
 
 def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
     """Move leading system messages to the root; return the index of the first entry that is none."""
-    for index, item in enumerate(items):
+    index = 0
+    for item in items:
         if not isinstance(item, dict) or item.get("role") not in _SYSTEM_ROLES:
-            return index
+            break
         texts += _plain_texts(item.get("content"))
-    return len(items)
+        index += 1
+    return index
 
 
 def _payload(item: Json) -> list[Json] | None:

@@ -51,6 +51,9 @@ class Key:
     parent: str | None = None
 
 
+_BODY_KEYS: Final = frozenset(("metadata", *(path[0] for path in _BODY_PATHS)))
+
+
 def find_key(request: Request, client: Client) -> Key | None:
     """The session identifier of a request, or None where the client sends none."""
     key = _base_key(request, client)
@@ -66,8 +69,8 @@ def find_key(request: Request, client: Client) -> Key | None:
 
 def _base_key(request: Request, client: Client) -> Key | None:
     headers = request.headers
-    named = headers.get("x-session-id", "").strip()
-    if named:
+    named = headers.get("x-session-id")
+    if named and (named := named.strip()):
         return Key(_short(named), named=True)
     sent = client.key(request)
     if not sent and not _OTHER_HEADERS.isdisjoint(headers):
@@ -84,6 +87,8 @@ def _base_key(request: Request, client: Client) -> Key | None:
 
 def _in_body(request: Request) -> str | None:
     body = request.body
+    if _BODY_KEYS.isdisjoint(body):
+        return None
     if "metadata" in body:
         user_id = request.text("metadata", "user_id")
         session = (session_in_user_id(user_id) if user_id else None) or request.text("metadata", "session_id")

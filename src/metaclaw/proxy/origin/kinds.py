@@ -53,7 +53,7 @@ def classify(request: Request, client: Client, path: str) -> tuple[TurnKind, str
 def _counting(request: Request, path: str) -> str | None:
     """Counting tokens sends a request's body to another path, and leaves out the limit that every real request must have."""
     if path:
-        return "count-tokens" if path.rstrip("/").endswith("count_tokens") else None
+        return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
     unlimited = request.wire is Wire.MESSAGES and "max_tokens" not in request.body and "stream" not in request.body
     return "count-tokens" if unlimited else None
 

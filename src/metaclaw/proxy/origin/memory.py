@@ -100,9 +100,11 @@ class Memory:
 
     def move(self, thread: Thread, head: bytes, came_from: bytes | None) -> None:
         """The thread goes on to a new digest; nobody else can continue it from where it stood."""
-        thread.session.heads.drop(thread)
+        heads = thread.session.heads
+        if thread.head:
+            heads.drop(thread)
         thread.head, thread.before = head, came_from
-        thread.session.heads.put(head, thread)
+        heads.put(head, thread)
         _remember(self._past, head, thread.session.id, _PAST_PER_SESSION * self._max_sessions)
 
     def open_thread(self, session: Session) -> Thread:
@@ -160,7 +162,8 @@ class Memory:
 
 
 def _remember(memory: "OrderedDict[_K, _V]", key: _K, value: _V, limit: int) -> None:
+    if key in memory:
+        memory.move_to_end(key)
     memory[key] = value
-    memory.move_to_end(key)
     if len(memory) > limit:
         memory.popitem(last=False)

@@ -116,9 +116,9 @@ class Origins:
             return
         if response_id:
             self._memory.answered(response_id, origin.session, origin.head)
-        session = self._memory.get(origin.session)
+        session = self._memory.get(origin.session) if parts else None
         thread = session.thread_at(origin.head) if session is not None else None
-        if thread is not None and parts:
+        if thread is not None:
             thread.calls = frozenset(bare_id(part.id) for part in parts if isinstance(part, ToolCall))
             thread.said = squeezed("".join(part.text for part in parts if isinstance(part, Text)))
 
@@ -309,7 +309,8 @@ class Origins:
         thread.failed = False
         thread.tail = spoken.tail_at(len(spoken.digests) - 1) if spoken.digests else 0
         thread.hints = seen.hints
-        self._memory.touch(thread.session, seen.now)
+        if not place.began:
+            self._memory.touch(thread.session, seen.now)
 
     @staticmethod
     def _origin(

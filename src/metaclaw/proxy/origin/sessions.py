@@ -234,7 +234,7 @@ def repeated(heads: Heads, spoken: Conversation, hints: Hints, credential: int |
         return None
     position = len(spoken.digests) - 1
     digest = spoken.digests[position]
-    if digest not in heads or (failed_only and not heads.has_failed(digest)):
+    if not heads.has_failed(digest) and (failed_only or digest not in heads):
         return None
     tail = spoken.tail_at(position)
     standing = heads.at(digest, credential, failed_only=failed_only)

@@ -15,7 +15,9 @@ def words(client: Client, text: str) -> str:
     """A person's own words in a user message; empty if a program wrote all of it. At most MAX_TASK_CHARS of them."""
     if len(text) > _MAX_READ_CHARS:
         text = text[: _MAX_READ_CHARS - MAX_TASK_CHARS] + text[-MAX_TASK_CHARS:]
-    text = without_machine_tags(client.words(text.strip()).strip())
+    text = client.words(text.strip()).strip()
+    if "<" in text:
+        text = without_machine_tags(text)
     return "" if is_machine_text(text) or is_heartbeat(text) else text[:MAX_TASK_CHARS]
 
 

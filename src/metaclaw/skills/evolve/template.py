@@ -19,6 +19,13 @@ from metaclaw.skills.scopes import scope_of_lesson
 
 TEMPLATE = "template"
 ALWAYS = "always"
+_HOW_TO_FOLLOW = (
+    "Before you answer or act, see whether these words bear on it.",
+    "Where they do, keep to them exactly, also where the task does not mention them.",
+)
+_HOW_TO_CORRECT = ("Before you answer such a task, see what these words ask for.", "Do it that way from the beginning.")
+OWN_STEPS = frozenset((*_HOW_TO_FOLLOW, *_HOW_TO_CORRECT))
+"""What the templates themselves say: the program's words, for which nobody in the session has to answer."""
 _MAX_RULE_CHARS = 1_500
 _TASK_WORDS = 8
 _IN_NAME = 4
@@ -66,8 +73,7 @@ def from_correction(failure: Failure) -> Proposal | None:
     body = (
         "A task of this kind went wrong before. What the person said about it:\n\n"
         f"{_quote(words)}\n\n"
-        "1. Before you answer such a task, see what these words ask for.\n"
-        "2. Do it that way from the beginning.\n\n"
+        f"{_numbered(_HOW_TO_CORRECT)}\n\n"
         "Anti-pattern: answering as before and waiting to be told again."
     )
     skill = _skill(step, f"corrected-{name}", words, _trigger(of_task or about, about if of_task else []), body, {})
@@ -82,8 +88,7 @@ def _propose_rule(step: Step, instruction: Instruction, context: str) -> Proposa
     body = (
         "The person's own words, to be followed as they stand:\n\n"
         f"{_quote(words)}\n\n"
-        "1. Before you answer or act, see whether these words bear on it.\n"
-        "2. Where they do, keep to them exactly, also where the task does not mention them.\n\n"
+        f"{_numbered(_HOW_TO_FOLLOW)}\n\n"
         f"Anti-pattern: {_ANTI_PATTERN[instruction.polarity]}"
     )
     extra: dict[str, object] = {"applies": ALWAYS} if is_general else {}
@@ -139,6 +144,10 @@ def _trigger(about: list[str], beside: list[str]) -> str:
     if beside:
         text += f"; it came up with: {', '.join(beside)}"
     return text + "."
+
+
+def _numbered(steps: tuple[str, ...]) -> str:
+    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
 
 
 def _quote(words: str) -> str:

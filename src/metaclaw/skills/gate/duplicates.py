@@ -7,6 +7,7 @@ The overlap of two texts is the share of their terms that both have (Jaccard). O
 count, which its template quotes (`> `): the rest is the same in all of them.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,7 @@ _SAME_INSTRUCTION = 0.9  # in a few words every one counts
 _SAME_SUBJECT = 0.5
 SAME_SITUATION = 0.34
 _LOOKED_AT = 24
+_VALUE = re.compile(r"\w*\d[\w:.,/+-]*\w|\d")
 PERSON, WORKSPACE, _TEAM, _EVERYONE = range(4)
 _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
@@ -142,9 +144,21 @@ def _clash(skill: Skill, other: Skill) -> Clash | None:
     shared = (
         overlap(list_terms(advice(skill)), list_terms(advice(other))) if is_said else overlap(text_terms(skill), text_terms(other))
     )
+    if is_said and (changed := _other_values(advice(skill), advice(other))):
+        kind = ClashKind.CONFLICT if skill.scope == other.scope else ClashKind.OVERRIDE
+        return Clash(kind, other, f"changes what {other.name} says: {changed}")
     if shared >= (_SAME_INSTRUCTION if is_said else DUPLICATE_OVERLAP):
         return Clash(ClashKind.DUPLICATE, other, f"says what {other.name} says ({shared:.0%} of their words are the same)")
     return None
+
+
+def _other_values(one: str, other: str) -> str | None:
+    """In words, which values with digits in them two texts disagree in that otherwise say the same; None where they do not."""
+    mine, theirs = (set(_VALUE.findall(text)) for text in (one, other))
+    subjects = (list_terms(_VALUE.sub(" ", text)) for text in (one, other))
+    if mine == theirs or not mine or not theirs or overlap(*subjects) < _SAME_INSTRUCTION:
+        return None
+    return f"one says {' '.join(sorted(mine))}, the other {' '.join(sorted(theirs))}"
 
 
 def _contradiction(skill: Skill, other: Skill) -> str | None:

@@ -1,0 +1,118 @@
+"""What a person's words become, by the product's own parts, in process: standing instructions, skills by template, generations.
+
+    said after a turn ─► find instructions ─► skill by template ─► the gate ─► in force, the next generation ─► placed by session
+
+An instruction is in force at once for the one who said it; a newer one takes the place of what the gate says it takes the place of.
+What is simplified: all of a person's instructions are placed, not those alone that fit a task's words; no database, no replay of
+recorded sessions (the product tests an instruction while it is in force already), and no check of where the words come from, since
+all of them are the person's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import anyio
+
+from metaclaw.domain.candidate import Proposal
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill, library_hash
+from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope
+from metaclaw.skills.evolve.template import from_words
+from metaclaw.skills.gate.duplicates import IndexLibrary
+from metaclaw.skills.gate.gate import Gate, GateMode
+from metaclaw.skills.index import SkillIndex
+from metaclaw.skills.place import Block, render_block
+from metaclaw.skills.query import query_text
+from metaclaw.skills.scopes import applying, overrides_of
+from metaclaw.skills.view import ShelfView
+
+MAX_PLACED = 6
+BUDGET_TOKENS = 1500
+"""`skills.max_placed` (3 by default, here as many as a seed has rules, and one) and `skills.budget_tokens` (the default)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of what a person said: skills that are in force now, and those that had to go. `is_instruction`: a rule was in it,
+    whether or not it was in force already."""
+
+    born: tuple[SkillName, ...] = ()
+    gone: tuple[SkillName, ...] = ()
+    is_instruction: bool = False
+
+
+class House:
+    """The skills in force. Each change is a new generation."""
+
+    def __init__(self) -> None:
+        self.view = ShelfView(0, library_hash(()), SkillIndex())
+        self._gate = Gate(GateMode.FULL)
+
+    def find(self, question: str, scope: Scope) -> tuple[Skill, ...]:
+        """The skills that fit a question by itself, best first."""
+        return self.view.retrieve(query_text(question), MAX_PLACED, scope)
+
+    def standing(self, scope: Scope, beside: Sequence[Skill]) -> tuple[Skill, ...]:
+        """The person's own standing instructions beside these. The product places those in every task that say `applies: always`;
+        here all of them are, for which rule a task asks for its words need not say."""
+        mine = applying(scope)
+        return tuple(
+            one for one in self.view.skills if one.author is Authorship.INSTRUCTION and one.scope in mine and one not in beside
+        )
+
+    def hear(self, step: Step) -> Heard:
+        """Take up what the person said after this turn, or in it."""
+        proposals = from_words(step)
+        changes = [(proposal, gone) for proposal in proposals if (gone := self._admit(proposal, step.scope)) is not None]
+        return Heard(
+            tuple(proposal.skill.name for proposal, _ in changes),
+            tuple(name for _, gone in changes for name in gone),
+            bool(proposals),
+        )
+
+    def _admit(self, proposal: Proposal, scope: Scope) -> tuple[SkillName, ...] | None:
+        """Put a proposal in force and say what it took the place of; None where it says nothing new, or may not be placed."""
+        # A name stands for a person's words: the same words, after another task, say nothing new.
+        if self.view.get(proposal.skill.name) is not None:
+            return None
+        library = IndexLibrary(self.view.index, frozenset(applying(scope)))
+        admission = anyio.run(self._gate.admit, proposal, library)
+        if not admission.is_in_force:
+            return None
+        gone = tuple(name for name in admission.supersedes if self.view.get(name) is not None)
+        self._publish(_with_overrides(replace(proposal.skill, state=admission.state), admission.overrides), gone)
+        return gone
+
+    def _publish(self, skill: Skill, gone: Sequence[SkillName]) -> None:
+        index = self.view.index.changed([skill], gone)
+        self.view = ShelfView(self.view.generation + 1, library_hash(index.skills()), index)
+
+
+class Session:
+    """A day's session. A skill placed for one question stays for the next ones, as the product's placer has it: until one is
+    withdrawn, or more than `MAX_PLACED` would stand there; then those of the newest question stand there alone."""
+
+    def __init__(self, house: House, scope: Scope) -> None:
+        self._house, self._scope = house, scope
+        self._placed: tuple[Skill, ...] = ()
+
+    def place(self, question: str) -> tuple[Skill, ...]:
+        """The skills in this question's prompt."""
+        now = [self._house.view.get(skill.name) for skill in self._placed]
+        placed = self._placed if list(self._placed) == now else ()
+        found = self._house.find(question, self._scope)
+        found = (*found, *self._house.standing(self._scope, found))[:MAX_PLACED]
+        new = tuple(skill for skill in found if skill not in placed)
+        too_many = sum(not skill.applies_always for skill in (*placed, *new)) > MAX_PLACED
+        self._placed = found if new and too_many else (*placed, *new)
+        return self._placed
+
+
+def render(skills: Sequence[Skill]) -> Block:
+    """The block as it stands in the prompt."""
+    return render_block(skills, BUDGET_TOKENS)
+
+
+def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
+    return replace(skill, extra={**skill.extra, "overrides": [*overrides_of(skill), *names]}) if names else skill

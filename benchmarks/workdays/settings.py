@@ -1,0 +1,121 @@
+"""What a run is: which days, how they are asked, how many rollouts a night, how fast it learns, how long it may take."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Condition(StrEnum):
+    """Which of the two loops is on."""
+
+    BASELINE = "baseline"
+    SKILLS = "skills"
+    RL = "RL only"
+    FULL = "full"
+
+    @property
+    def has_skills(self) -> bool:
+        """Whether a person's words become skills, and skills stand in prompts."""
+        return self in (Condition.SKILLS, Condition.FULL)
+
+    @property
+    def learns(self) -> bool:
+        """Whether weights are taught at night."""
+        return self in (Condition.RL, Condition.FULL)
+
+
+class Flush(StrEnum):
+    """Which turns made before the newest skill may train: none (the product's rule), or those whose prompt is still what it was."""
+
+    FULL = "full"
+    SELECTIVE = "selective"
+
+
+class Support(StrEnum):
+    """Which turns are support: those that brought a skill into force, or (as the product claims them, before it knows what comes of
+    it) every turn after which a person laid down a rule, also one that was in force already."""
+
+    TAUGHT = "taught"
+    HEARD = "heard"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All numbers of a run. A day's questions come in `batches`; what a person says to one is heard before the next. In a night
+    `steps` steps are made, each on at most `prompts` of the turns that may train, answered `group` times anew. `rehearsal` weighs a
+    rehearsed token against a drawn one; `cool_down` is the share of the run in which the rate falls. `max_prompt_tokens` bounds a
+    prompt: the last skills are left out until it fits. `examples` puts an exchange that shows both forms of an answer before each
+    question."""
+
+    days: int
+    questions: int
+    held_out_days: int
+    early_days: int
+    batches: int
+    max_tokens: int
+    max_prompt_tokens: int
+    prompts: int
+    group: int
+    steps: int
+    rank: int
+    learning_rate: float
+    warm_up_steps: int
+    piece_prompts: int
+    minutes: float
+    temperature: float = 1.0
+    rehearsal: float = 1.0
+    rehearsed_prompts: int = 32
+    rehearsed_questions: int = 300
+    cool_down: float = 0.3
+    golden: bool = True
+    flush: Flush = Flush.FULL
+    support: Support = Support.TAUGHT
+    examples: bool = False
+
+
+LARGE: Final = Settings(
+    days=14,
+    questions=42,
+    held_out_days=4,
+    early_days=2,
+    batches=3,
+    max_tokens=64,
+    max_prompt_tokens=1200,
+    prompts=15,
+    group=12,
+    steps=15,
+    rank=16,
+    learning_rate=3e-4,
+    warm_up_steps=15,
+    piece_prompts=15,
+    minutes=7.3,
+)
+"""For one GPU: all of Part II. One prompt less than 16, since one may be drawn beside them (see `steady`)."""
+
+SMALL: Final = Settings(
+    days=6,
+    questions=8,
+    held_out_days=1,
+    early_days=1,
+    batches=2,
+    max_tokens=48,
+    max_prompt_tokens=600,
+    prompts=4,
+    group=8,
+    steps=3,
+    rank=16,
+    learning_rate=4e-4,
+    warm_up_steps=3,
+    piece_prompts=4,
+    minutes=20.0,
+    rehearsal=0.0,
+    golden=False,
+)
+"""For two CPU cores: fewer days, fewer questions a day, small steps."""
+
+
+def learning_rate(settings: Settings, step: int, progress: float) -> float:
+    """The rate of a step (from 1): up in a straight line, then flat, and down to a tenth over the last part of the run."""
+    rise = min(1.0, step / max(1, settings.warm_up_steps))
+    fall = 1.0 - 0.9 * max(0.0, 1.0 - (1.0 - min(1.0, progress)) / settings.cool_down)
+    return settings.learning_rate * min(rise, fall)

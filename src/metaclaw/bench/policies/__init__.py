@@ -1,0 +1,1 @@
+"""Policies for runs without a model: always simulated, always called so."""

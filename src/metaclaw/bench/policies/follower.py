@@ -1,0 +1,185 @@
+"""The rule-follower: a simulated model that keeps a house rule with a known probability, by what skills in its prompt say of it.
+
+It knows every item of a generated benchmark by its question, and answers with the reference or a near miss. It plays three roles:
+the agent's model, the judge (who hears in the person's next words whether it was right), and the evolver (who writes down the rules
+of the items that failed). Chance is drawn from the seed and the question alone, so an answer depends on nothing that was asked
+before, and two conditions meet the same luck: they differ exactly where a skill makes the difference.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from metaclaw.bench.agent.direct import with_files
+from metaclaw.bench.policies.lore import Lore, Telling, Writing, written
+from metaclaw.bench.policies.minds import Call, Prompt, Said, Thought
+from metaclaw.bench.questions import KEEP_IN_MIND
+from metaclaw.bench.workdays.model import Answer, Item
+from metaclaw.domain.chat import Json
+from metaclaw.ports import Purpose
+from metaclaw.skills import remove_blocks
+
+_SAID_NEXT: Final = "## What the person said next"
+_REQUIREMENT: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n== The answer\n(?P<answer>.*)", re.DOTALL)
+_BLOCK: Final = re.compile(r"<house_rules by=\"metaclaw\".*?</house_rules>", re.DOTALL)
+_NO_BOX: Final = "did not include a \\bbox"
+_MOST_SKILLS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """With which probability a rule is kept: where a skill tells it, tells half of it, tells the contrary, or nothing does. `plain`
+    is for rounds that ask for no rule at all."""
+
+    told: float = 0.95
+    untold: float = 0.1
+    misled: float = 0.02
+    plain: float = 0.9
+
+    def chance(self, telling: Telling) -> float:
+        """The probability to keep a rule of which this is told."""
+        match telling:
+            case Telling.WHOLE:
+                return self.told
+            case Telling.HALF:
+                return (self.told + self.untold) / 2
+            case Telling.CONTRARY:
+                return self.misled
+            case Telling.NOTHING:
+                return self.untold
+
+
+class Follower:
+    """A `Mind` for the items of a generated benchmark."""
+
+    def __init__(
+        self,
+        items: Iterable[Item],
+        lore: Iterable[Lore],
+        *,
+        seed: int,
+        habits: Habits = Habits(),  # noqa: B008 (frozen)
+        writing: Writing = Writing.STRONG,
+    ) -> None:
+        self._items = {_bare(item.round.question): item for item in items}
+        self._lore = {one.rule: one for one in lore}
+        self._seed = seed
+        self._habits = habits
+        self._writing = writing
+
+    def answer(self, prompt: Prompt) -> Thought:
+        """What it says in the role it is asked in."""
+        match prompt.purpose:
+            case Purpose.JUDGE:
+                return Said(json.dumps(self._judged(prompt.text)))
+            case Purpose.EVOLVE:
+                return Said(json.dumps({"skills": self._proposed(prompt.text)}))
+            case _:
+                return self._worked(prompt)
+
+    def done(self, item: Item, placed: str) -> Answer:
+        """How it answers an item with this text of skills before it."""
+        lore = [self._lore[rule] for rule in item.rules if rule in self._lore]
+        keeps = all(
+            self._luck(item, one.rule) < self._habits.chance(one.told_in(placed, one.form_in(_said_of(item)))) for one in lore
+        )
+        if keeps and (lore or self._luck(item, "plain") < self._habits.plain):
+            return item.reference
+        return self._chance(item, "miss").choice(item.near_misses) if item.near_misses else Answer()
+
+    def _worked(self, prompt: Prompt) -> Said:
+        last = max((at for at, one in enumerate(prompt.messages) if one.role == "user"), default=-1)
+        item = self._asked(remove_blocks(prompt.messages[last].text)) if last >= 0 else None
+        if item is None:
+            return Said("Understood.")
+        answer = self.done(item, _placed(prompt))
+        if "write" not in prompt.tools:
+            return Said(with_files(answer.text, answer.files))
+        if answer.files and not any(message.calls for message in prompt.messages[last:]):
+            return Said("", tuple(Call("write", {"path": path, "content": text}) for path, text in answer.files.items()))
+        return Said(answer.text or "Done.")
+
+    def _asked(self, message: str) -> Item | None:
+        """The item a message asks for: its question stands at the message's end, behind whatever was said about the last one."""
+        bare = _bare(message)
+        found = self._items.get(bare)
+        if found is not None:
+            return found
+        return max(
+            (item for question, item in self._items.items() if bare.endswith(f" {question}")),
+            key=lambda item: len(item.round.question),
+            default=None,
+        )
+
+    def _judged(self, prompt: str) -> dict[str, Json]:
+        trial = _REQUIREMENT.search(prompt)
+        if trial is not None:
+            return self._tried(trial["wanted"], trial["answer"])
+        _, found, said = prompt.rpartition(_SAID_NEXT)
+        if found and (KEEP_IN_MIND in said or _NO_BOX in said):
+            return _verdict("fail", "the person says what was wrong with it")
+        return _verdict("pass", "the work went on")
+
+    def _tried(self, wanted: str, answer: str) -> dict[str, Json]:
+        """Whether an answer is the reference of an item that the requirement asks for, or that it complains about."""
+        bare = _bare(wanted)
+        meant = [item for question, item in self._items.items() if question in bare or _complains(item, bare)]
+        if not meant:
+            return _verdict("unknown", "this item is not known")
+        return _verdict("pass" if any(_is_in(item.reference, answer) for item in meant) else "fail", "compared with the reference")
+
+    def _proposed(self, prompt: str) -> list[Json]:
+        """Skills for the rules of the items in the evidence, the commonest first; none for what is written already."""
+        bare = _bare(prompt)
+        failed = [item for question, item in self._items.items() if question in bare]
+        rules = Counter(rule for item in failed for rule in item.rules if rule in self._lore)
+        commonest = [self._lore[rule] for rule, _ in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))]
+        new = [one for one in commonest if f"name: {one.name} (" not in prompt][:_MOST_SKILLS]
+        return [self._written(one, next(item for item in reversed(failed) if one.rule in item.rules)) for one in new]
+
+    def _written(self, lore: Lore, failed: Item) -> dict[str, Json]:
+        telling = written(self._writing, Random(f"{self._seed} writes {lore.rule}"))
+        return lore.skill(lore.form_in(_said_of(failed)), telling)
+
+    def _luck(self, item: Item, what: str) -> float:
+        return self._chance(item, what).random()
+
+    def _chance(self, item: Item, what: str) -> Random:
+        return Random(f"{self._seed}\0{what}\0{item.round.question}")
+
+
+def _placed(prompt: Prompt) -> str:
+    """What the proxy put into the prompt, and nothing of what the client itself sent."""
+    return "\n".join(block for message in prompt.messages for block in _BLOCK.findall(message.text))
+
+
+def _said_of(item: Item) -> str:
+    """Everything that is said about answers to an item: there the rule it asks for stands in its form."""
+    feedback = item.round.feedback
+    return "\n".join((feedback.correct, feedback.incorrect, *feedback.options.values()))
+
+
+def _complains(item: Item, bare: str) -> bool:
+    feedback = item.round.feedback
+    return any(_bare(text) in bare for text in (feedback.incorrect, *feedback.options.values()) if text)
+
+
+def _is_in(reference: Answer, answer: str) -> bool:
+    """Whether an answer says and writes all of a reference; files stand in it as they are, or as a JSON string."""
+    shown = (answer, answer.replace("\\/", "/"))
+    files = all(any(text in one or json.dumps(text)[1:-1] in one for one in shown) for text in reference.files.values())
+    return files and reference.text in answer
+
+
+def _verdict(outcome: str, reason: str) -> dict[str, Json]:
+    scores: Mapping[str, int] = {"pass": 1, "fail": -1, "unknown": 0}
+    return {"outcome": outcome, "score": scores[outcome], "reason": reason}
+
+
+def _bare(text: str) -> str:
+    """A text without what rendering does to it: headings moved aside, lines wrapped."""
+    return " ".join(text.split())

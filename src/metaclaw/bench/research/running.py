@@ -1,0 +1,87 @@
+"""Conditions side by side: for every seed and condition a proxy of its own, and runs one after the other in front of it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from metaclaw.bench.conditions import Condition, as_toml
+from metaclaw.bench.policies.minds import MODEL
+from metaclaw.bench.policies.serving import serving
+from metaclaw.bench.research.asking import HttpModel
+from metaclaw.bench.research.autoresearchclaw import drive
+from metaclaw.bench.research.comparing import compare
+from metaclaw.bench.research.laboratory import SandboxLaboratory
+from metaclaw.bench.research.pipeline import Pipeline, Progress, RunPlan
+from metaclaw.bench.research.records import Record, RunRecord, append_records
+from metaclaw.bench.research.settings import Job, ResearchResult, ResearchSettings
+from metaclaw.bench.research.simulated import Researcher
+from metaclaw.bench.running.plan import Endpoint, Provider
+from metaclaw.bench.running.proxy import Place, running
+from metaclaw.bench.running.settling import settle
+from metaclaw.errors import ConfigError
+
+RECORDS: Final = "research.jsonl"
+
+
+async def run_research(settings: ResearchSettings, progress: Progress = lambda line: None) -> ResearchResult:
+    """Run everything, one after the other, and compare every other condition with the first."""
+    records = settings.out / RECORDS
+    if records.exists():
+        raise ConfigError(f"{records} is there already: choose another --out, or delete it to run again")
+    runs: list[RunRecord] = []
+    for seed in settings.seeds:
+        for condition in settings.conditions:
+            async for found in _runs_of(settings, condition, seed, progress):
+                append_records(records, found)
+                runs += [one for one in found if isinstance(one, RunRecord)]
+    comparisons = compare(runs, [one.name for one in settings.conditions])
+    append_records(records, comparisons)
+    return ResearchResult(records, tuple(runs), tuple(comparisons))
+
+
+async def _runs_of(
+    settings: ResearchSettings, condition: Condition, seed: int, progress: Progress
+) -> AsyncIterator[Sequence[Record]]:
+    """The runs of one condition and seed, in front of one proxy that keeps what it learns from one to the next."""
+    root = settings.out / condition.name / f"seed-{seed}"
+    place = Place(root / "home", root / "proxy.log")
+    perform = _own if settings.autoresearchclaw is None else drive
+    async with _backed(settings, seed) as provider:
+        config = provider.toml() + "\n" + as_toml(condition.settings())
+        async with running(place, config, provider.model) as front:
+            unlearned: tuple[str, ...] = ()
+            for number in range(1, settings.runs + 1):
+                job = Job(settings, condition, seed, number, front, place.home, root / f"run-{number}")
+                yield _marked(await perform(job, progress), unlearned)
+                if condition.learns and number < settings.runs:
+                    unlearned = (await settle(front.api, place.home, settings.patience)).left
+
+
+async def _own(job: Job, progress: Progress) -> Sequence[Record]:
+    settings = job.settings
+    plan = RunPlan(
+        job.condition.name,
+        job.seed,
+        job.number,
+        job.is_simulated,
+        settings.topic(job.seed, job.number),
+        settings.max_retries,
+    )
+    model = HttpModel(job.front.base_url, job.front.api.key, job.front.model)
+    ran = await Pipeline(model, SandboxLaboratory(), plan, job.folder, progress).run()
+    return [*ran.attempts, ran.run]
+
+
+def _marked(records: Sequence[Record], unlearned: tuple[str, ...]) -> Sequence[Record]:
+    return [msgspec.structs.replace(one, unlearned=unlearned) if isinstance(one, RunRecord) else one for one in records]
+
+
+@asynccontextmanager
+async def _backed(settings: ResearchSettings, seed: int) -> AsyncIterator[Provider]:
+    if settings.provider is not None:
+        yield settings.provider
+        return
+    async with serving(Researcher(seed, settings.habits)) as url:
+        yield Endpoint(url, MODEL, is_simulated=True)

@@ -1,0 +1,81 @@
+"""Whole runs: the days of a plan in order, each with a freshly started proxy on the home the day before left; several side by side.
+
+A proxy that is started anew each day costs a second. It makes the copy of its home complete, and a run that was interrupted does
+after its resumption exactly what it would have done without the interruption.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.bench.policies.minds import MODEL, Mind
+from metaclaw.bench.policies.serving import serving
+from metaclaw.bench.reading import digest
+from metaclaw.bench.running.days import DayRun, MakeAgent, Tell
+from metaclaw.bench.running.folder import Folder, is_done, share_models
+from metaclaw.bench.running.plan import Embedded, Endpoint, Plan
+from metaclaw.bench.running.proxy import running
+from metaclaw.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Plans to run below one output folder. `make_mind` is who answers where the model is simulated."""
+
+    out: Path
+    make_agent: MakeAgent
+    tell: Tell = lambda plan, stage, record: None
+    make_mind: Callable[[Plan], Mind] | None = None
+
+    def done(self, plan: Plan) -> bool:
+        """Whether this run lies there already, complete."""
+        return is_done(self.out / plan.name, plan)
+
+    async def run_all(self, plans: Sequence[Plan], *, at_once: int = 1, resume: bool = False) -> None:
+        """All of them, `at_once` side by side. With `resume`, those that are done are passed over."""
+        limiter = anyio.CapacityLimiter(at_once)
+
+        async def one(plan: Plan) -> None:
+            async with limiter:
+                await self.run(plan, resume=resume)
+
+        async with anyio.create_task_group() as group:
+            for plan in plans:
+                if not (resume and self.done(plan)):
+                    group.start_soon(one, plan)
+
+    async def run(self, plan: Plan, *, resume: bool = False) -> Path:
+        """One run from where it stands to its end; the folder it lies in. Raises ConfigError where it cannot begin there."""
+        folder = Folder(self.out / plan.name)
+        root = plan.benchmark.root
+        before = await run_sync(_digest, root)
+        left = await run_sync(lambda: folder.begin(plan, before, resume=resume))
+        async with self._backed(plan) as backed:
+            for stage in left:
+                if isinstance(plan.provider, Embedded):
+                    share_models(self.out, folder.place.home)
+                async with running(folder.place, backed.config(stage), backed.provider.model, sets=plan.sets) as front:
+                    await DayRun(backed, stage, folder, front, self.tell).run(self.make_agent(front, stage))
+                await run_sync(folder.keep_day, stage)
+        folder.finish(await run_sync(_digest, root))
+        return folder.root
+
+    @asynccontextmanager
+    async def _backed(self, plan: Plan) -> AsyncIterator[Plan]:
+        """The plan with the address of a simulated model that runs as long as the block."""
+        if not plan.provider.is_simulated:
+            yield plan
+            return
+        if self.make_mind is None:
+            raise ConfigError("a simulated model was asked for, and nobody to play it is given")
+        async with serving(self.make_mind(plan)) as url:
+            yield replace(plan, provider=Endpoint(url, MODEL, is_simulated=True))
+
+
+def _digest(root: Path) -> str | None:
+    """The data's digest; None for a benchmark that lies nowhere on disk."""
+    return digest(root) if root.is_dir() else None

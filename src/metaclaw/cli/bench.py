@@ -1,0 +1,208 @@
+"""`metaclaw bench`: the public benchmark, generated workdays, ablations, the research pipeline, and what came of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from metaclaw.cli.benching import go, numbers, options_of, record_files, run_options, shape_of, show_scores
+from metaclaw.cli.output import print_json, print_table
+from metaclaw.errors import ConfigError
+
+_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
+
+
+@click.group()
+def bench() -> None:
+    """Measure whether it learns: run benchmarks through a proxy of their own, under conditions, and compare."""
+
+
+@bench.command()
+@click.option("--data", type=_FOLDER, required=True, help="The benchmark's folder, which holds all_tests.json.")
+@click.option("--days", help="Only these, by their ids: day01,day05 or day01-day05.")
+@click.option("--held-out", type=click.IntRange(0), default=0, show_default=True, help="The last days that only measure.")
+@click.option("--hide-checkers/--show-checkers", default=True, help="Whether the agent may see the checkers, as it may upstream.")
+@click.option("--scripted", metavar="NAME", help="With --simulated: the script that answers, such as oracle, honest, all, mute.")
+@run_options
+def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, scripted: str | None, **given: Any) -> None:
+    """Run the public MetaClaw-Bench, unchanged."""
+    from metaclaw.bench.policies.acting import Acting
+    from metaclaw.bench.policies.scripted import scripted as script
+    from metaclaw.bench.reading import read_benchmark
+    from metaclaw.bench.running.agents import AgentKind, make_agents
+    from metaclaw.bench.running.plan import Plan
+    from metaclaw.bench.running.runs import Runs
+
+    options = options_of(given)
+    if options.simulated != (scripted is not None):
+        raise ConfigError("--simulated and --scripted NAME belong together: on these days a script answers, and no model")
+    script(scripted or "mute")  # said at once if there is none of this name
+    whole = read_benchmark(data)
+    benchmark = whole if days is None else read_benchmark(data, _days(days, [day.id for day in whole.days]))
+    agents = make_agents(AgentKind(options.agent), benchmark.shared, [data.resolve()], options.agent_command)
+    plans = [
+        plan
+        for seed in options.chosen_seeds()
+        for plan in options.plans(benchmark, seed, held_out=held_out, show_checkers=not hide_checkers)
+    ]
+
+    def mind(plan: Plan) -> Acting:
+        return Acting(benchmark, script(scripted or ""), options.out / "shadow" / plan.name)
+
+    named = plans if scripted is None else [replace(plan, agent=f"{plan.agent}, scripted {scripted}") for plan in plans]
+    go(Runs(options.out, agents, make_mind=mind), named, options)
+
+
+@bench.command()
+@click.option(
+    "--part", type=click.Choice(["1", "2", "tiny"]), default="1", show_default=True, help="Part I, part II, or a tiny one."
+)
+@click.option("--write", "target", type=click.Path(file_okay=False, path_type=Path), help="Only write it there, and run nothing.")
+@click.option("--rules", type=_FOLDER, help="A folder with rules of your own, a Python file each.")
+@click.option(
+    "--evolver",
+    type=click.Choice(["strong", "weak", "noisy"]),
+    default="strong",
+    show_default=True,
+    help="With --simulated: how it writes.",
+)
+@run_options
+def workdays(part: str, target: Path | None, rules: Path | None, evolver: str, **given: Any) -> None:
+    """Generate working days with house rules that nobody tells; run them, or only write them."""
+    from metaclaw.bench.policies.follower import Follower, Habits
+    from metaclaw.bench.policies.lore import Writing
+    from metaclaw.bench.running.agents import AgentKind, make_agents
+    from metaclaw.bench.running.generated import Generated, written
+    from metaclaw.bench.running.plan import Plan
+    from metaclaw.bench.running.runs import Runs
+    from metaclaw.bench.workdays import generate, held_out
+    from metaclaw.bench.workdays.plugins import load_rules
+
+    options = options_of(given)
+    shape = shape_of(part)
+    extra = () if rules is None else load_rules(rules)
+    made: dict[int, Generated] = {}
+    for seed in options.chosen_seeds():
+        folder = (target or options.out / "data") / f"seed-{seed}"
+        made[seed] = written(folder, generate(seed, shape, extra), held_out(seed, shape, extra))
+        if target is not None:
+            click.echo(f"{folder}: {made[seed].benchmark.rounds} questions on {len(made[seed].benchmark.days)} days")
+    if target is not None:
+        return
+
+    def mind(plan: Plan) -> Follower:
+        return made[plan.seed].mind(plan.seed, Habits(), Writing(evolver))
+
+    plans = [one.plan(plan) for seed, one in made.items() for plan in options.plans(one.benchmark, seed)]
+    first = next(iter(made.values())).benchmark
+    agents = make_agents(AgentKind(options.agent), first.shared, [(options.out / "data").resolve()], options.agent_command)
+    go(Runs(options.out, agents, make_mind=mind), plans, options)
+
+
+@bench.command()
+@click.option("--seeds", default="0-4", show_default=True, help="By commas or as a range.")
+@click.option("--part", type=click.Choice(["1", "2", "tiny"]), default="1", show_default=True, help="Which generated benchmark.")
+@click.option(
+    "--only", "labels", multiple=True, metavar="NAME=VALUE,…", help="Only this ablation, such as gate=off; may be repeated."
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="bench-ablations", show_default=True)
+@click.option("--parallel", type=click.IntRange(1), help="Runs side by side [one for each processor].")
+def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, parallel: int | None) -> None:
+    """Say what each mechanism is worth, in a simulated world: every condition, and the full one with one thing changed.
+
+    Runs that are there already are not made again."""
+    from metaclaw.bench.world import ABLATIONS, Ablation, run_matrix
+    from metaclaw.bench.world.matrix import Progress
+
+    def tell(progress: Progress) -> None:
+        click.echo(f"{progress.done}/{progress.of} {progress.name}{' (there already)' if progress.is_old else ''}", err=True)
+
+    try:
+        wanted = [Ablation.of(dict(pair.partition("=")[::2] for pair in label.split(","))) for label in labels] or ABLATIONS
+    except ValueError as error:
+        raise ConfigError(f"--only: {error}") from error
+    run_matrix(out, seeds=numbers(seeds, "--seeds"), plan=shape_of(part), ablations=wanted, parallel=parallel, progress=tell)
+    click.echo(f"SIMULATED records lie in {out}; see them with: metaclaw bench report {out}")
+
+
+@bench.command()
+@click.option(
+    "--runs", type=click.IntRange(1), default=2, show_default=True, help="Runs one after the other in front of one proxy."
+)
+@click.option("--autoresearchclaw", type=click.Path(exists=True, path_type=Path), help="Drive this program, not our own pipeline.")
+@click.option("--template", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its configuration to begin with.")
+@run_options
+def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **given: Any) -> None:
+    """Run the staged research pipeline under conditions, and compare them with the first."""
+    import anyio
+    from msgspec import structs
+
+    from metaclaw.bench.research.running import run_research
+    from metaclaw.bench.research.settings import ResearchSettings
+
+    options = options_of(given)
+    settings = ResearchSettings(
+        out=options.out,
+        provider=None if options.simulated else options.provider(),
+        conditions=tuple(options.chosen_conditions()),
+        seeds=tuple(options.chosen_seeds()),
+        runs=runs,
+        patience=options.patience(),
+        autoresearchclaw=autoresearchclaw,
+        template=template,
+    )
+    result = anyio.run(run_research, settings, lambda line: click.echo(line, err=True))
+    if options.as_json:
+        print_json({"records": str(result.records), "comparisons": [structs.asdict(one) for one in result.comparisons]})
+        return
+    print_table(
+        ("METRIC", "CONDITIONS", "FROM RUN", "PAIRS", "FIRST", "OTHER", "DIFFERENCE", "95 %"),
+        [
+            (
+                one.metric,
+                f"{one.baseline} → {one.other}",
+                one.from_run,
+                one.pairs,
+                f"{one.baseline_mean:.3f}",
+                f"{one.other_mean:.3f}",
+                f"{one.difference:+.3f}",
+                f"{one.low:+.3f} … {one.high:+.3f}",
+            )
+            for one in result.comparisons
+        ],
+    )
+    click.echo(f"{'SIMULATED records' if options.simulated else 'Records'} lie in {result.records}.")
+
+
+@bench.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+def score(folders: tuple[Path, ...], as_json: bool) -> None:
+    """Say what the runs in these FOLDERS came to, over all rounds that were planned."""
+    show_scores(folders, as_json=as_json)
+
+
+@bench.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Where to put report.html and report.md [the first folder]."
+)
+def report(folders: tuple[Path, ...], out: Path | None) -> None:
+    """Make one page and one Markdown file of the runs in these FOLDERS."""
+    from metaclaw.bench.report import write_report
+
+    first = folders[0] if folders[0].is_dir() else folders[0].parent
+    made = write_report(record_files(folders), out or first)
+    click.echo(f"{made.page}\n{made.markdown}")
+
+
+def _days(text: str, known: list[str]) -> list[str]:
+    """Days by their ids, ranges by the order of the index."""
+    chosen: list[str] = []
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        first, _, last = word.partition("-")
+        if first not in known or (last or first) not in known:
+            raise ConfigError(f"--days {text}: there is no {word}; the days are {', '.join(known)}")
+        chosen += known[known.index(first) : known.index(last or first) + 1]
+    return chosen
