@@ -60,8 +60,8 @@ class HttpModel:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}", "X-Session-Id": session}
         try:
             connection.request("POST", f"{parts.path.rstrip('/')}/chat/completions", body, headers)
-            answer = connection.getresponse()
-            return _reply(answer, answer.read())
+            with connection.getresponse() as answer:
+                return _reply(answer, answer.read())
         except (OSError, http.client.HTTPException) as error:
             raise UpstreamError(f"{self.base_url} does not answer ({error or type(error).__name__})", retryable=True) from error
         finally:

@@ -53,8 +53,8 @@ class Api:
         connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S)
         try:
             connection.request(method, address, b"" if method == "POST" else None, {"Authorization": f"Bearer {self.key}"})
-            reply = connection.getresponse()
-            body = json.loads(reply.read() or b"{}")
+            with connection.getresponse() as reply:
+                body = json.loads(reply.read() or b"{}")
             return reply.status, body if isinstance(body, dict) else {}
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ProxyError(f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log") from error
