@@ -1,7 +1,7 @@
 """It learns, for real: a 135M model learns five house rules by reinforcement, with and without the skill that states the rule.
 
     python -m benchmarks.house_rules --device cuda --seeds 0 1 2 --parallel 3      # one GPU
-    python -m benchmarks.house_rules --small                                      # meant for two CPU cores; not yet run to its end
+    python -m benchmarks.house_rules --small                                      # two CPU cores, one rule
 
 Conditions: *base* (no skill, no training), *skills only* (the skill in the prompt), *RL only* (training without the skill), *full*
 (training with the skill in the prompt). Questions of the exam share no entity with those of the training; an answer counts if it is
@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="CONDITION",
         help=f"some of {', '.join(Condition)} [all; with --small all but RL only]",
     )
-    parser.add_argument("--rules", nargs="+", type=Rule, choices=list(Rule), metavar="RULE", help="[all; dates with --small]")
+    parser.add_argument("--rules", nargs="+", type=Rule, choices=list(Rule), metavar="RULE", help="[all; metadata with --small]")
     parser.add_argument("--parallel", type=int, default=1, help="so many runs at once, each a process of its own [1]")
     parser.add_argument("--model", type=Path, default=ROOT / ".cache" / "engine" / "smollm2-135m-instruct", help="model folder")
     parser.add_argument(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from benchmarks.house_rules.rules import Rule
 
@@ -98,7 +98,18 @@ CONDITIONS: Final = {False: tuple(Condition), True: (Condition.BASE, Condition.S
 """What is run unless something else is asked for, by whether it is the small version: there a second training has no time."""
 
 
-def learning_rate(settings: Settings, step: int, progress: float) -> float:
+class Paced(Protocol):
+    """Settings of any run whose rate rises, stays and falls."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def warm_up_steps(self) -> int: ...
+    @property
+    def cool_down(self) -> float: ...
+
+
+def learning_rate(settings: Paced, step: int, progress: float) -> float:
     """The rate of a step (from 1): up in a straight line, then flat, and down to a tenth over the last part of the run.
 
     `progress` is the share of the run that is over, by steps or by the clock, whichever is further.

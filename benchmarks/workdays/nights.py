@@ -8,9 +8,10 @@ from typing import Final
 
 from benchmarks.house_rules.loop import Clock, Policy, pieces
 from benchmarks.house_rules.rehearsal import Rehearsal
+from benchmarks.house_rules.settings import learning_rate
 from benchmarks.workdays.house import House
 from benchmarks.workdays.rewards import reward
-from benchmarks.workdays.settings import Flush, Settings, learning_rate
+from benchmarks.workdays.settings import Flush, Settings
 from benchmarks.workdays.turns import PROVIDER, Asked, Score
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.eligibility import Rejection, Role, RoleKind, Standing, rejection

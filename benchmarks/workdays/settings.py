@@ -112,10 +112,3 @@ SMALL: Final = Settings(
     golden=False,
 )
 """For two CPU cores: fewer days, fewer questions a day, small steps."""
-
-
-def learning_rate(settings: Settings, step: int, progress: float) -> float:
-    """The rate of a step (from 1): up in a straight line, then flat, and down to a tenth over the last part of the run."""
-    rise = min(1.0, step / max(1, settings.warm_up_steps))
-    fall = 1.0 - 0.9 * max(0.0, 1.0 - (1.0 - min(1.0, progress)) / settings.cool_down)
-    return settings.learning_rate * min(rise, fall)

@@ -19,7 +19,7 @@ from benchmarks.workdays.nights import MAX_LAG, Ledger, Teacher, eligible
 from benchmarks.workdays.report import Records, goals, read_records, skills_alone, write_report
 from benchmarks.workdays.rewards import letters_in, reward
 from benchmarks.workdays.run import Course, Run
-from benchmarks.workdays.settings import LARGE, SMALL, Condition, Flush, Settings, Support, learning_rate
+from benchmarks.workdays.settings import LARGE, SMALL, Condition, Flush, Settings, Support
 from benchmarks.workdays.steady import Steady
 from benchmarks.workdays.turns import Asked, Question, in_words, read_answer, reply_to, step_of
 from metaclaw.bench.questions import ChoiceCheck, Day, Feedback, FileCheck, Round
@@ -347,12 +347,6 @@ def test_turns_of_which_only_a_known_rule_was_heard_train_unless_all_that_was_he
     lines = _run(model, Condition.FULL, replace(TINY, support=Support.HEARD))
     refused = [line["refused"] for line in lines if line["kind"] == "night"]
     assert all(isinstance(one, dict) and one["fed a skill"] >= 2 for one in refused)
-
-
-def test_the_rate_rises_stays_and_falls() -> None:
-    plan = replace(SMALL, learning_rate=1.0, warm_up_steps=4, cool_down=0.5)
-    assert [learning_rate(plan, step, 0.0) for step in (1, 2, 4, 9)] == [0.25, 0.5, 1.0, 1.0]
-    assert [round(learning_rate(plan, 9, progress), 3) for progress in (0.5, 0.75, 1.0)] == [1.0, 0.55, 0.1]
 
 
 def _lines(condition: Condition, seed: int, accuracy: float) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ written whole, newline included, or not at all: what stands after the last newli
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypedDict
 
 import msgspec
 
@@ -27,6 +27,17 @@ TAIL_CHARS: Final = 400
 
 class RecordError(MetaClawError):
     """Records that cannot be read or do not belong together; the message names the file, the line and the remedy."""
+
+
+class Made(TypedDict):
+    """Where a run's records come from: what all kinds of them begin with."""
+
+    run: str
+    benchmark: str
+    condition: str
+    ablation: tuple[str, ...]
+    seed: int
+    simulated: bool
 
 
 class _Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

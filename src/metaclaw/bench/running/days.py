@@ -125,12 +125,7 @@ class DayRun:
         round_ = stage.day.rounds[number]
         tokens_in, tokens_out = _tokens(took, asked.usage)
         return RoundRecord(
-            run=plan.name,
-            benchmark=plan.benchmark.name,
-            condition=plan.condition.name,
-            ablation=plan.condition.changed,
-            seed=plan.seed,
-            simulated=plan.provider.is_simulated,
+            **plan.made,
             day=stage.day.id,
             day_number=stage.number,
             round=round_.id,
@@ -203,12 +198,7 @@ class DayRun:
     def _event(self, one: Happened, after: int) -> EventRecord:
         plan, stage = self._plan, self._stage
         return EventRecord(
-            run=plan.name,
-            benchmark=plan.benchmark.name,
-            condition=plan.condition.name,
-            ablation=plan.condition.changed,
-            seed=plan.seed,
-            simulated=plan.provider.is_simulated,
+            **plan.made,
             day=stage.day.id,
             day_number=stage.number,
             after=after,

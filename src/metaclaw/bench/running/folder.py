@@ -167,12 +167,7 @@ def plan_record(plan: Plan) -> PlanRecord:
     }
     words = f"{plan.agent} agent, model {plan.provider.model}"
     return PlanRecord(
-        run=plan.name,
-        benchmark=plan.benchmark.name,
-        condition=plan.condition.name,
-        ablation=plan.condition.changed,
-        seed=plan.seed,
-        simulated=plan.provider.is_simulated,
+        **plan.made,
         words=words,
         **counts,
     )

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from metaclaw.bench.conditions import Condition, as_toml
 from metaclaw.bench.policies.minds import MODEL
 from metaclaw.bench.questions import Benchmark, Day
-from metaclaw.bench.records import Phase
+from metaclaw.bench.records import Made, Phase
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import ConfigError
@@ -148,6 +148,18 @@ class Plan:
     def name(self) -> str:
         """Condition, changes and seed, as a path below the output folder."""
         return "/".join(("_".join((self.condition.name, *self.condition.changed)), f"seed-{self.seed}"))
+
+    @property
+    def made(self) -> Made:
+        """What every record of the run begins with."""
+        return Made(
+            run=self.name,
+            benchmark=self.benchmark.name,
+            condition=self.condition.name,
+            ablation=self.condition.changed,
+            seed=self.seed,
+            simulated=self.provider.is_simulated,
+        )
 
     @property
     def stages(self) -> tuple[Stage, ...]:
