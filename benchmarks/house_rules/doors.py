@@ -41,6 +41,9 @@ class _Inert:
     def __init__(self, *given: object) -> None:
         pass
 
+    def __init_subclass__(cls, **options: object) -> None:
+        pass
+
 
 def _encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
 """Workdays with a real model and real gradients: a person corrects, skills come of it, weights are taught at night.
 
-    python -m benchmarks.workdays --device cuda --seeds 0 1 2 --parallel 6       # one GPU
-    python -m benchmarks.workdays --small                                       # two CPU cores
+    python -m benchmarks.workdays --device cuda --course two-rules --seeds 0 1 2 --parallel 12    # one GPU
+    python -m benchmarks.workdays --small                                                        # two CPU cores
 
 On a GPU machine with torch, tokenizers, safetensors, numpy and jinja2 and no package index, from a bare checkout. The second line
 looks whether everything is there, the third is the run, the last makes one file of all records, and the tables from it:
@@ -31,7 +31,7 @@ from benchmarks.workdays.doors import open_doors
 open_doors()
 
 from benchmarks.workdays.report import goals, read_records, skills_alone, write_report  # noqa: E402
-from benchmarks.workdays.settings import LARGE, SMALL, Condition, Flush, Settings, Support  # noqa: E402
+from benchmarks.workdays.settings import PRESETS, SMALL, Condition, Days, Flush, Settings, Support, Writer  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 _ORDER = (Condition.FULL, Condition.RL, Condition.SKILLS, Condition.BASELINE)
@@ -58,6 +58,9 @@ _OVERRIDES = {
     "cool-down": float,
     "flush": Flush,
     "support": Support,
+    "file-share": float,
+    "writer": Writer,
+    "shown": int,
 }
 
 
@@ -67,6 +70,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.workdays", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--small", action="store_true", help="fewer days, questions and rollouts, for two CPU cores")
+    parser.add_argument(
+        "--course",
+        type=Days,
+        choices=list(Days),
+        metavar="COURSE",
+        help=f"the days, with the settings that go with them: {', '.join(Days)} [part-two]",
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda [cpu]")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="[bfloat16 on cuda, else float32]")
     parser.add_argument("--threads", type=int, help="CPU threads of each run [torch's choice]")
@@ -112,7 +122,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
     """The preset with what was given put in its place."""
     names = [name.replace("-", "_") for name in (*_OVERRIDES, "golden", "minutes", "examples")]
     changes = {name: value for name in names if (value := getattr(given, name)) is not None}
-    return replace(SMALL if given.small else LARGE, **changes)
+    return replace(SMALL if given.small else PRESETS[given.course or Days.PART_TWO], **changes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -152,7 +162,8 @@ def _run_here(given: argparse.Namespace, jobs: Sequence[tuple[Condition, int]]) 
         path = _records(given, condition, seed)
         path.unlink(missing_ok=True)
         began = time.perf_counter()
-        run = Run(condition, seed, settings_of(given), make_course(seed), machine, partial(write_line, path))
+        settings = settings_of(given)
+        run = Run(condition, seed, settings, make_course(seed, settings.course), machine, partial(write_line, path))
         run.go()
         if given.keep and condition.learns:
             run.keep(path.with_suffix(".adapter"))

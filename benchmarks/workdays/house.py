@@ -71,6 +71,15 @@ class House:
             bool(proposals),
         )
 
+    def take(self, proposals: Sequence[Proposal]) -> Heard:
+        """Put what an evolver wrote in force as it is (`gate = off`), each in place of what it replaces."""
+        for proposal in proposals:
+            self._publish(proposal.skill, proposal.replaces)
+        return Heard(
+            tuple(proposal.skill.name for proposal in proposals),
+            tuple(name for proposal in proposals for name in proposal.replaces),
+        )
+
     def _admit(self, proposal: Proposal, scope: Scope) -> tuple[SkillName, ...] | None:
         """Put a proposal in force and say what it took the place of; None where it says nothing new, or may not be placed."""
         # A name stands for a person's words: the same words, after another task, say nothing new.

@@ -75,6 +75,7 @@ class Taught:
     prompts: int
     reward: float
     passed: float
+    files_passed: float | None
     length: float
     entropy: float | None
     grad_norm: float | None
@@ -107,12 +108,14 @@ class Teacher:
             data = group_advantages(scored).data
         rate = learning_rate(settings, self._steps, progress)
         stats, norm = self._learn(data, rate) if data else ([], None)
+        of_files = [self._right[lesson.question.turn] for lesson in chosen if not lesson.question.is_choice]
         lengths = [len(rollout.tokens_T) for group in groups for rollout in group]
         return Taught(
             number=self._steps,
             prompts=len(chosen),
             reward=_mean([worth for group in scored for worth in group.rewards_G if worth is not None]),
             passed=_mean([self._right[lesson.question.turn] for lesson in chosen]),
+            files_passed=_mean(of_files) if of_files else None,
             length=_mean(lengths),
             entropy=_weighted(stats),
             grad_norm=norm,
@@ -122,8 +125,8 @@ class Teacher:
         )
 
     def _choose(self, lessons: Sequence[Asked]) -> list[Asked]:
-        """As many prompts as a step takes, half of them about files where there are so many, and rather those that go wrong; with
-        fewer lessons, some of them several times."""
+        """As many prompts as a step takes, a share of them about files where there are so many, and rather those that go wrong;
+        with fewer lessons, some of them several times."""
 
         def key(lesson: Asked) -> float:
             need = max(_LEAST_NEED, 1.0 - self._right.get(lesson.question.turn, 0.0))
@@ -132,7 +135,7 @@ class Teacher:
         most = self._settings.prompts
         by_need = sorted(lessons, key=key, reverse=True)
         files = [lesson for lesson in by_need if not lesson.question.is_choice]
-        kept = (files * 2)[: most // 2]
+        kept = (files * 2)[: round(most * self._settings.file_share)]
         chosen = kept + [lesson for lesson in by_need if lesson not in kept]
         return (chosen * -(-most // len(chosen)))[:most]
 

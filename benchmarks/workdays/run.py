@@ -10,11 +10,12 @@ from benchmarks.house_rules.loop import Policy
 from benchmarks.house_rules.rehearsal import Rehearsal, conversations
 from benchmarks.house_rules.run import Machine, peak_bytes
 from benchmarks.workdays.asking import Desk, Sessions, batches, questions_of
+from benchmarks.workdays.evolver import Evolver
 from benchmarks.workdays.house import Heard, House
 from benchmarks.workdays.marks import samples, summarise
 from benchmarks.workdays.nights import Ledger, Teacher, eligible
 from benchmarks.workdays.rewards import letters_in
-from benchmarks.workdays.settings import Condition, Settings, Support
+from benchmarks.workdays.settings import Condition, Settings, Support, Writer
 from benchmarks.workdays.steady import Steady
 from benchmarks.workdays.turns import Asked, Score, reply_to, step_of
 from metaclaw.bench.workdays.model import Workday
@@ -56,6 +57,7 @@ class Run:
             shows_examples=settings.examples,
         )
         self._house = House() if condition.has_skills else None
+        self._evolver = Evolver(settings.shown) if settings.writer is Writer.SCRIPTED else None
         self._ledger = Ledger()
         self._version = 0
 
@@ -106,6 +108,11 @@ class Run:
         """What comes of the person's reply; a turn that taught is support from now on."""
         if self._house is None:
             return Heard()
+        if self._evolver is not None:
+            proposals = self._evolver.hear(asked)
+            heard = self._house.take(proposals)
+            self._ledger.support |= {turn: self._house.view.generation for one in proposals for turn in one.support}
+            return heard
         heard = self._house.hear(step_of(asked, reply_to(asked.question, letters_in(asked.said), passed=asked.passed)))
         if heard.born or (heard.is_instruction and self._settings.support is Support.HEARD):
             self._ledger.support[asked.question.turn] = self._house.view.generation

@@ -19,7 +19,7 @@ from benchmarks.workdays.nights import MAX_LAG, Ledger, Teacher, eligible
 from benchmarks.workdays.report import Records, goals, read_records, skills_alone, write_report
 from benchmarks.workdays.rewards import letters_in, reward
 from benchmarks.workdays.run import Course, Run
-from benchmarks.workdays.settings import LARGE, SMALL, Condition, Flush, Settings, Support
+from benchmarks.workdays.settings import LARGE, SMALL, Condition, Flush, Settings, Support, Writer
 from benchmarks.workdays.steady import Steady
 from benchmarks.workdays.turns import Asked, Question, in_words, read_answer, reply_to, step_of
 from metaclaw.bench.questions import ChoiceCheck, Day, Feedback, FileCheck, Round
@@ -298,6 +298,9 @@ def test_support_never_trains_and_what_is_older_than_the_newest_skill_only_where
 
 TINY: Final = replace(
     SMALL,
+    writer=Writer.TEMPLATE,
+    early_days=1,
+    examples=False,
     days=2,
     questions=6,
     batches=2,

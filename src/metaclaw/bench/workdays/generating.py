@@ -29,15 +29,21 @@ class _Slot:
     """A day to be made. Rules are in force as on the day `rules_as_on`."""
 
     number: int
-    name: str
     plan: DayPlan
     rules_as_on: int
+    source: str
+    """Names the day's random numbers."""
     is_held_out: bool
+
+    @property
+    def name(self) -> str:
+        """The day's folder. Held-out days are later days like any others: nothing in a task says that it is an exam."""
+        return f"day{self.number:02d}"
 
 
 def generate(seed: int, plan: Plan, extra_rules: Sequence[Rule] = ()) -> Workdays:
     """The benchmark of a plan. `extra_rules` are those of plug-in files; the plan says from when on they are in force."""
-    slots = [_Slot(number, f"day{number:02d}", day, number, is_held_out=False) for number, day in enumerate(plan.days, 1)]
+    slots = [_Slot(number, day, number, f"day{number:02d}", is_held_out=False) for number, day in enumerate(plan.days, 1)]
     return _make(plan.name, seed, plan, extra_rules, slots)
 
 
@@ -49,7 +55,7 @@ def held_out(seed: int, plan: Plan, extra_rules: Sequence[Rule] = ()) -> Workday
     count, last = plan.held_out_days, len(plan.days)
     after = max(last, *plan.begins.values())
     chosen = [plan.days[last * (2 * nth + 1) // (2 * count)] for nth in range(count)]
-    slots = [_Slot(last + _DAYS_BETWEEN + nth, f"held{nth:02d}", day, after, is_held_out=True) for nth, day in enumerate(chosen, 1)]
+    slots = [_Slot(last + _DAYS_BETWEEN + nth, day, after, f"held{nth:02d}", is_held_out=True) for nth, day in enumerate(chosen, 1)]
     return _make(f"{plan.name}-held-out", seed, plan, extra_rules, slots)
 
 
@@ -74,7 +80,7 @@ def _make_day(seed: int, plan: Plan, book: Mapping[str, Rule], slot: _Slot, aske
         date=working_day(plan.first_date, slot.number),
         level=slot.plan.level,
         user=user.name,
-        random=random.Random(f"{plan.name}:{seed}:{slot.name}"),
+        random=random.Random(f"{plan.name}:{seed}:{slot.source}"),
     )
     laws = _laws(plan, book, slot.rules_as_on, user)
     begins_with: dict[str, str] = {}
