@@ -11,6 +11,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 DAY_S, HOUR_S, MINUTE_S = 86_400.0, 3_600.0, 60.0
+SHORTEST_REST_S, LONGEST_REST_S = 5.0, 180.0
 VIENNA, NEW_YORK = ZoneInfo("Europe/Vienna"), ZoneInfo("America/New_York")
 BEGAN = datetime(2026, 3, 2, tzinfo=VIENNA)  # summer time begins in the fourth week
 
@@ -26,7 +27,7 @@ class Trace:
     present: tuple[Spell, ...]
     meetings: tuple[Spell, ...] = ()
     moves: tuple[tuple[float, ZoneInfo], ...] = ((0.0, VIENNA),)
-    pause: Callable[[random.Random], float] = lambda chance: chance.uniform(5.0, 9.5)
+    pause: Callable[[random.Random], float] = lambda chance: 5.0 + 4.5 * chance.random()
     is_goal: bool = True
 
     @property
@@ -123,16 +124,18 @@ def at(day: int, hour: float) -> float:
 
 def touches(trace: Trace, chance: random.Random) -> Iterator[tuple[float, float]]:
     """Every touch worth telling, as (when, end of its sitting): pauses of less than five seconds change nothing."""
+    pause = trace.pause
     for begin, end in trace.present:
         now = begin
         while now < end:
             yield now, end
-            now += max(5.0, trace.pause(chance))
+            rest_s = pause(chance)
+            now += rest_s if rest_s > SHORTEST_REST_S else SHORTEST_REST_S
         yield end, end
 
 
 def _reading_pause(chance: random.Random) -> float:
-    return min(180.0, chance.lognormvariate(2.6, 1.0))
+    return min(LONGEST_REST_S, chance.lognormvariate(2.6, 1.0))
 
 
 def _spells(sittings: list[Spell], days: int) -> tuple[Spell, ...]:

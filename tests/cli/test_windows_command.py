@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from metaclaw.cli.checks import State, check_input
+from metaclaw.config import load
 from tests.cli.program import metaclaw
 from tests.cli.scripted import scripted
 
@@ -48,6 +50,13 @@ def test_a_shut_window_is_explained_in_words(home: Path) -> None:
     assert "The next one is expected at 2026-03-0" in said
 
 
+def test_status_says_which_signal_is_in_trouble_and_no_other(home: Path) -> None:
+    with scripted(home, {"GET /api/status": (200, {"version": "1", "window": SHUT})}):
+        said = metaclaw("status").out
+    assert "calendar 1 (ics) says nothing: example.org \\x1b cannot be reached" in said
+    assert "input (X11)" not in said
+
+
 def test_an_open_window_says_how_long(home: Path) -> None:
     with scripted(home, {"GET /api/windows": (200, OPEN)}):
         said = metaclaw("windows").out
@@ -88,3 +97,15 @@ def test_nobody_who_consents_is_said(home: Path) -> None:
     assert done.code == 1
     assert "https://accounts.google.com/o/oauth2/v2/auth?client_id=id&redirect_uri=http%3A%2F%2F127.0.0.1" in done.out
     assert "nobody consented" in done.err
+
+
+def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    home.mkdir(mode=0o700)
+    assert list(check_input(load(home))) == []
+    (home / "config.toml").write_text("[policy]\n")
+    found = list(check_input(load(home)))
+    assert found
+    assert all(one.state is State.OK for one in found)
+    assert {one.what for one in found} == {"it tells at once"} or found[0].what.startswith("no keyboard can be watched here")

@@ -128,8 +128,7 @@ class Stage:
         """Let time pass as the program's own loop does, looking whenever it asks to; whether a window is open afterwards."""
         left = timedelta(**span).total_seconds()
         while left > 0:
-            self.windows.refresh()
-            step = min(left, self.windows.next_look_s())
+            step = min(left, self.windows.look())
             self.clock.go(seconds=step)
             left -= step
         self.windows.refresh()

@@ -9,7 +9,10 @@ import pytest
 from metaclaw.config import Config, load
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows, read_calendars
-from metaclaw.schedule.build import input_sources, question_for
+from metaclaw.schedule.build import question_for
+from metaclaw.schedule.inputs import input_sources, try_inputs
+from metaclaw.schedule.signals.asking import ToldOrAsked
+from metaclaw.schedule.signals.inactivity import NotOfferedError, Report, SignalError
 from tests.schedule.stage import NOON, HandClock
 
 
@@ -94,11 +97,32 @@ def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert {"input (terminals)", "input (X11)"} <= {one.name for one in input_sources()}
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere")
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere")
     pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra")
     names = {one.name for one in input_sources()}
-    assert "input (GNOME)" in names
+    assert {"input (Wayland)", "input (GNOME)"} <= names
     assert "input (X11)" not in names
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS")
+    assert [one.name for one in input_sources()] == ["input (terminals)", "input (Wayland)", "session (logind)"]
+
+
+def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
+    class Source:
+        hears_all = True
+
+        def __init__(self, name: str, error: SignalError | None = None) -> None:
+            self.name, self._error = name, error
+
+        async def follow(self, report: Report) -> None:
+            if self._error is not None:
+                raise self._error
+            report.idle(1.0)
+            await anyio.sleep_forever()
+
+    missing = Source("input (Wayland)", NotOfferedError("it has no ext-idle-notify"))
+    tried = try_inputs([Source("input (X11)"), missing, ToldOrAsked(missing, Source("input (screen saver, asked)"))])
+    assert tried == [("input (X11)", None), ("input (Wayland)", "it has no ext-idle-notify"), ("input (screen saver, asked)", None)]
 
 
 def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(home: Path, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.schedule.forecast import ENOUGH, History, Survival, hour_of_week
+from metaclaw.schedule.habits import Habits
+from tests.schedule.stage import VIENNA, HandClock
 
 MONDAY_TEN = datetime(2026, 3, 2, 10, 30)
 SUNDAY_NIGHT = datetime(2026, 3, 8, 23, 10)
@@ -82,12 +84,14 @@ def test_a_spell_longer_than_any_known_still_has_room() -> None:
 SPELLS = st.lists(st.floats(5, 200_000), max_size=60)
 
 
+@settings(deadline=None)
 @given(spells=SPELLS, idle_s=st.floats(0, 100_000), more_s=st.floats(0, 100_000), further_s=st.floats(0, 100_000))
 def test_a_longer_stay_is_never_likelier(spells: list[float], idle_s: float, more_s: float, further_s: float) -> None:
     survival = _survival(spells)
     assert 0 <= survival.lasting(idle_s, more_s + further_s) <= survival.lasting(idle_s, more_s) + 1e-12 <= 1 + 1e-9
 
 
+@settings(deadline=None)
 @given(spells=SPELLS, idle_s=st.floats(0, 50_000), chance=st.sampled_from([0.6, 0.9]))
 def test_room_is_where_the_chance_falls_below(spells: list[float], idle_s: float, chance: float) -> None:
     survival = _survival(spells)
@@ -96,6 +100,24 @@ def test_room_is_where_the_chance_falls_below(spells: list[float], idle_s: float
     assert room_s == 0 or survival.lasting(max(idle_s, 1.0), room_s) >= chance - 1e-9
     coarseness_s = 0.02 * (idle_s + room_s) + 2  # a bin's width, halved a few times
     assert room_s > 300_000 or survival.lasting(max(idle_s, 1.0), room_s + coarseness_s) < chance
+
+
+@settings(max_examples=15, deadline=None)
+@given(pauses=st.lists(st.one_of(st.floats(1, 60), st.floats(600, 30_000), st.floats(80_000, 100_000)), max_size=20))
+def test_spells_taken_up_together_teach_what_they_teach_one_by_one(pauses: list[float]) -> None:
+    clock = HandClock()
+    habits = [Habits(idle_s=1800, least_s=60, zone=lambda: VIENNA, clock=clock) for _ in range(2)]
+    for pause_s in (1.0, *pauses):
+        clock.go(seconds=pause_s)
+        for one in habits:
+            one.active()
+        habits[0].learn()
+    habits[1].learn()
+    first, second = (one.history for one in habits)
+    assert first.faded == second.faded
+    assert second.counts == [pytest.approx(row) for row in first.counts]
+    for hour in (0, 60, 100):
+        assert second.survival_at(hour).reached == pytest.approx(History(first.counts).survival_at(hour).reached)
 
 
 def _survival(spells: list[float]) -> Survival:

@@ -1,12 +1,11 @@
-"""Sources of input against the real thing where it runs here, and against recorded answers elsewhere."""
+"""Sources of input against the real thing: an X server with real keys, a terminal."""
 
 import asyncio
 import os
 import pty
-import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -19,21 +18,12 @@ from metaclaw.schedule.clock import SystemClock
 from metaclaw.schedule.decide import Rules
 from metaclaw.schedule.habits import Habits, Patience
 from metaclaw.schedule.signals.inactivity import Inactivity, SignalError, Source
-from metaclaw.schedule.signals.macos import MacInput, parse_idle_s
 from metaclaw.schedule.signals.sleep import SleepHours
 from metaclaw.schedule.signals.traffic import Traffic
 from metaclaw.schedule.signals.tty import TtyInput
-from metaclaw.schedule.signals.windows_os import WindowsInput, ticks_between_s
 from metaclaw.schedule.signals.x11 import X11Input
 from metaclaw.schedule.windows import Windows
 from tests.schedule.stage import NOON, HandClock
-
-IOREG = b"""+-o IOHIDSystem  <class IOHIDSystem, id 0x1000003c1, registered, matched, active, busy 0 (0 ms), retain 24>
-    {
-      "HIDIdleTime" = 83456789012
-      "HIDServiceSupport" = Yes
-    }
-"""
 
 
 class Heard:
@@ -57,6 +47,9 @@ class Heard:
         self.locks.append(is_locked)
         self.changed.set()
 
+    def ask_again_s(self) -> float:
+        return 0.3
+
     async def next(self) -> None:
         with anyio.fail_after(10):
             await self.changed.wait()
@@ -70,30 +63,6 @@ async def following(source: Source) -> AsyncIterator[Heard]:
         group.start_soon(source.follow, heard)
         yield heard
         group.cancel_scope.cancel()
-
-
-@pytest.fixture
-def server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A real X server without a screen: its display, and its process."""
-    for tool in ("Xvfb", "xdotool"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed: apt-get install xvfb xdotool")
-    here, there = os.pipe()
-    command = ["Xvfb", "-displayfd", str(there), "-screen", "0", "320x240x8", "-nolisten", "tcp"]
-    process = subprocess.Popen(command, pass_fds=(there,), stderr=subprocess.DEVNULL)
-    os.close(there)
-    with os.fdopen(here) as told:
-        number = told.readline().strip()
-    try:
-        yield f":{number}", process
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-@pytest.fixture
-def display(server: tuple[str, subprocess.Popen[bytes]]) -> str:
-    return server[0]
 
 
 def press(display: str) -> None:
@@ -166,36 +135,6 @@ async def test_on_a_terminal_what_is_typed_is_heard_at_once(tmp_path: Path) -> N
 async def test_without_a_terminal_nobody_is_logged_in(tmp_path: Path) -> None:
     with pytest.raises(SignalError, match="nobody is logged in"):
         await TtyInput(tmp_path).follow(Heard())
-
-
-@pytest.mark.anyio
-async def test_macos_tells_nanoseconds() -> None:
-    async def run(command: object) -> bytes:
-        return IOREG
-
-    async def once(seconds: float) -> None:
-        raise SignalError("enough")
-
-    heard = Heard()
-    with pytest.raises(SignalError, match="enough"):
-        await MacInput(run, sleep=once).follow(heard)
-    assert heard.idles == [pytest.approx(83.456789012)]
-    with pytest.raises(SignalError, match="does not tell"):
-        parse_idle_s(b"{}")
-
-
-@pytest.mark.anyio
-async def test_windows_ticks_begin_anew() -> None:
-    async def once(seconds: float) -> None:
-        raise SignalError("enough")
-
-    heard = Heard()
-    with pytest.raises(SignalError, match="enough"):
-        await WindowsInput(lambda: (2**32 - 500, 1_500), sleep=once).follow(heard)
-    assert heard.idles == [2.0]
-    assert ticks_between_s(1_000, 61_000) == 60.0
-    with pytest.raises(SignalError, match="not Windows"):
-        await WindowsInput().follow(heard)
 
 
 @pytest.mark.anyio

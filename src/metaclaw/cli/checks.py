@@ -58,6 +58,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_skills(config)
     yield from check_providers(config, timeout_s)
     yield from check_calendars(home, config)
+    yield from check_input(config)
     yield from check_clock(home)
 
 
@@ -165,6 +166,20 @@ def check_calendars(home: Path, config: Config) -> Iterator[Finding]:
                 yield Finding(name, State.OK, "it can be read")
             else:
                 yield Finding(name, State.WARN, trouble, "correct it in schedule.calendars; until then it says nothing")
+
+
+def check_input(config: Config) -> Iterator[Finding]:
+    """Whether somebody at the keyboard would be noticed: told at once, or asked for; else traffic alone says who is there."""
+    if config.policy is not None and config.policy.mode == "auto":
+        from metaclaw.schedule import try_inputs
+
+        tried = try_inputs()
+        for name in [name for name, trouble in tried if trouble is None]:
+            asked = "it does not tell by itself; it is asked every 0.3 s while a window is open"
+            yield Finding(name, State.OK, asked if "asked" in name else "it tells at once")
+        if all(trouble is not None for _, trouble in tried):
+            why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
+            yield Finding("input", State.OK, f"no keyboard can be watched here, so requests alone say that you are there ({why})")
 
 
 def check_embedded() -> Finding:

@@ -53,6 +53,9 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
         yield "", f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
     yield from _learning(at(facts, "learning"), at(facts, "counts"))
     yield from _policy(facts)
+    for signal in rows(at(facts, "window", "signals")):
+        if at(signal, "trouble"):
+            yield "signal", f"{at(signal, 'name')} says nothing: {at(signal, 'why')}"
     yield "store", _store(at(facts, "store"))
     for provider in rows(at(facts, "providers")):
         yield "provider", _provider(provider)

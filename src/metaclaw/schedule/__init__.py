@@ -2,7 +2,8 @@
 
 from metaclaw.schedule.build import build_windows, read_calendars
 from metaclaw.schedule.byhand import HandOpened
+from metaclaw.schedule.inputs import try_inputs
 from metaclaw.schedule.signals.traffic import Traffic
 from metaclaw.schedule.windows import Windows
 
-__all__ = ["HandOpened", "Traffic", "Windows", "build_windows", "read_calendars"]
+__all__ = ["HandOpened", "Traffic", "Windows", "build_windows", "read_calendars", "try_inputs"]

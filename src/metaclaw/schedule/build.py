@@ -1,7 +1,5 @@
 """The scheduler put together from `[schedule]`."""
 
-import os
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +15,7 @@ from metaclaw.schedule.calendars.event import CalendarError, Event, Question
 from metaclaw.schedule.clock import Clock, SystemClock
 from metaclaw.schedule.decide import Rules
 from metaclaw.schedule.habits import Habits, read_history
+from metaclaw.schedule.inputs import input_sources
 from metaclaw.schedule.neighbours import Limits, Neighbours
 from metaclaw.schedule.signals.calendar import Calendar
 from metaclaw.schedule.signals.inactivity import SignalError, Source
@@ -71,38 +70,6 @@ def build_windows(
     for calendar in calendars:
         calendar.hear = built.refresh
     return built
-
-
-def input_sources() -> list[Source]:
-    """Every way in which input may be noticed on this system."""
-    if sys.platform == "darwin":
-        from metaclaw.schedule.signals.macos import MacInput
-
-        return [MacInput()]
-    if sys.platform == "win32":
-        from metaclaw.schedule.signals.windows_os import WindowsInput
-
-        return [WindowsInput()]
-    return _linux_sources()
-
-
-def _linux_sources() -> list[Source]:
-    from metaclaw.schedule.signals.tty import TtyInput
-    from metaclaw.schedule.signals.x11 import X11Input
-
-    found: list[Source] = [TtyInput()]
-    is_wayland = bool(os.environ.get("WAYLAND_DISPLAY"))
-    if os.environ.get("DISPLAY") and not is_wayland:
-        # Under Wayland the X server sees only what goes to its own windows.
-        found.append(X11Input())
-    try:
-        from metaclaw.schedule.signals.desktops import GnomeInput, ScreenSaverInput
-        from metaclaw.schedule.signals.logind import LogindInput
-    except SignalError:
-        return found  # without the desktop extra nobody speaks D-Bus
-    if os.environ.get("DBUS_SESSION_BUS_ADDRESS") and is_wayland:
-        found += [GnomeInput(), ScreenSaverInput()]
-    return [*found, LogindInput(os.getuid())]
 
 
 def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], datetime]) -> list[Calendar]:

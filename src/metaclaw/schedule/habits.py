@@ -7,6 +7,7 @@ and the history says what the running one is likely to be. A spell across a slee
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ import msgspec
 
 from metaclaw.config import replace_file
 from metaclaw.schedule.clock import Clock
-from metaclaw.schedule.forecast import ENOUGH, HOURS, LIKELY, SHORTEST_S, VERY_LIKELY, History, Survival
+from metaclaw.schedule.forecast import ENOUGH, HOURS, LIKELY, SHORTEST_S, VERY_LIKELY, History, Survival, hour_of_week
 from metaclaw.schedule.zone import Zone
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class Habits:
         self._last = clock.monotonic()
         self._is_fresh, self._is_spell_whole = True, False
         self._finished: list[tuple[float, float]] = []
-        self._patience: tuple[tuple[int, float], Patience] | None = None
-        self._began: tuple[tuple[int, tzinfo], datetime] | None = None
+        self._patience: tuple[float, Patience] | None = None
+        self._hour: tuple[float, tzinfo, int] | None = None
 
     @property
     def silence_s(self) -> float:
@@ -70,12 +71,21 @@ class Habits:
 
     def learn(self) -> None:
         """Take up what the spells that are over teach."""
-        if self._finished:
-            wall, steady, zone = self._clock.now(), self._clock.monotonic(), self._zone()
-            for began, length_s in self._finished:
-                local = (wall - timedelta(seconds=steady - began)).astimezone(zone)
-                self.history.add(local, timedelta(seconds=length_s))
-            self._finished.clear()
+        if not self._finished:
+            return
+        wall, steady, zone = self._clock.now(), self._clock.monotonic(), self._zone()
+        zero_s = wall.timestamp() - steady
+
+        def local(spell: tuple[float, float]) -> datetime:
+            return (wall - timedelta(seconds=steady - spell[0])).astimezone(zone)
+
+        for _, group in groupby(self._finished, lambda spell: (zero_s + spell[0]) // _QUARTER_S):
+            spells = list(group)
+            # Within a quarter the hour stays the same; only where old habits fade in between does each moment matter.
+            parts = [[one] for one in spells] if self.history.fades_by(local(spells[-1])) else [spells]
+            for part in parts:
+                self.history.add_all(local(part[0]), [length_s for _, length_s in part])
+        self._finished.clear()
 
     def jumped(self) -> None:
         """The machine slept or its clock was set: begin to count anew, as if somebody had just been here."""
@@ -84,11 +94,9 @@ class Habits:
 
     def patience(self) -> Patience:
         """How long a silence must be now."""
-        hour = int((self._clock.now() - timedelta(seconds=self.silence_s)).timestamp() // 3600)
-        key = hour, self._last
-        if self._patience is None or self._patience[0] != key:
+        if self._patience is None or self._patience[0] != self._last:
             away_s = self._survival().patience_s(first_s=min(FIRST_S, self._idle_s), last_s=self._idle_s, least_s=self._least_s)
-            self._patience = key, Patience(min(PRESENT_S, away_s), away_s)
+            self._patience = self._last, Patience(min(PRESENT_S, away_s), away_s)
         return self._patience[1]
 
     @property
@@ -108,11 +116,12 @@ class Habits:
         return self._survival().room_s(self.silence_s, VERY_LIKELY)
 
     def _survival(self) -> Survival:
-        began, zone = self._clock.now() - timedelta(seconds=self.silence_s), self._zone()
-        key = int(began.timestamp() // _QUARTER_S), zone
-        if self._began is None or self._began[0] != key:
-            self._began = key, began.astimezone(zone)
-        return self.history.survival(self._began[1])
+        """What is known about silences that began when this one did."""
+        zone = self._zone()
+        if self._hour is None or self._hour[0] != self._last or self._hour[1] is not zone:
+            began = self._clock.now() - timedelta(seconds=self.silence_s)
+            self._hour = self._last, zone, hour_of_week(began.astimezone(zone))
+        return self.history.survival_at(self._hour[2])
 
 
 class _Kept(msgspec.Struct, frozen=True):

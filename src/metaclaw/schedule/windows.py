@@ -59,8 +59,13 @@ class Windows:
         self._habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
         self._neighbours, self._rules, self._clock, self._announce, self._keep = neighbours, rules, clock, announce, keep
         self._inputs = tuple(
-            Inactivity(source, clock=clock, patience=habits.patience, hear=self._heard_input) for source in sources
+            Inactivity(
+                source, clock=clock, patience=habits.patience, hear=self._heard_input, is_open=lambda: self.window is not None
+            )
+            for source in sources
         )
+        asleep = () if sleep is None else (sleep,)
+        self._signals: tuple[Signal, ...] = (*self._inputs, traffic, *asleep, *self._calendars)
         self._gate = HandOpened(clock.now)
         self._gate.shut("not looked at yet")
         self._jumps = Jumps(clock)
@@ -120,26 +125,15 @@ class Windows:
     def readings(self) -> list[Named]:
         """What every signal says now."""
         now = self._clock.now()
-        signals: list[Signal] = [*self._inputs, self._traffic, *([] if self._sleep is None else [self._sleep]), *self._calendars]
-        return [Named(one.name, one.read(now)) for one in signals]
+        return [Named(one.name, one.read(now)) for one in self._signals]
 
     def refresh(self) -> None:
         """Look at everything, and open or shut."""
-        jump = self._jumps.look()
-        if jump is not None:
-            self._jumped(jump)
-        self._habits.learn()
-        self._decide(self.readings())
+        self._look()
 
-    def next_look_s(self) -> float:
-        """In how many seconds something may have changed by itself."""
-        now = self._clock.now()
-        ends = [one.reading.until for one in self.readings()]
-        waits = [(end - now).total_seconds() for end in ends if end is not None and end > now]
-        cooling = self._cooling_s()
-        if cooling is not None and cooling > 0:
-            waits.append(cooling)
-        return max(_SHORTEST_PAUSE_S, min(waits, default=3600.0) + 0.01)
+    def look(self) -> float:
+        """Look at everything, open or shut, and say in how many seconds something may have changed by itself."""
+        return self._wait_s(self._look())
 
     async def run(self) -> None:
         """Follow the signals and keep the window right, for ever."""
@@ -197,9 +191,9 @@ class Windows:
 
     async def _look_again_and_again(self) -> None:
         while True:
-            self.refresh()
+            wait_s = self.look()
             self._wake = anyio.Event()
-            with anyio.move_on_after(min(self.next_look_s(), _LONGEST_PAUSE_S)):
+            with anyio.move_on_after(min(wait_s, _LONGEST_PAUSE_S)):
                 await self._wake.wait()
 
     async def _keep_habits(self, path: Path) -> None:
@@ -209,6 +203,24 @@ class Windows:
                 await anyio.to_thread.run_sync(_keep, path, self._habits)
         finally:
             _keep(path, self._habits)
+
+    def _look(self) -> list[Named]:
+        jump = self._jumps.look()
+        if jump is not None:
+            self._jumped(jump)
+        self._habits.learn()
+        readings = self.readings()
+        self._decide(readings)
+        return readings
+
+    def _wait_s(self, readings: Sequence[Named]) -> float:
+        now = self._clock.now()
+        ends = [one.reading.until for one in readings]
+        waits = [(end - now).total_seconds() for end in ends if end is not None and end > now]
+        cooling = self._cooling_s()
+        if cooling is not None and cooling > 0:
+            waits.append(cooling)
+        return max(_SHORTEST_PAUSE_S, min(waits, default=3600.0) + 0.01)
 
     def _decide(self, readings: Sequence[Named]) -> None:
         if self._by_hand and self.window is not None:

@@ -1,11 +1,12 @@
 """Input idle from desktops over D-Bus, which works under Wayland too: GNOME's idle monitor, and KDE's screen saver service."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import anyio
 
+from metaclaw.schedule.signals.asking import Sleep, ask_again_and_again
 from metaclaw.schedule.signals.bus import Bus, BusType, connected
 from metaclaw.schedule.signals.inactivity import Report, SignalError
 
@@ -14,7 +15,7 @@ _CORE: Final = "/org/gnome/Mutter/IdleMonitor/Core"
 _SAVER: Final = "org.freedesktop.ScreenSaver"
 _SAVER_PATH: Final = "/org/freedesktop/ScreenSaver"
 _LOOK_EVERY_S: Final = 5.0
-_ASK_EVERY_S: Final = 0.7
+_LONG_ENOUGH_S: Final = 2.5
 
 
 class GnomeInput:
@@ -46,18 +47,13 @@ class GnomeInput:
 
 
 class ScreenSaverInput:
-    """A source of input: KDE (and whoever else has this service). It can only be asked, and some answer in milliseconds where the
-    specification says seconds; how fast the answer grows tells which."""
+    """A source of input: KDE (and whoever else has this service). It can only be asked."""
 
-    name = "input (screen saver)"
+    name = "input (screen saver, asked)"
     hears_all = True
 
     def __init__(
-        self,
-        address: str | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        self, address: str | None = None, *, clock: Callable[[], float] = time.monotonic, sleep: Sleep = anyio.sleep
     ) -> None:
         self._address = address
         self._clock = clock
@@ -66,20 +62,32 @@ class ScreenSaverInput:
     async def follow(self, report: Report) -> None:
         """Ask again and again. Raises SignalError where nobody offers the service."""
         async with connected(BusType.SESSION, self._address) as bus:
-            asked_at, before, units = 0.0, 0.0, 0.0
-            while True:
+            answers = _Answers()
+
+            async def ask() -> float | None:
                 (answer,) = await bus.call(_SAVER, _SAVER_PATH, _SAVER, "GetSessionIdleTime")
-                now, idle = self._clock(), _number(answer)
-                grown, passed = idle - before, now - asked_at
-                if asked_at and not units and passed >= 2.5 and grown > 0:
-                    units = 1000.0 if grown / passed > 30 else 1.0
-                if not asked_at or idle < before or passed >= 2.5:
-                    asked_at, before = now, idle
-                if units:
-                    report.idle(idle / units)
-                elif idle < before:
-                    report.input()
-                await self._sleep(_ASK_EVERY_S)
+                return answers.seconds(_number(answer), self._clock())
+
+            await ask_again_and_again(ask, report, sleep=self._sleep)
+
+
+class _Answers:
+    """Some answer in milliseconds where the specification says seconds; how fast the answer grows tells which."""
+
+    def __init__(self) -> None:
+        self._asked_at, self._before, self._units = 0.0, 0.0, 0.0
+
+    def seconds(self, idle: float, now: float) -> float | None:
+        """An answer in seconds; None while nobody knows what it means, unless it is smaller than before: there was input."""
+        was_used = bool(self._asked_at) and idle < self._before
+        grown, passed = idle - self._before, now - self._asked_at
+        if self._asked_at and not self._units and passed >= _LONG_ENOUGH_S and grown > 0:
+            self._units = 1000.0 if grown / passed > 30 else 1.0
+        if not self._asked_at or was_used or passed >= _LONG_ENOUGH_S:
+            self._asked_at, self._before = now, idle
+        if self._units:
+            return idle / self._units
+        return 0.0 if was_used else None
 
 
 def _number(answer: object) -> float:

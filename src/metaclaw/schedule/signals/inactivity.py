@@ -21,14 +21,25 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
+# A source that cannot tell is asked: often while a window is open, rarely while the last input is too fresh for one to open,
+# and between those often enough that none opens on old news. From question to question; an answer that takes too long is none.
+# Input just after a question is known with the next answer: both together stay below a second.
+ASK_OPEN_S: Final = 0.3
+ASK_SHUT_S: Final = 0.5
+ASK_FRESH_S: Final = 5.0
+ANSWER_WITHIN_S: Final = 0.45
 
 
 class SignalError(MetaClawError):
     """A signal cannot be read. The owner may do something about it; until then it is unknown."""
 
 
+class NotOfferedError(SignalError):
+    """What runs there has no such thing, and will not have it before it is updated."""
+
+
 class Report(Protocol):
-    """What a source tells. All on the event loop."""
+    """What a source tells, and when it matters to whom. All on the event loop."""
 
     def input(self) -> None:
         """A key or the mouse, just now."""
@@ -38,6 +49,9 @@ class Report(Protocol):
 
     def lock(self, is_locked: bool) -> None:
         """The screen was locked, or unlocked."""
+
+    def ask_again_s(self) -> float:
+        """How soon a source that can only ask must ask again."""
 
 
 class Source(Protocol):
@@ -54,7 +68,7 @@ class Source(Protocol):
 
 
 class Inactivity:
-    """A signal. `hear` is called at once on input, with how long ago it was."""
+    """A signal. `hear` is called at once on input, with how long ago it was; `is_open` says whether a window is open."""
 
     def __init__(
         self,
@@ -63,17 +77,23 @@ class Inactivity:
         clock: Clock,
         patience: Callable[[], Patience],
         hear: Callable[[float], None],
+        is_open: Callable[[], bool] = lambda: True,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self.name = source.name
         self._source = source
         self._clock = clock
         self._patience = patience
         self._hear = hear
+        self._is_open = is_open
         self._sleep = sleep
         self._last: float | None = None
         self._is_locked, self._is_idle = False, False
         self._trouble = "not asked yet"
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return self._source.name
 
     @property
     def knows(self) -> bool:
@@ -82,23 +102,29 @@ class Inactivity:
 
     def input(self) -> None:
         """A key or the mouse, just now."""
-        self.idle(0.0)
         self._is_idle = False
+        self._note(self._clock.monotonic(), 0.0)
 
     def idle(self, seconds: float) -> None:
         """The last input was so long ago."""
         self._is_idle = True
-        when = self._clock.monotonic() - max(0.0, seconds)
-        is_news = self._last is None or when > self._last + 0.5
-        self._last = when if self._last is None else max(when, self._last)
-        if is_news:
-            self._hear(max(0.0, seconds))
+        ago_s = max(0.0, seconds)
+        self._note(self._clock.monotonic() - ago_s, ago_s)
 
     def lock(self, is_locked: bool) -> None:
         """The screen was locked, or unlocked, which only a person does."""
         if self._is_locked and not is_locked:
             self.input()
         self._is_locked, self._trouble = is_locked, "neither idle nor locked"
+
+    def ask_again_s(self) -> float:
+        """No window opens before the silence is long enough to open one; once it may, or is open, what is known must be fresh."""
+        if self._is_open():
+            return ASK_OPEN_S
+        if self._last is None:
+            return ASK_SHUT_S
+        silence_s = max(0.0, self._clock.monotonic() - self._last)
+        return min(ASK_FRESH_S, max(ASK_SHUT_S, self._patience().present_s - silence_s - 1.0))
 
     def jumped(self) -> None:
         """The machine slept or its clock was set: what was known is of another time."""
@@ -119,6 +145,13 @@ class Inactivity:
             wait = timedelta(seconds=max(0.0, patience.away_s - silence_s))
             return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + wait)
         return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
+
+    def _note(self, when: float, ago_s: float) -> None:
+        last = self._last
+        if last is None or when > last:
+            self._last = when
+        if last is None or when > last + 0.5:
+            self._hear(ago_s)
 
     async def follow(self) -> None:
         """Listen to the source; begin again where it fails."""

@@ -1,4 +1,4 @@
-"""Input idle on macOS: IOKit's HIDIdleTime, as `ioreg` prints it. It can only be asked, so it is asked often while that matters."""
+"""Input idle on macOS: IOKit's HIDIdleTime, as `ioreg` prints it. It can only be asked."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,11 +6,12 @@ from typing import Final
 
 import anyio
 
+from metaclaw.schedule.signals.asking import Sleep, ask_again_and_again
 from metaclaw.schedule.signals.inactivity import Report, SignalError
 
-_COMMAND: Final = ("/usr/sbin/ioreg", "-c", "IOHIDSystem", "-d", "4")
+# From the object itself (-r): counted from the root, how deep it lies differs from system to system, and too few print nothing.
+_COMMAND: Final = ("/usr/sbin/ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")
 _IDLE: Final = re.compile(rb'"HIDIdleTime"\s*=\s*(?P<nanoseconds>\d+)')
-_ASK_EVERY_S: Final = 0.7
 
 Run = Callable[[Sequence[str]], Awaitable[bytes]]
 
@@ -18,26 +19,28 @@ Run = Callable[[Sequence[str]], Awaitable[bytes]]
 class MacInput:
     """A source of input."""
 
-    name = "input (macOS)"
+    name = "input (macOS, asked)"
     hears_all = True
 
-    def __init__(self, run: Run | None = None, *, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+    def __init__(self, run: Run | None = None, *, sleep: Sleep = anyio.sleep) -> None:
         self._run = _run if run is None else run
         self._sleep = sleep
 
     async def follow(self, report: Report) -> None:
         """Ask again and again. Raises SignalError where this is no Mac, or it does not tell."""
-        while True:
-            report.idle(parse_idle_s(await self._run(_COMMAND)))
-            await self._sleep(_ASK_EVERY_S)
+
+        async def ask() -> float:
+            return parse_idle_s(await self._run(_COMMAND))
+
+        await ask_again_and_again(ask, report, sleep=self._sleep)
 
 
 def parse_idle_s(printed: bytes) -> float:
-    """Seconds since the last input, from what ioreg prints. Raises SignalError."""
-    match = _IDLE.search(printed)
-    if match is None:
+    """Seconds since the last input, from what ioreg prints: of several such objects, the one used last. Raises SignalError."""
+    told = [int(match["nanoseconds"]) for match in _IDLE.finditer(printed)]
+    if not told:
         raise SignalError("ioreg does not tell how long the keyboard was idle")
-    return int(match["nanoseconds"]) / 1e9
+    return min(told) / 1e9
 
 
 async def _run(command: Sequence[str]) -> bytes:

@@ -1,15 +1,15 @@
-"""Input idle on Windows: GetLastInputInfo. It can only be asked, so it is asked often; asking costs a microsecond."""
+"""Input idle on Windows: GetLastInputInfo. It can only be asked; asking costs a microsecond."""
 
 import ctypes
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import anyio
 
+from metaclaw.schedule.signals.asking import Sleep, ask_again_and_again
 from metaclaw.schedule.signals.inactivity import Report, SignalError
 
-_ASK_EVERY_S: Final = 0.3
 _WRAP: Final = 1 << 32
 
 
@@ -20,21 +20,20 @@ class _LastInput(ctypes.Structure):
 class WindowsInput:
     """A source of input. `ask` gives the tick of the last input and the tick of now, in milliseconds."""
 
-    name = "input (Windows)"
+    name = "input (Windows, asked)"
     hears_all = True
 
-    def __init__(
-        self, ask: Callable[[], tuple[int, int]] | None = None, *, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-    ) -> None:
+    def __init__(self, ask: Callable[[], tuple[int, int]] | None = None, *, sleep: Sleep = anyio.sleep) -> None:
         self._ask = _ask if ask is None else ask
         self._sleep = sleep
 
     async def follow(self, report: Report) -> None:
         """Ask again and again. Raises SignalError where this is not Windows."""
-        while True:
-            last, now = self._ask()
-            report.idle(ticks_between_s(last, now))
-            await self._sleep(_ASK_EVERY_S)
+
+        async def ask() -> float:
+            return ticks_between_s(*self._ask())
+
+        await ask_again_and_again(ask, report, sleep=self._sleep)
 
 
 def ticks_between_s(last: int, now: int) -> float:
