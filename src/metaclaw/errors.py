@@ -6,6 +6,7 @@ MetaClawError
 ├─ UpstreamError   the provider failed (status, retryable) → its status, or 502
 ├─ SkillError      a skill file is unusable                → skipped, shown
 ├─ JudgeError      no verdict could be had                 → unknown, tried again
+├─ LearnerError    the process that learns has ended       → started again
 ├─ EngineError     the embedded model cannot answer        → 503
 └─ StoreError      the database is unusable                → serve on, degraded, loudly
 """
@@ -54,8 +55,16 @@ class JudgeError(MetaClawError):
     """A judge is down, slow or cannot be understood; what it was asked about stays unknown."""
 
 
+class LearnerError(MetaClawError):
+    """The process that learns is gone; nothing is lost, and another one goes on."""
+
+
 class TrainingError(MetaClawError):
     """A training step did not happen, or weights cannot be used; the next window tries again."""
+
+
+class BackendDownError(TrainingError):
+    """Whoever trains cannot be reached. Nothing is wrong with what was asked: it is asked again until they are back."""
 
 
 class StoreError(MetaClawError):

@@ -6,6 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
 from metaclaw.domain.candidate import Candidate, CandidateId, Probe, Standing, Trial
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
@@ -31,8 +33,7 @@ class Reply(Protocol):
     async def aclose(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One HTTP call to a provider. `path` begins with a slash and follows the provider's base URL; `query` has no `?`.
 
     `purpose` is given where the program itself asks; it is sent along, and no client can send it.

@@ -14,10 +14,10 @@ from metaclaw.config import build
 from metaclaw.dashboard import Api, Facts, LearningRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
-from metaclaw.learn.assembly import Learning
+from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.owner import Owner
 from metaclaw.skills import Shelf
-from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
+from metaclaw.store import Database, LedgerReader, Limits, SqlForgetting, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
 @dataclass
@@ -42,6 +42,7 @@ class Stage:
             providers=(),
             words=lambda agent, text: text,
         )
+        self.owner = owner_of(self.learning, self.shelf, SqlForgetting(self.database))
         self.reader = LedgerReader(self.database)
         self.candidates = self.learning.candidates
         self.verdicts = SqlVerdicts(self.database)
@@ -52,7 +53,7 @@ class Stage:
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
 
     async def _owner(self) -> Owner:
-        return self.learning.owner
+        return self.owner
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""

@@ -11,12 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-from safetensors.torch import load_file, save_file
 
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from tests.support.program import Program
-from tests.support.tiny import make_tiny_model
+from tests.support.tiny import make_opinionated_model
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +60,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         _put_real_model(home)
         config = POLICY.format(rate=0.002, steps=3, base="")
     else:
-        config = POLICY.format(rate=0.01, steps=4, base=f'base_model = "{_make_miniature(folder / "miniature")}"')
+        config = POLICY.format(rate=0.01, steps=4, base=f'base_model = "{make_opinionated_model(folder / "miniature")}"')
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running
@@ -72,17 +71,6 @@ def _put_real_model(home: Path) -> None:
     root = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache")
     converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
     shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
-
-
-def _make_miniature(folder: Path) -> Path:
-    """A random model whose tokens are bytes, with room for the golden set's tools, and weights large enough to have opinions."""
-    config, weights = make_tiny_model(folder) / "config.json", folder / "model.safetensors"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096}))
-    larger = {
-        name: tensor * (8 if "embed" in name else 4 if tensor.dim() > 1 else 1) for name, tensor in load_file(weights).items()
-    }
-    save_file(larger, weights, metadata={"format": "pt"})
-    return folder
 
 
 def ask(program: Program, animal: str, seed: int) -> httpx.Response:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from metaclaw.engine.attention import Span
-from metaclaw.engine.checkpoint import ALL_KINDS, read_shape
-from metaclaw.engine.llama import Llama, finish
+from metaclaw.engine.checkpoint import ALL_KINDS, map_tensors, read_shape
+from metaclaw.engine.llama import Llama
 from metaclaw.engine.recipe import Recipe
+from metaclaw.engine.steps import finish
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
 
@@ -63,14 +64,17 @@ def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(kind: str
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_an_adapter_is_merged_into_any_of_them(kind: str, tmp_path: Path) -> None:
+def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(kind: str, tmp_path: Path) -> None:
     _write(kind, tmp_path / "model")
     weights = write_adapter(tmp_path / "model", tmp_path / "adapter", seed=1, size=0.5)
     base = Llama.load(tmp_path / "model")
-    built = finish(Recipe(tmp_path / "model", torch.float32, Path(weights.adapter)).build(base))
+    recipe = Recipe(base, map_tensors(tmp_path / "model"), Path(weights.adapter))
+    model = finish(recipe.prepare())
     expected = _expected(kind, merge(tmp_path / "model", weights, tmp_path / "merged"))
-    found = built.run(built.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
-    assert torch.allclose(found, expected, atol=1e-4)
+    for stage in ("beside", "within"):
+        found = model.run(model.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
+        assert torch.allclose(found, expected, atol=1e-4), stage
+        finish(recipe.merge())
     assert not torch.allclose(base.run(base.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30)), expected, atol=0.1)
 
 

@@ -13,6 +13,7 @@ from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.progress import Progress
 from metaclaw.learn.retrying import FIRST_PAUSE, MOST_TRIES
+from metaclaw.learn.sensing import pause_s
 from metaclaw.ports import Purpose
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk
 from tests.learn.recordings import call
@@ -203,6 +204,20 @@ async def test_threads_of_one_session_do_not_hide_each_other(new_house: NewHouse
     assert house.outcome(first) is Outcome.FAIL
 
 
+async def test_a_dozen_agents_at_work_in_one_session_do_not_hide_each_other_either(new_house: NewHouse) -> None:
+    house = await new_house()
+    things = ["tulip", "violin", "harbour", "ledger", "kettle", "glacier", "saddle", "comet", "loom", "anchor", "mosaic", "bridge"]
+    talks = [Talk(house) for _ in things]
+    for talk in talks:
+        talk.agent.session = talks[0].agent.session
+    first = [await talk.say(f"{thing.title()}: {thing}-one, {thing}-two.") for thing, talk in zip(things, talks, strict=True)]
+    await house.sense()
+    for talk in talks:
+        await talk.say(CORRECTION)
+    await house.sense()
+    assert [house.outcome(turn) for turn in first] == [Outcome.FAIL] * len(talks)
+
+
 async def test_the_agents_next_answer_counts_as_evidence_too(new_house: NewHouse) -> None:
     house = await new_house()
     talk = Talk(house)
@@ -213,6 +228,13 @@ async def test_the_agents_next_answer_counts_as_evidence_too(new_house: NewHouse
     await talk.answer(call("Edit", file_path="a.py", old_string="x = 2", new_string="x = 1"))
     await house.sense()
     assert "undone.by_agent" in [signal.detector for signal in house.verdict(edit).signals]
+
+
+async def test_whoever_is_at_work_is_looked_at_often_and_nobody_seldom() -> None:
+    looks = [pause_s(in_vain) for in_vain in range(300)]
+    assert looks == sorted(looks)
+    assert (looks[0], looks[-1]) == (0.25, 1.0)
+    assert sum(looks[: looks.index(1.0)]) >= 30
 
 
 async def test_what_a_user_has_said_stands_whatever_is_sensed_later(new_house: NewHouse) -> None:

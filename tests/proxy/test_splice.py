@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, apply_splices
+from metaclaw.proxy.reading import read
 from metaclaw.proxy.splice import Spliced, placement_splices, top_level_spans
 from tests.support.splicing import anchorable, place_by_rule, without
 
@@ -30,6 +33,32 @@ def sent(wire: Wire, body: str, *placements: Placement, index: int = 0) -> str:
     result = apply_splices(body.encode(), spliced.splices)
     assert without(result, spliced.splices) == body.encode()
     return result.decode()
+
+
+_WORDS = st.text(max_size=6)
+_CONTENT = _WORDS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": _WORDS}), max_size=2) | st.none()
+_MESSAGE = st.one_of(
+    st.fixed_dictionaries({"role": st.sampled_from(["system", "user"]), "content": _CONTENT}),
+    st.fixed_dictionaries({"content": _CONTENT, "role": st.just("user"), "name": _WORDS}),
+    st.fixed_dictionaries({"role": st.just("user")}),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    wire=st.sampled_from(Wire),
+    messages=st.lists(_MESSAGE, min_size=1, max_size=4),
+    index=st.integers(0, 4),
+    is_compact=st.booleans(),
+)
+def test_skills_stand_in_the_same_place_whether_or_not_the_body_is_written_as_we_would(
+    wire: Wire, messages: list[dict[str, Json]], index: int, is_compact: bool
+) -> None:
+    fields = {"model": "m", "input" if wire is Wire.RESPONSES else "messages": messages}
+    body = json.dumps(fields, separators=(",", ":") if is_compact else None).encode()
+    anchors = [Anchor(index, b"later")]
+    known = placement_splices(wire, body, read(wire, body), (SKILL, LATER), anchors)
+    assert known == placement_splices(wire, body, json.loads(body), (SKILL, LATER), anchors)
 
 
 ESCAPED = '\\n\\nSay \\"hi\\"\\n\\\\o/ é'

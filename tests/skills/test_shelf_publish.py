@@ -352,6 +352,7 @@ def test_reverting_does_not_destroy_a_file_it_cannot_read(shelf: Shelf, folder: 
 def test_reverting_a_thousand_skills_writes_only_what_differs_and_takes_less_than_a_second(shelf: Shelf, folder: Path) -> None:
     many = [replace(LEARNED, name=SkillName(f"skill-{number}"), body=f"Step {number}.") for number in range(1000)]
     first = shelf.publish(many, (), "learned")
+    shelf.sync()  # so many files follow with the next look
     untouched = (folder / "skill-500" / "SKILL.md").stat()
     shelf.publish([replace(one, body="Other.") for one in many[:20]], [one.name for one in many[20:40]], "changed")
     began = time.perf_counter()
@@ -360,6 +361,28 @@ def test_reverting_a_thousand_skills_writes_only_what_differs_and_takes_less_tha
     assert back.hash == first.hash
     now = (folder / "skill-500" / "SKILL.md").stat()
     assert (now.st_ino, now.st_mtime_ns) == (untouched.st_ino, untouched.st_mtime_ns)
+
+
+def test_a_thousand_other_skills_are_in_force_within_a_second_there_and_back_and_files_follow(shelf: Shelf, folder: Path) -> None:
+    old, new = ([replace(LEARNED, name=SkillName(f"{what}-{at}"), body=f"Step {at}.") for at in range(1000)] for what in ("a", "b"))
+    first = shelf.publish(old, (), "learned")
+    second = shelf.publish(new, [one.name for one in old], "learned others")
+    shelf.sync()
+    assert set(files(folder)) == {str(one.name) for one in new}
+    began = time.process_time()
+    assert shelf.revert(first.generation).hash == first.hash
+    assert shelf.revert(second.generation).hash == second.hash
+    assert shelf.revert(first.generation).hash == first.hash
+    assert time.process_time() - began < 3.0
+    assert set(files(folder)) == {str(one.name) for one in new}  # nobody has waited for them
+    edited = folder / "b-7" / "SKILL.md"
+    edited.write_text(edited.read_text().replace("Step 7.", "Step 7, as a person wants it."))
+    view = shelf.sync()
+    assert set(files(folder)) == {str(one.name) for one in old} | {"b-7"}
+    assert (view.count, shelf.sync().count) == (1001, 1001)
+    mine = view.get("b-7")
+    assert mine is not None
+    assert mine.body == "Step 7, as a person wants it."
 
 
 @pytest.mark.parametrize("stop", ["stops_after_publishing", "stops_before_noting"])

@@ -12,7 +12,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.errors import StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.store import Database, LedgerReader, SqlGenerations
+from metaclaw.store import Database, LedgerReader, SqlGenerations, Succession
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -46,6 +46,17 @@ def test_every_generation_stays_as_it_was(store: SqlGenerations) -> None:
     assert published[0].hash == published[4].hash
     assert store.at(7) is None
     assert store.at(-1) is None
+
+
+def test_whoever_follows_is_told_what_came_and_went_since(store: SqlGenerations) -> None:
+    store.publish([skill("a"), skill("b"), skill("c")], "first")
+    store.publish([skill("a"), skill("b", "Do it twice."), skill("d")], "second")
+    store.publish([skill("a"), skill("c")], "third")
+    assert store.since(3) == Succession(3, (), ())
+    assert store.since(2) == Succession(3, (skill("c"),), (SkillName("b"), SkillName("d")))
+    assert store.since(1) == Succession(3, (skill("c"),), (SkillName("b"), SkillName("d")))
+    everything = store.since(0)
+    assert (everything.number, sorted(one.name for one in everything.put)) == (3, ["a", "c"])
 
 
 def test_history_tells_what_came_and_went(store: SqlGenerations) -> None:

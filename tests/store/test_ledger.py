@@ -119,6 +119,17 @@ async def test_many_at_once_are_all_there_exactly_once(ledger: SqlLedger, reader
     assert reader.counts().turns == 300
 
 
+@pytest.mark.parametrize("count", [3, 16, 17, 40])
+async def test_any_number_of_turns_may_come_at_once_and_each_keeps_its_own_bytes(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker, count: int
+) -> None:
+    made = [new_turn(f"s_{number}") for number in range(count)]
+    with anyio.fail_after(20):
+        assert all(await asyncio.gather(*(ledger.record(turn) for turn in made)))
+    found = [reader.turn(turn.id) for turn in made]
+    assert [one.turn for one in found if one is not None] == made
+
+
 async def test_a_turn_recorded_twice_is_there_once_as_it_was_first(
     ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:

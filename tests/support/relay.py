@@ -23,10 +23,10 @@ _DROPPED = {"host", "content-length", "connection", "transfer-encoding", "conten
 class Relay:
     """A running relay."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, port: int = 0) -> None:
         self._target = target
         self._client = httpx.AsyncClient(base_url=target, timeout=600)
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.translated = 0
         config = uvicorn.Config(

@@ -1,5 +1,6 @@
 """A real Tinker-API server on loopback: SkyRL's, in an environment of its own (`scripts/skyrl-env`), with a model in miniature."""
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,10 @@ from typing import Final
 from tests.support.tiny import make_tiny_model
 
 _CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "tinker"
-_START_S: Final = 120.0
+_START_S: Final = 300.0
+# Batches of one size, so that few shapes are compiled. A model in training, and kept weights that are asked for, take an adapter
+# each; one is the server's own.
+_ENGINE: Final = {"max_lora_adapters": 4, "max_lora_rank": 8, "sample_max_num_sequences": 8, "train_micro_batch_size": 8}
 MISSING: Final = "no Tinker-API server to test against: `make test-tinker` installs one and runs these"
 
 
@@ -24,21 +28,35 @@ def is_installed() -> bool:
 
 
 class SkyRL:
-    """A running server: where it is, and what model it was started with."""
+    """A server that can be started, killed and started again at the same place with what it had on disk."""
 
-    def __init__(self, url: str, model: Path, process: "subprocess.Popen[bytes]") -> None:
-        self.url = url
+    def __init__(self, folder: Path, model: Path) -> None:
         self.model = model
-        self._process = process
+        self._folder = folder
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        path = self._folder / "server.log"
+        command = _command(self._folder, self.model, self._port)
+        with path.open("ab") as log:
+            self._process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=log, start_new_session=True)
+        _wait_for(self, self._process, path)
 
     def kill(self) -> None:
         """End it as a power cut would. Its children are of its own process group."""
+        assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
 
     def stop(self) -> None:
         """End it, if it still runs."""
-        if self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
                 self._process.wait(15)
@@ -47,17 +65,11 @@ class SkyRL:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[SkyRL]:
+def serve(folder: Path, model: Path | None = None) -> Iterator[SkyRL]:
     """A server with its database, checkpoints and log in this folder; compiled code is kept for later runs."""
-    model = make_tiny_model(folder / "tiny")
-    port = _free_port()
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            _command(folder, model, port), env=_environment(), stdout=log, stderr=log, start_new_session=True
-        )
-    server = SkyRL(f"http://127.0.0.1:{port}", model, process)
+    server = SkyRL(folder, model or make_tiny_model(folder / "tiny"))
     try:
-        _wait_for(server, process, folder / "server.log")
+        server.start()
         yield server
     finally:
         server.stop()
@@ -70,7 +82,7 @@ def _command(folder: Path, model: Path, port: int) -> list[str]:
     return [
         *uv,
         *("-m", "skyrl.tinker.api", "--host", "127.0.0.1", "--port", str(port), "--backend", "jax", "--base-model", str(model)),
-        *("--backend-config", '{"max_lora_adapters": 4, "max_lora_rank": 8}'),
+        *("--backend-config", json.dumps(_ENGINE)),
         *("--checkpoints-base", str(folder / "checkpoints"), "--database-url", f"sqlite:///{folder / 'tinker.db'}"),
     ]
 

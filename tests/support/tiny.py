@@ -41,6 +41,19 @@ def make_tiny_model(folder: Path) -> Path:
     return folder
 
 
+def make_opinionated_model(folder: Path) -> Path:
+    """The same with weights large enough to have opinions, and with room for the golden set's tools."""
+    from safetensors.torch import load_file, save_file
+
+    config, weights = make_tiny_model(folder) / "config.json", folder / "model.safetensors"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096}))
+    larger = {
+        name: tensor * (8 if "embed" in name else 4 if tensor.dim() > 1 else 1) for name, tensor in load_file(weights).items()
+    }
+    save_file(larger, weights, metadata={"format": "pt"})
+    return folder
+
+
 def make_tokenizer(folder: Path) -> None:
     """Its tokenizer and chat template alone."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -40,14 +40,14 @@ class Vllm:
 
 
 @contextmanager
-def serve(model: Path, folder: Path) -> Iterator[Vllm]:
-    """A server for this model, with its log in the folder."""
+def serve(model: Path, folder: Path, *, context_tokens: int = 512) -> Iterator[Vllm]:
+    """A server for this model, which it calls `tiny`, with its log in the folder."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [str(_ENVIRONMENT / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"]
-    command += ["--enable-lora", "--max-loras", "2", "--max-lora-rank", "8"]
+    command += ["--port", str(port), "--dtype", "float32", "--max-model-len", str(context_tokens), "--enforce-eager"]
+    command += ["--enable-lora", "--max-loras", "3", "--max-lora-rank", "8"]
     settings = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     settings |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     log = folder / "vllm.log"

@@ -1,6 +1,7 @@
 """Weaver's REST API in small, on loopback: a stub, for there is no Weaver server to be had. Its weights are a classroom's."""
 
 import asyncio
+import itertools
 import json
 import re
 import socket
@@ -31,6 +32,7 @@ class WeaverStub:
         self._samplers: dict[str, str | None] = {}
         self._checkpoints: dict[str, list[Body]] = {}
         self._operations: dict[str, Body] = {}
+        self._numbers = itertools.count(1)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(self._app, log_level="critical", lifespan="off", interface="asgi3")
@@ -94,7 +96,7 @@ class WeaverStub:
         ]
 
     def _operate(self, work: Work, body: Body, subject: str) -> tuple[int, Body]:
-        operation = f"operation-{len(self._operations) + 1}"
+        operation = f"operation-{next(self._numbers)}"
         try:
             done: Body = {"id": operation, "status": "done", "response": work(body, subject)}
         except (TrainingError, LookupError) as error:
@@ -107,7 +109,7 @@ class WeaverStub:
         return {"id": self.room.create(), "base_model": body["base_model"], "tokenizer_path": "none"}
 
     def _sampler(self, body: Body, _: str) -> Body:
-        name = f"sampler-{len(self._samplers) + 1}"
+        name = f"sampler-{next(self._numbers)}"
         path = body["model_path"]
         self._samplers[name] = None if path is None else path.replace("weaver://", "weights://").replace("/samplers/", "/")
         return {"id": name}

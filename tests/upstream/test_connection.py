@@ -6,8 +6,8 @@ import pytest
 
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, Reply
-from metaclaw.upstream import HttpEndpoint, Timeouts
-from metaclaw.upstream.connection import HIGH_WATER_BYTES, MAX_HEAD_BYTES, Answer
+from metaclaw.upstream import HttpEndpoint, Timeouts, pour
+from metaclaw.upstream.connection import HIGH_WATER_BYTES, MAX_HEAD_BYTES, Answer, Take
 from tests.upstream.loopback import WAIT_S, Conversation, answering, endpoint, plain, post, read, serve
 
 pytestmark = pytest.mark.anyio
@@ -335,3 +335,64 @@ async def test_an_early_refusal_of_a_body_still_being_sent_is_relayed() -> None:
     async with serve(script) as loopback, endpoint(loopback.url) as provider:
         assert await whole(provider, post(body=b"x" * 20_000_000)) == (413, b"too big")
         await loopback.wait_until_all_gone()
+
+
+async def poured(provider: HttpEndpoint, take: Take) -> bool:
+    async with asyncio.timeout(WAIT_S):
+        reply = await provider.call(post(), {})
+        return await pour(reply.chunks(), take)
+
+
+async def test_what_is_poured_is_the_body_and_then_nothing() -> None:
+    taken: list[bytes] = []
+
+    def take(chunk: bytes) -> bool:
+        taken.append(chunk)
+        return True
+
+    async with (
+        serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n", b"0\r\n\r\n")) as loopback,
+        endpoint(loopback.url) as provider,
+    ):
+        assert await poured(provider, take) is False
+        assert b"".join(taken) == b"abcde"
+        assert await whole(provider) == (200, b"abcde")
+        assert provider.open_connections == 1
+
+
+async def test_whoever_has_enough_finds_the_rest_where_it_was() -> None:
+    taken: list[bytes] = []
+
+    def take_one(chunk: bytes) -> bool:
+        taken.append(chunk)
+        return False
+
+    async with serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")) as loopback, endpoint(loopback.url) as provider:
+        async with asyncio.timeout(WAIT_S):
+            chunks = (await provider.call(post(), {})).chunks()
+            while await pour(chunks, take_one):
+                taken.append(b"|")
+        assert b"".join(taken).replace(b"|", b"") == b"abcde"
+        assert taken.count(b"|") == len(taken) // 2
+
+
+async def test_what_the_taker_refuses_is_raised_where_the_pouring_is_waited_for() -> None:
+    def take(_: bytes) -> bool:
+        raise UpstreamError("too much")
+
+    async with serve(answering(CHUNKED, b"3\r\nabc\r\n", b"2\r\nde\r\n")) as loopback, endpoint(loopback.url) as provider:
+        with pytest.raises(UpstreamError, match="too much"):
+            await poured(provider, take)
+
+
+async def test_an_answer_that_breaks_off_while_it_is_poured_is_an_error_behind_what_came() -> None:
+    taken: list[bytes] = []
+
+    def take(chunk: bytes) -> bool:
+        taken.append(chunk)
+        return True
+
+    async with serve(answering(CHUNKED, b"3\r\nabc\r\n", close=True)) as loopback, endpoint(loopback.url) as provider:
+        with pytest.raises(UpstreamError, match="closed"):
+            await poured(provider, take)
+    assert taken == [b"abc"]

@@ -9,7 +9,7 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
-from metaclaw.ports import Call, HttpProvider
+from metaclaw.ports import Call, HttpProvider, Purpose
 from metaclaw.upstream import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, reply_headers
 from tests.upstream.loopback import Conversation, Heard, answering, endpoint, plain, post, read, serve
 
@@ -257,3 +257,31 @@ async def test_a_compressed_answer_that_is_broken_is_an_upstream_error(packed: b
         with pytest.raises(UpstreamError, match="provider primary"):
             await read(reply)
         await reply.aclose()
+
+
+@pytest.mark.anyio
+async def test_calls_that_begin_alike_differ_in_what_is_theirs() -> None:
+    heard: list[Heard] = []
+
+    async def script(conversation: Conversation) -> None:
+        for _ in range(4):
+            heard.append(await conversation.hear())
+            await conversation.say(plain(b"{}"))
+
+    fields = (("x-agent", "a"),)
+    calls = [
+        (Call("POST", "/chat/completions", "", fields, b"one"), {"authorization": "Bearer mine"}),
+        (Call("POST", "/chat/completions", "", fields, b"other"), {"authorization": "Bearer theirs"}),
+        (Call("POST", "/chat/completions", "", fields, b"", Purpose.JUDGE), {}),
+        (Call("POST", "/chat/completions", "", (("x-agent", "b"),), b""), {}),
+    ]
+    async with serve(script) as loopback, endpoint(loopback.url + "/v1", api_key=PASSTHROUGH) as provider:
+        for call, caller in calls:
+            await read(await provider.call(call, caller))
+    names = ("content-length", "authorization", "x-metaclaw-purpose", "x-agent")
+    assert [tuple(one.header(name) for name in names) for one in heard] == [
+        ("3", "Bearer mine", None, "a"),
+        ("5", "Bearer theirs", None, "a"),
+        ("0", None, "judge", "a"),
+        ("0", None, None, "b"),
+    ]

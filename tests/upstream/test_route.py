@@ -75,3 +75,21 @@ def test_a_passthrough_provider_is_no_fallback_for_the_other_vendors_wire(wire: 
 
 def test_a_passthrough_provider_alone_is_asked_whatever_the_wire() -> None:
     assert names([Destination("p", (), ANTHROPIC, is_passthrough=True)], Wire.CHAT, "m") == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("unknown", ["policy", "http"]),
+        ("own", ["policy", "listing", "http"]),
+        ("other", ["listing", "policy", "http"]),
+        ("http/unknown", ["http", "policy"]),
+    ],
+)
+def test_trained_weights_come_first_for_their_own_model_and_for_any_that_nobody_lists(model: str, expected: list[str]) -> None:
+    providers = [
+        Destination("policy", ("own",), leads=True),
+        Destination("http", (), OPENAI),
+        Destination("listing", ("own", "other"), OPENAI),
+    ]
+    assert names(providers, Wire.CHAT, model) == expected

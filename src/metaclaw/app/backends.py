@@ -21,13 +21,14 @@ SERVICE: Final = "policy"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the parts are built from."""
+    """What the parts are built from. `in_use` are the versions that serve, which no host may let go of."""
 
     folder: Path
     turnstile: Turnstile
     embedded: EmbeddedModel | None
     model_folder: Path
     providers: Mapping[str, HttpEndpoint]
+    in_use: Callable[[], frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +74,31 @@ def _embedded(config: Config, policy: PolicyConfig, around: Surroundings) -> Par
 def _served_elsewhere(
     config: Config, policy: PolicyConfig, around: Surroundings, backend: TrainingBackend, tokeniser: Tokeniser
 ) -> Parts:
-    """A vLLM or SGLang server among the providers, which loads adapters while it runs."""
+    """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is asked in tokens, so that what it
+    answers can train; SGLang is relayed."""
     from metaclaw.train.hosts import sglang, vllm
 
     named = next(one for one in config.providers if one.name == policy.provider)
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
     if policy.serve == "vllm":
-        return Parts(backend, vllm.vllm_host(named.base_url or "", key), tokeniser, named.name, vllm.model_of)
-    return Parts(backend, sglang.sglang_host(named.base_url or "", key), tokeniser, named.name, sglang.model_of(base))
+        from metaclaw.engine.text import Vocabulary
+        from metaclaw.train.hosts.vllm_model import VllmModel
+
+        folder = policy.tokenizer or around.model_folder
+        host = vllm.vllm_host(named.base_url or "", key, in_use=around.in_use)
+        model = VllmModel(around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE)
+        return Parts(backend, model, tokeniser, SERVICE, serves=model)
+    host = sglang.sglang_host(named.base_url or "", key, in_use=around.in_use)
+    return Parts(backend, host, tokeniser, named.name, sglang.model_of(base))
 
 
 def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
     """A training service and its own sampler. Its SDK is loaded only here."""
+    if policy.serve != "backend":
+        raise ConfigError(
+            f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
+        )
     from metaclaw.engine.text import Vocabulary
     from metaclaw.train.backends.sdk import load_sdk
     from metaclaw.train.backends.tinker import tinker_backend
@@ -112,8 +125,6 @@ def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Part
             base_url=policy.base_url,
             api_key=key,
         )
-    if policy.serve != "backend":
-        return _served_elsewhere(config, policy, around, backend, FolderTokeniser(policy.tokenizer))
     sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
     return Parts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
 

@@ -6,12 +6,16 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
+from metaclaw.app.deeds import build_deeds
+from metaclaw.app.endpoints import build_endpoint
+from metaclaw.app.learning import Learner
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import UNTRAINED, Api, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
@@ -20,6 +24,10 @@ from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
 from metaclaw.errors import StoreError
 from metaclaw.learn import Supervisor
+from metaclaw.learn.channel import Begin
+from metaclaw.learn.models import UNLEARNED, Models, add_up
+from metaclaw.learn.pending import PENDING, Pending, senses
+from metaclaw.learn.retention import Retention
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Elsewhere,
@@ -37,9 +45,19 @@ from metaclaw.proxy import (
     own_words,
 )
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlBatches, SqlCandidates, SqlGenerations, SqlLedger, SqlPolicies, connect
+from metaclaw.store import (
+    LedgerReader,
+    SqlBatches,
+    SqlCandidates,
+    SqlCursors,
+    SqlForgetting,
+    SqlGenerations,
+    SqlLedger,
+    SqlPolicies,
+    connect,
+)
 from metaclaw.store import Limits as StoreLimits
-from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Timeouts
+from metaclaw.upstream import HttpEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +104,13 @@ class House:
             teams={team.name: team.users for team in config.teams},
             policy=None if self.policy is None else self.policy.slot,
         )
-        self.learning: Learning | None = None
-        self._learning_began = anyio.Event()
+        self.learner = self._build_learner()
+        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)
+        self._models = Models(self.providers, timeout_s=0.0)
+        self._building = anyio.Lock()
+        self._learning: Learning | None = None
+        self._owning: Owner | None = None
+        self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
         self.api = Api(self._facts())
         self.server = self._build_server()
@@ -109,11 +132,7 @@ class House:
                 slots=engine.max_batch,
             )
             return self.embedded
-        key = None if one.api_key is None else PASSTHROUGH if one.api_key.is_passthrough else one.api_key.resolve()
-        timeouts = Timeouts(connect_s=one.connect_timeout_s, first_byte_s=one.timeout_s, idle_s=one.timeout_s)
-        return HttpEndpoint(
-            one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts
-        )
+        return build_endpoint(one)
 
     def _build_policy(self) -> "Policy | None":
         policy = self._config.policy
@@ -208,7 +227,7 @@ class House:
             shelf_trouble=lambda: self.shelf.trouble,
             providers=[_shown(provider, embedded) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
-            loops=lambda: {} if self.supervisor is None else self.supervisor.states,
+            loops=lambda: {} if self.supervisor is None else {**self.supervisor.states, **self.learner.loops},
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
@@ -217,12 +236,15 @@ class House:
             training=self._training,
             rejections=self._rejections,
             window=self._window,
+            pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
         )
 
     def _learning_facts(self) -> Mapping[str, object]:
-        if self.learning is None:
-            return {"on": self._config.skills.learn, "gate": self._config.skills.gate, "judge": None, "evolver": None}
-        return self.learning.facts()
+        config = self._config
+        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
+        asked = self.learner.asked if self._learning is None else add_up(self.learner.asked, self._learning.models.spent())
+        on = {"on": config.skills.learn, "gate": config.skills.gate}
+        return {**on, **shown, **UNLEARNED, **self.learner.facts, "asked": asked}
 
     def _training(self) -> Mapping[str, object]:
         if self.policy is None:
@@ -245,13 +267,15 @@ class House:
     async def _trainer(self) -> PolicyOwner | None:
         if self.policy is None:
             return None
-        await self._learning_began.wait()
+        await self._slow_began.wait()
         return self.slow
 
     async def _owner(self) -> "Owner":
-        await self._learning_began.wait()
-        assert self.learning is not None
-        return self.learning.owner
+        """Who carries out a person's wishes; made when the first comes, because it brings half of what learns along."""
+        async with self._building:
+            if self._owning is None:
+                self._owning = await anyio.to_thread.run_sync(self._build_owner)
+            return self._owning
 
     async def open(self, parts: AsyncExitStack) -> None:
         """Start what must run before the first request; `parts` closes it again, last opened first."""
@@ -288,40 +312,65 @@ class House:
         self.supervisor = supervisor
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
-        supervisor.run("learning", self._begin_learning)
+        if senses(self._config):
+            supervisor.run("learner", self._learn)
+        if days := self._config.privacy.retention_days:
+            supervisor.run("retention", Retention(SqlForgetting(self.database), days).run)
+        if self.policy is not None:
+            supervisor.run("learning", partial(self._begin_slow, self.policy))
 
-    async def _begin_learning(self) -> None:
-        """Load and start what learns, once those who waited for the program to start have been served."""
-        if self.learning is None:
+    async def _learn(self) -> None:
+        """Start what learns, once those who waited for the program to start have been served."""
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self.learner.run()
+
+    async def _begin_slow(self, policy: "Policy") -> None:
+        """The same for what trains weights."""
+        if self.slow is None:
             await anyio.sleep(_FIRST_REQUESTS_S)
-            self.learning = await anyio.to_thread.run_sync(self._build_learning)
-            if self.policy is not None:
-                self.slow = await anyio.to_thread.run_sync(self.policy.build, self.learning, self.database, self.shelf)
-            self._learning_began.set()
+            async with self._building:
+                self.slow = await anyio.to_thread.run_sync(lambda: policy.build(self._build_learning(), self.database, self.shelf))
+            self._slow_began.set()
             assert self.supervisor is not None
-            self.learning.begin(self.supervisor)
-            if self.slow is not None and self.policy is not None:
-                self.slow.begin(self.supervisor)
-                self.policy.begin(self.supervisor)
+            self.slow.begin(self.supervisor)
+            policy.begin(self.supervisor)
         await anyio.sleep_forever()
 
+    def _build_learner(self) -> Learner:
+        inside = {one.name: one for one in self.providers if not isinstance(one, HttpEndpoint)}
+        providers = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
+        return Learner(
+            begin=lambda: Begin(self._config, providers),
+            deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside),
+            has_work=lambda: self.pending.is_anything(),
+        )
+
     def _build_learning(self) -> "Learning":
+        """The parts that learning consists of, for whoever needs some of them in this process; its loops run in the learner's."""
         from metaclaw.learn.assembly import Learning
 
-        return Learning(
-            self._config,
-            database=self.database,
-            ledger=self.ledger,
-            shelf=self.shelf,
-            providers=self.providers,
-            words=own_words,
-            let_go=self._let_go,
-        )
+        if self._learning is None:
+            self._learning = Learning(
+                self._config,
+                database=self.database,
+                ledger=self.ledger,
+                shelf=self.shelf,
+                providers=self.providers,
+                words=own_words,
+            )
+        return self._learning
+
+    def _build_owner(self) -> "Owner":
+        from metaclaw.learn.assembly import owner_of
+
+        forgetting = SqlForgetting(self.database)
+        return owner_of(self._build_learning(), self.shelf, forgetting, failed=self.learner.ring, let_go=self._let_go)
 
     def _let_go(self, session: SessionId) -> None:
         """A session that is forgotten is over: its next request begins a new one, with nothing of the old in its prompt."""
         self.origins.end(session)
         self.placer.forget((session,))
+        self.learner.let_go(session)
 
     def _restore(self) -> None:
         """Take up what was when the program last stopped: the weights that served, the running sessions, the skills in their

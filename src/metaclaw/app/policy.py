@@ -76,9 +76,9 @@ class Policy:
         if self.windows.window is None:
             self.turnstile.hold(_SHUT)
         self.windows.on_change(self._window_changed)
-        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers)
+        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use)
         self.parts: Parts = build_parts(config, policy, around)
-        self.slot = PolicySlot(self.parts.provider, self.parts.model_of)
+        self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
 
     def restore(self, database: Database) -> None:
         """Before the engine is started: the weights that served are to serve from the first request on. Blocks."""
@@ -128,6 +128,10 @@ class Policy:
     async def aclose(self) -> None:
         """End what trains; what it had on disk stays."""
         await self.parts.backend.aclose()
+
+    def _in_use(self) -> frozenset[int]:
+        serving = self.slot.serving
+        return frozenset(number for number in (serving.version, serving.canary) if number)
 
     def _announce(self, kind: str, data: Mapping[str, object]) -> None:
         """Every opening and shutting is an event. Nobody waits for it to be on disk."""

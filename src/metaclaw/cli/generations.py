@@ -104,6 +104,7 @@ def _either(home: Path, ask: "Callable[[Api], dict[str, Json]]", do: "Callable[[
                 shelf.load()
                 _refuse_trouble(shelf)
                 facts = do(shelf)
+                shelf.sync()  # the files, of which there may be many
                 _refuse_trouble(shelf)
             finally:
                 database.close()

@@ -65,11 +65,14 @@ class Status:
     rejections: Callable[[], Mapping[str, int]] = dict
     """Why turns may not train, counted; asked in a thread."""
     window: Callable[[], Mapping[str, object] | None] = lambda: None
+    pending: Callable[[], Mapping[str, int] | None] = lambda: None
+    """What there is still to learn from, counted; None where that is not known yet. Asked in a thread."""
 
     async def tell(self) -> dict[str, object]:
         """The whole tree; parts that cannot be read now are null."""
         store, shelf = self.store_health(), self.shelf()
         counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
+        pending = await _asked(self.pending)
         return {
             "version": __version__,
             "mode": self.mode,
@@ -90,7 +93,7 @@ class Status:
                 "rejections": None if rejections is None else dict(rejections),
                 "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
             },
-            "learning": dict(self.learning()),
+            "learning": {**self.learning(), "pending": None if pending is None else dict(pending)},
             "skills": {
                 "generation": shelf.generation,
                 "count": shelf.count,

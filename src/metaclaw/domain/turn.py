@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.quick import quickly_made
 
 
 class TurnKind(StrEnum):
@@ -31,6 +32,7 @@ class Scope:
     workspace: str | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Both clocks and the placed skills, read once, when the prompt was built."""
@@ -41,6 +43,7 @@ class Stamp:
     skills: tuple[SkillName, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A block of skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is empty, at the
@@ -60,6 +63,7 @@ class Draw:
     propensity: float
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Splice:
     """Bytes that were put into the client's body at `offset` (counted in the client's body) to make the provider's."""
@@ -68,6 +72,7 @@ class Splice:
     inserted: bytes
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """The bytes of a turn.
@@ -108,6 +113,7 @@ def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
     return b"".join(pieces)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Times:
     """When the request came, and seconds from then to the first byte and to the end of the answer."""
@@ -117,6 +123,7 @@ class Times:
     duration_s: float
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Everything about one request and its answer that can be known when the answer ends."""

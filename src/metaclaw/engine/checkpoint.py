@@ -84,6 +84,11 @@ def _positions(config: Mapping[str, Json]) -> int:
 
 def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     """Every tensor of the folder by its Hugging Face name, in one dtype."""
+    return {name: tensor.to(dtype) for name, tensor in map_tensors(folder).items()}
+
+
+def map_tensors(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of the folder as the files have it. What is not looked at takes no memory, and what is can be given back."""
     index = folder / "model.safetensors.index.json"
     names = {"model.safetensors"}
     if index.is_file():
@@ -95,7 +100,7 @@ def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
             tensors |= load_file(folder / name)
         except (OSError, SafetensorError) as error:
             raise EngineError(f"cannot read the weights in {folder / name}: {error}") from error
-    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    return tensors
 
 
 def _refuse_strangers(config: Mapping[str, Json], folder: Path, kinds: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """Matrix products for few rows: as the BLAS does them, or from weights packed once where that is much faster."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as functional
@@ -9,6 +9,13 @@ from torch import Tensor
 
 Linear: TypeAlias = Callable[[Tensor], Tensor]
 """Rows in, rows times the transposed weight out, plus the bias if there is one."""
+
+
+class Change(NamedTuple):
+    """A change of low rank: rows times `inwards` times `outwards` is added to what they are multiplied to."""
+
+    inwards: Tensor
+    outwards: Tensor
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
@@ -42,3 +49,11 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
         return out
 
     return multiply
+
+
+def change(product: Linear, added: Change | None) -> Linear:
+    """A product with a weight to which a change is added, without making that sum: ready at once, if a little slower."""
+    if added is None:
+        return product
+    inwards, outwards = added
+    return lambda rows: product(rows).addmm_(rows @ inwards, outwards)

@@ -4,11 +4,11 @@ Prompts, decode steps and teacher-forced scoring are all spans of this one pass,
 the projections run over all tokens of all spans at once, only attention looks at each request by itself.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 import torch
 import torch.nn.functional as functional
@@ -17,16 +17,23 @@ from torch import Tensor
 from metaclaw.engine.attention import Span, Window, plan_windows
 from metaclaw.engine.cache import Cache
 from metaclaw.engine.checkpoint import ALL_KINDS, Shape, read_shape, read_tensors
-from metaclaw.engine.linear import Linear, make_linear
+from metaclaw.engine.linear import Change, Linear, change, make_linear
+from metaclaw.engine.steps import Steps, finish
 from metaclaw.errors import EngineError
 
 MAX_CONTEXT: Final = 8192
 CHUNK_TOKENS: Final = 64
 """Prompt tokens run in one pass: large enough to be efficient, small enough that running answers hardly notice."""
 
-T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
-"""Work in small steps, each a few milliseconds long, so that answers can be made in between; its value is what came of it."""
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is added to each product of a layer, columns in the order of the layer's own; None adds nothing."""
+
+    query_key_value: Change | None
+    attention_out: Change | None
+    gate_up: Change | None
+    down: Change | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +67,19 @@ class Llama:
         """The model in a Hugging Face folder."""
         return cls(read_shape(folder, ALL_KINDS), read_tensors(folder, dtype))
 
-    def rebuild(self, tensors: Mapping[str, Tensor]) -> "Steps[Llama]":
-        """The same model with the layers of other tensors; embeddings and head stay this one's, and are shared."""
+    def changed(self, changes: Iterable[Changes]) -> "Steps[Llama]":
+        """The same model with something added to the products of its layers. All weights are this one's, and are shared."""
         other = copy(self)
-        other._layers = yield from _build_layers(self.shape, tensors)
+        other._layers = []
+        for layer, added in zip(self._layers, changes, strict=True):
+            other._layers.append(_change_layer(layer, added))
+            yield
         return other
+
+    def merge(self, tensors: Mapping[str, Tensor]) -> Steps[None]:
+        """Give the layers weights of their own, one after the other; what they compute should stay what it is."""
+        for number in range(len(self._layers)):
+            self._layers[number] = yield from _build_layer(self.shape, tensors, f"model.layers.{number}.")
 
     def dissolve(self) -> Steps[None]:
         """Give the layers' memory back. Nothing can be run afterwards."""
@@ -139,14 +154,14 @@ class Llama:
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
 
-def finish(steps: Steps[T]) -> T:
-    """All steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            value: T = done.value
-            return value
+def _change_layer(layer: _Layer, added: Changes) -> _Layer:
+    return replace(
+        layer,
+        query_key_value=change(layer.query_key_value, added.query_key_value),
+        attention_out=change(layer.attention_out, added.attention_out),
+        gate_up=change(layer.gate_up, added.gate_up),
+        down=change(layer.down, added.down),
+    )
 
 
 def _build_layers(shape: Shape, tensors: Mapping[str, Tensor]) -> Steps[list[_Layer]]:
@@ -158,8 +173,8 @@ def _build_layers(shape: Shape, tensors: Mapping[str, Tensor]) -> Steps[list[_La
 
 def _build_layer(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Steps[_Layer]:
     def mixed(end: str) -> Iterator[Tensor]:
-        yield _interleave(tensors[f"{prefix}self_attn.q_proj.{end}"], shape.heads)
-        yield _interleave(tensors[f"{prefix}self_attn.k_proj.{end}"], shape.kv_heads)
+        yield interleave(tensors[f"{prefix}self_attn.q_proj.{end}"], shape.heads)
+        yield interleave(tensors[f"{prefix}self_attn.k_proj.{end}"], shape.kv_heads)
         yield tensors[f"{prefix}self_attn.v_proj.{end}"]
 
     def plain(*names: str) -> Iterator[Tensor]:
@@ -190,11 +205,12 @@ def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear
 
 def _head_norms(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Tensor:
     """The weights of the norms of all query heads and all key heads."""
-    query, key = (_interleave(tensors[f"{prefix}self_attn.{name}_norm.weight"], 1) for name in ("q", "k"))
+    query, key = (interleave(tensors[f"{prefix}self_attn.{name}_norm.weight"], 1) for name in ("q", "k"))
     return torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
 
 
-def _interleave(rows: Tensor, heads: int) -> Tensor:
+def interleave(rows: Tensor, heads: int) -> Tensor:
+    """The rows of a projection in the order in which this model has them."""
     # Rotary pairs side by side are complex numbers, and turning them is one multiplication. Queries and keys are reordered alike,
     # so every attention score stays what it was.
     return rows.view(heads, 2, rows.shape[0] // heads // 2, -1).transpose(1, 2).reshape(rows.shape)

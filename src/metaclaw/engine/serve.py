@@ -13,8 +13,10 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.llama import Llama, Steps, finish
+from metaclaw.engine.checkpoint import ALL_KINDS, map_tensors, read_shape
+from metaclaw.engine.llama import Llama
 from metaclaw.engine.recipe import Recipe
+from metaclaw.engine.steps import Steps, finish
 from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.versions import Version
 from metaclaw.errors import MetaClawError, WireError
@@ -22,8 +24,9 @@ from metaclaw.errors import MetaClawError, WireError
 _READ_BYTES: Final = 1 << 16
 _SHARE: Final = 0.1
 _MOST_S: Final = 0.005
+_HURRY: Final = 3.0
 """Work beside the answers between two rounds of passes: a share of what the round took, but never so much that a reader sees it. It
-is done in steps, and one that has begun is finished."""
+is done in steps, and one that has begun is finished. What somebody waits for gets so many times as much."""
 _LOOK_S: Final = 0.002
 
 
@@ -71,10 +74,12 @@ class Engine:
         self._folder = folder
         self._slots = slots
         self._vocabulary = Vocabulary(folder)
-        self._model = Llama.load(folder, dtype)
+        self._tensors = map_tensors(folder)
+        self._model = Llama(read_shape(folder, ALL_KINDS), {name: tensor.to(dtype) for name, tensor in self._tensors.items()})
         self._versions = {BASE_POLICY: self._version(self._model)}
         self._leaving: dict[int, Version] = {}
         self._chores: dict[int, Steps[None]] = {}
+        self._merges: dict[int, Steps[None]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
     def run(self, adapters: Mapping[int, Path]) -> None:
@@ -93,7 +98,8 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        return not self._chores and not self._leaving and all(version.is_idle for version in self._versions.values())
+        has_work = self._chores or self._merges or self._leaving
+        return not has_work and all(version.is_idle for version in self._versions.values())
 
     @property
     def _present(self) -> list[Version]:
@@ -147,21 +153,20 @@ class Engine:
             self._chores[number] = self._load(message.id, number, Path(message.adapter))
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
-        # Reading may wait for a disk, so it is done beside. The work itself is done between passes, where it disturbs nobody: a
-        # thread for it would take a core from every product of the running answers.
-        reading = self._reader.submit(Recipe, self._folder, self._model.dtype, adapter)
+        # A disk may have to be waited for, so that is done beside. All else is done between passes, where it disturbs nobody: a
+        # thread for it would take the interpreter, and a core, from every product of the running answers.
+        recipe = Recipe(self._model, self._tensors, adapter)
+        reading = self._reader.submit(recipe.warm)
         while not reading.done():
             wait([reading], timeout=_LOOK_S)
             yield
         # Whatever is wrong with somebody's files, nobody's answer may end for it.
-        if error := reading.exception():
-            self._pipe.send(frames.NotLoaded(id, number, str(error)))
-            return
         try:
-            self._versions[number] = self._version((yield from reading.result().build(self._model)))
-        except (MetaClawError, MemoryError, RuntimeError) as error:
+            self._versions[number] = self._version((yield from recipe.prepare()))
+        except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
+        self._merges[number] = recipe.merge()
         if id is not None:
             self._pipe.send(frames.Loaded(id))
 
@@ -178,6 +183,7 @@ class Engine:
         for number, version in list(self._leaving.items()):
             if version.is_idle:
                 del self._leaving[number]
+                self._merges.pop(number, None)
                 self._chores[number] = self._free(number, version)
 
     def _free(self, number: int, version: Version) -> Steps[None]:
@@ -186,12 +192,15 @@ class Engine:
 
     def _work(self, serving_s: float) -> None:
         """Some of what is to be done beside the answers, the last round of which took so long."""
-        until = time.monotonic() + min(_SHARE * serving_s, _MOST_S)
-        while self._chores:
-            number, steps = next(iter(self._chores.items()))
+        began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
+        while self._chores or self._merges:
+            # Somebody waits for a version to come or to go; for the newest that is there to become faster, nobody does.
+            works = self._chores or self._merges
+            number = next(iter(works)) if self._chores else max(works)
             try:
-                next(steps)
-            except StopIteration:
-                del self._chores[number]
-            if time.monotonic() >= until:
+                next(works[number])
+            except (StopIteration, MemoryError):
+                # Where there is no room for weights of its own, a version goes on as it is.
+                del works[number]
+            if time.monotonic() - began >= (_HURRY * most if self._chores else most):
                 return

@@ -6,8 +6,9 @@ from typing import Final
 from metaclaw.engine import frames
 from metaclaw.engine.answer import Answer
 from metaclaw.engine.batch import Batch, Job
-from metaclaw.engine.llama import Llama, Steps
+from metaclaw.engine.llama import Llama
 from metaclaw.engine.sampling import Wishes
+from metaclaw.engine.steps import Steps
 from metaclaw.engine.text import Vocabulary
 from metaclaw.errors import WireError
 

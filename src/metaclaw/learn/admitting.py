@@ -20,7 +20,8 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, new_id
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills import Shelf, is_untouchable
+from metaclaw.learn.shelf import SkillShelf
+from metaclaw.skills import is_untouchable
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
@@ -55,7 +56,7 @@ class Admitting:
         self,
         *,
         gate: Gate,
-        shelf: Shelf,
+        shelf: SkillShelf,
         candidates: SqlCandidates,
         announce: Announce,
         redact: Callable[[str], str],

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
@@ -20,13 +21,14 @@ from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.models import Models, Provider
 from metaclaw.learn.owner import Owner
+from metaclaw.learn.pending import senses
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
-from metaclaw.learn.retention import Retention
 from metaclaw.learn.reviewing import Reviewing
 from metaclaw.learn.sensing import Sensing
+from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.learn.tending import Tending
@@ -34,6 +36,7 @@ from metaclaw.learn.widening import Widening
 from metaclaw.learn.worth import Worth
 from metaclaw.outcome import Judge
 from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
+from metaclaw.privacy.capabilities import skill_capabilities
 from metaclaw.skills import Shelf
 from metaclaw.skills.evolve import Evolver
 from metaclaw.skills.gate import Gate, GateMode
@@ -44,10 +47,31 @@ from metaclaw.store import (
     SqlCursors,
     SqlForgetting,
     SqlGenerations,
-    SqlLedger,
     SqlUses,
     SqlVerdicts,
 )
+
+
+class Herald(Protocol):
+    """Makes things known to whoever follows the events."""
+
+    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
+        """Whether it is on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where what was learned is written down."""
+
+    verdicts: SqlVerdicts
+    candidates: SqlCandidates
+    cursors: SqlCursors
+    uses: SqlUses
+
+    @staticmethod
+    def of(database: Database) -> "Books":
+        """The database itself."""
+        return Books(SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database))
 
 
 class Learning:
@@ -58,21 +82,26 @@ class Learning:
         config: Config,
         *,
         database: Database,
-        ledger: SqlLedger,
-        shelf: Shelf,
+        ledger: Herald,
+        shelf: SkillShelf,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
-        let_go: Callable[[SessionId], None] = lambda session: None,
+        books: Books | None = None,
+        catch_up: Callable[[], object] = stay,
     ) -> None:
-        """`let_go` is called with a session that is to be forgotten, for whoever else remembers something of it."""
+        """`books` are the database's own unless others are given. `catch_up` brings the shelf up to date, where it is not always
+        so; it blocks."""
+        books = books or Books.of(database)
         self._config = config
-        self._let_go_elsewhere = let_go
         self._ledger = ledger
+        self._catch_up = catch_up
+        self._uses = books.uses
+        self._cursors = books.cursors
         self._shelf = shelf
         self._teams = {team.name: team.users for team in config.teams}
         self.reader = LedgerReader(database)
-        self.verdicts = SqlVerdicts(database)
-        self.candidates = SqlCandidates(database)
+        self.verdicts = books.verdicts
+        self.candidates = books.candidates
         self.generations = SqlGenerations(database)
         self.steps = StepBuilder(words)
         self.models = Models(providers, max(config.judge.timeout_s, config.evolver.timeout_s))
@@ -92,11 +121,9 @@ class Learning:
             redact=self.redact,
         )
         self.worth = Worth(self.reader, self.generations)
-        self.tending = self._tending(SqlUses(database), SqlCursors(database))
+        self.tending = self._tending()
         self.fast = self._fast()
-        self.forgetting = SqlForgetting(database)
-        self.sensing = self._sensing(SqlCursors(database))
-        self.owner = self._owner()
+        self.sensing = self._sensing()
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
@@ -117,15 +144,12 @@ class Learning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
-        days = self._config.privacy.retention_days
-        if days:
-            supervisor.run("retention", Retention(self.forgetting, days).run)
-        if not self._config.skills.learn:
-            return
-        supervisor.run("sensing", self.sensing.run)
-        supervisor.run("fast", self.fast.run)
-        supervisor.run("tending", self.tending.run)
-        supervisor.run("calibrating", self.calibrating.run)
+        if senses(self._config):
+            supervisor.run("sensing", self.sensing.run)
+            supervisor.run("calibrating", self.calibrating.run)
+        if self._config.skills.learn:
+            supervisor.run("fast", self.fast.run)
+            supervisor.run("tending", self.tending.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
         wish = self._config.judge
@@ -143,7 +167,8 @@ class Learning:
         scorer = ReplayScorer(self.judge_for, self.redact)
         return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
 
-    def _tending(self, uses: SqlUses, cursors: SqlCursors) -> Tending:
+    def _tending(self) -> Tending:
+        uses, cursors = self._uses, self._cursors
         merging = Merging(
             shelf=self._shelf,
             candidates=self.candidates,
@@ -171,6 +196,7 @@ class Learning:
             shelf=self._shelf,
             admitting=self.admitting,
             worth=self.worth,
+            catch_up=self._catch_up,
             chores=(aging, merging, widening, *([regating] if self._config.skills.gate == "full" else [])),
         )
 
@@ -191,57 +217,85 @@ class Learning:
                 is_taken=lambda name: self._shelf.view.get(name) is not None,
             )
 
-        lessons = Lessons(
+        self._lessons = Lessons(
             reader=self.reader, verdicts=self.verdicts, candidates=self.candidates, recorded=self.recorded, shelf=self._shelf
         )
         return Fast(
-            lessons=lessons,
+            lessons=self._lessons,
             candidates=self.candidates,
             shelf=self._shelf,
             admitting=self.admitting,
             probes=self.probes,
             writer_for=writer_for,
             rules=FastRules(wish.min_failures, self._teams),
+            catch_up=self._catch_up,
         )
 
-    def _sensing(self, cursors: SqlCursors) -> Sensing:
+    def _sensing(self) -> Sensing:
         assessing = Assessing(
             judge_for=self.judge_for, skill=lambda name: self._shelf.view.get(name), calibration=lambda: self.calibrating.current
         )
         return Sensing(
             reader=self.reader,
-            cursors=cursors,
+            cursors=self._cursors,
             verdicts=self.verdicts,
             steps=self.steps,
             assessor=assessing,
             allowance=self.allowance,
-            heard=self.fast.hear,
-            failed=self.fast.bell.ring,
+            heard=self.fast.hear if self._config.skills.learn else _pass_over,
+            failed=self.failed,
+            speaks=lambda step: bool(self._lessons.instructions(step)),
+            catch_up=self._catch_up,
         )
 
-    def _owner(self) -> Owner:
-        return Owner(
-            reader=self.reader,
-            verdicts=self.verdicts,
-            candidates=self.candidates,
-            forgetting=self.forgetting,
-            shelf=self._shelf,
-            admitting=self.admitting,
-            worth=self.worth,
-            announce=self.announce,
-            failed=self.fast.bell.ring,
-            let_go=self._let_go,
-        )
+    def failed(self) -> None:
+        """Somebody found a turn to have failed; where no skills are learned, nobody takes it up."""
+        if self._config.skills.learn:
+            self.fast.bell.ring()
 
-    def _let_go(self, session: SessionId) -> None:
+    def let_go(self, session: SessionId) -> None:
         """A session is to be forgotten: what was read of it goes too."""
-        self._let_go_elsewhere(session)
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
+        skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:
         return self.redactor.text(text).text
 
     def _render(self, step: Step, limit_chars: int = 24_000) -> str:
         return render_step(step, self.redactor, limit_chars)
+
+
+def owner_of(
+    learning: Learning,
+    shelf: Shelf,
+    forgetting: SqlForgetting,
+    *,
+    failed: Callable[[], None] | None = None,
+    let_go: Callable[[SessionId], None] = lambda session: None,
+) -> Owner:
+    """Who carries out a person's wishes. `failed` is called when there is something new to learn from, by default by the loops of
+    `learning`; `let_go` with a session that is to be forgotten, for whoever else remembers something of it."""
+
+    def let_go_everywhere(session: SessionId) -> None:
+        let_go(session)
+        learning.let_go(session)
+
+    return Owner(
+        reader=learning.reader,
+        verdicts=learning.verdicts,
+        candidates=learning.candidates,
+        forgetting=forgetting,
+        shelf=shelf,
+        admitting=learning.admitting,
+        worth=learning.worth,
+        announce=learning.announce,
+        failed=failed or learning.failed,
+        let_go=let_go_everywhere,
+    )
+
+
+def _pass_over(step: Step, done: Callable[[], None]) -> None:
+    """A person's words, where no skills are made of them."""
+    done()

@@ -13,6 +13,11 @@ class Bell:
         """There is something to do."""
         self._rung.set()
 
+    @property
+    def is_rung(self) -> bool:
+        """Whether somebody has rung since the last wait ended."""
+        return self._rung.is_set()
+
     async def wait(self, at_most_s: float) -> None:
         """Until it rings, or rang since the last wait, or this much time has passed."""
         with anyio.move_on_after(at_most_s):

@@ -25,8 +25,8 @@ from metaclaw.learn.admitting import Admitting, Learned
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
+from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.stumbles import Stumbles
-from metaclaw.skills import Shelf
 from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
@@ -70,13 +70,15 @@ class Fast:
         *,
         lessons: Lessons,
         candidates: SqlCandidates,
-        shelf: Shelf,
+        shelf: SkillShelf,
         admitting: Admitting,
         probes: Probes,
         writer_for: Callable[[str], Writer | None],
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
+        catch_up: Callable[[], object] = stay,
     ) -> None:
+        """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""
         self.bell = Bell()
         self._lessons = lessons
         self._candidates = candidates
@@ -86,11 +88,24 @@ class Fast:
         self._writer_for = writer_for
         self._rules = rules
         self._pauses_s = pauses_s
+        self._catch_up = catch_up
         self._heard: deque[_Heard] = deque()
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         self._stumbles = Stumbles("fast")
         self._repeats: set[TurnId] = set()
         self._repeats_of = -1
+        self._is_looking = False
+        self._writing = 0
+
+    @property
+    def lessons(self) -> int:
+        """How much there is to look at: words that were heard, and one for failures that nobody has looked at, or just does."""
+        return len(self._heard) + (self._is_looking or self.bell.is_rung)
+
+    @property
+    def writing(self) -> int:
+        """Kinds of failure of which somebody is being asked to make a skill."""
+        return self._writing
 
     def hear(self, step: Step, done: Callable[[], None] = lambda: None) -> None:
         """A person has said something new. `done` is called once everything has been made of it that can be."""
@@ -102,7 +117,9 @@ class Fast:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._is_looking = True  # until the first look is over
         async with anyio.create_task_group() as aside:
+            await run_sync(self._catch_up)
             await self.take_up_again(aside)
             while True:
                 await self.learn(aside)
@@ -110,6 +127,14 @@ class Fast:
 
     async def learn(self, aside: TaskGroup) -> None:
         """Take up whatever there is to learn from now."""
+        self._is_looking = True
+        try:
+            await self._look(aside)
+        finally:
+            self._is_looking = False
+
+    async def _look(self, aside: TaskGroup) -> None:
+        await run_sync(self._catch_up)
         heard = list(self._heard)
         self._heard.clear()
         failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
@@ -200,7 +225,14 @@ class Fast:
         if writer is None:
             await self._from_corrections(kind, attempt, aside)
         else:
-            aside.start_soon(self._ask, writer, kind, attempt, aside)
+            self._writing += 1
+            aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
+
+    async def _ask_aside(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+        try:
+            await self._ask(writer, kind, attempt, aside)
+        finally:
+            self._writing -= 1
 
     async def _ask(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, and at last the person's own words must do."""

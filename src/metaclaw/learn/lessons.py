@@ -10,8 +10,8 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
+from metaclaw.learn.shelf import SkillShelf
 from metaclaw.privacy import Source, user_spans
-from metaclaw.skills import Shelf
 from metaclaw.skills.evolve import Failure, Kind, find_instructions, from_words, group
 from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
@@ -38,7 +38,7 @@ class Lessons:
     """Reads the ledger for whoever learns. Blocks; one caller at a time."""
 
     def __init__(
-        self, *, reader: LedgerReader, verdicts: SqlVerdicts, candidates: SqlCandidates, recorded: RecordedSteps, shelf: Shelf
+        self, *, reader: LedgerReader, verdicts: SqlVerdicts, candidates: SqlCandidates, recorded: RecordedSteps, shelf: SkillShelf
     ) -> None:
         self._reader = reader
         self._verdicts = verdicts

@@ -17,8 +17,8 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState, combined_hash
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admitting import Admitting, Learned, accepted_candidate
 from metaclaw.learn.probes import Probes
+from metaclaw.learn.shelf import SkillShelf
 from metaclaw.ports import Model, Purpose, Replayer
-from metaclaw.skills import Shelf
 from metaclaw.skills.evolve.names import own_name
 from metaclaw.skills.evolve.reading import read_skills
 from metaclaw.skills.evolve.request import SCHEMA
@@ -52,7 +52,7 @@ class Merging:
     def __init__(
         self,
         *,
-        shelf: Shelf,
+        shelf: SkillShelf,
         candidates: SqlCandidates,
         cursors: SqlCursors,
         probes: Probes,

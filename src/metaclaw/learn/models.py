@@ -1,12 +1,20 @@
 """Whom the program may ask for itself: judge, evolver, and the models that served turns, for replays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from metaclaw.config import EvolverConfig, JudgeConfig
 from metaclaw.ports import Model, ModelProvider
 from metaclaw.upstream import HttpEndpoint, HttpModel, LocalModel, Spent
 
 Provider = HttpEndpoint | ModelProvider
+Asked = Mapping[str, Mapping[str, int]]
+UNLEARNED: Final[Mapping[str, object]] = {
+    "judged_share": None,
+    "trust": {"turns": 0, "auroc": None, "ece": None},
+    "asked": {},
+}
+"""What is told of learning before anything was learned."""
 
 
 class Models:
@@ -72,6 +80,12 @@ class Models:
                 return None if http.is_passthrough else HttpModel(http, model, timeout_s=self._timeout_s)
             case inside:
                 return LocalModel(inside, model, timeout_s=self._timeout_s)
+
+
+def add_up(asked: Asked, more: Asked) -> dict[str, dict[str, int]]:
+    """Calls and tokens of two who asked, by purpose."""
+    names = {name: (asked.get(name, {}), more.get(name, {})) for name in (*asked, *more)}
+    return {name: {key: one.get(key, 0) + other.get(key, 0) for key in (one or other)} for name, (one, other) in names.items()}
 
 
 def _may_be_asked(provider: Provider) -> bool:

@@ -1,6 +1,12 @@
 """How far a loop has come that does some of its work aside: everything before this point is done, also if it stops now."""
 
 from collections import Counter
+from typing import Final
+
+TURNS_CURSOR: Final = "sensing"
+"""The name of the cursor behind which every turn has been sensed."""
+ENDS_CURSOR: Final = "sensing ends"
+"""The same for the ends of sessions, in microseconds."""
 
 
 class Progress:

@@ -11,9 +11,10 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
+from metaclaw.learn.shelf import SkillShelf
 from metaclaw.privacy import Doubt, Redactor, Span, emergent, instructions, review, spans_of
 from metaclaw.privacy.sentences import open_text, sentences
-from metaclaw.skills import Shelf, is_untouchable
+from metaclaw.skills import is_untouchable
 from metaclaw.skills.checks import waits_for_person
 from metaclaw.skills.evolve.template import OWN_STEPS, TEMPLATE
 from metaclaw.skills.gate import IndexLibrary, Objection
@@ -27,7 +28,7 @@ _OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED)
 class Reviewing:
     """A `DraftCheck` of the gate. `step` reads the turn that taught a proposal."""
 
-    def __init__(self, step: Callable[[TurnId], Step | None], shelf: Shelf, redactor: Redactor) -> None:
+    def __init__(self, step: Callable[[TurnId], Step | None], shelf: SkillShelf, redactor: Redactor) -> None:
         self._step = step
         self._shelf = shelf
         self._redactor = redactor

@@ -8,7 +8,6 @@ Stopped at any moment, it goes on where everything before is done (`Progress`); 
 """
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,21 +24,23 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.bell import Bell
-from metaclaw.learn.progress import Progress
+from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR, Progress
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.retrying import Retrying, has_no_vote
+from metaclaw.learn.shelf import stay
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.stumbles import Stumbles
 from metaclaw.store import LedgerReader, RecordedTurn, RefusedError, SessionRow, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
 
-_CURSOR: Final = "sensing"
-_ENDS_CURSOR: Final = "sensing ends"
 _AT_ONCE: Final = 64
 _LOOK_BACK: Final = 8
-_SERVING_TO_SENSING: Final = 19.0
+_LOOK_FAR_BACK: Final = 32
+_PAUSE_A_VERDICT_S: Final = 0.02
 _LOOK_EVERY_S: Final = 0.25
+_LOOK_SELDOM_S: Final = 1.0
+_IN_VAIN: Final = 120
 _JUDGED_AT_ONCE: Final = 4
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,11 +71,11 @@ class _Hold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a new turn shows: the steps it follows, its own, and whether a task begins with it."""
+    """What a new turn shows: the steps it follows, its own, and that again if a task begins with it in words to be heard."""
 
     followed: tuple[Step, ...] = ()
     this: Step | None = None
-    is_new_task: bool = False
+    words: Step | None = None
 
 
 class Sensing:
@@ -92,7 +93,11 @@ class Sensing:
         heard: Heard,
         failed: Callable[[], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        speaks: Callable[[Step], bool] = lambda step: True,
+        catch_up: Callable[[], object] = stay,
     ) -> None:
+        """`speaks` says whether the words a task begins with are worth being `heard`; `catch_up` brings the skills in force up to
+        date. Both block."""
         self.bell = Bell()
         self._reader = reader
         self._cursors = cursors
@@ -102,6 +107,7 @@ class Sensing:
         self._assessor = assessor
         self._allowance = allowance
         self._heard = heard
+        self._speaks = speaks
         self._failed = failed
         self._retrying = Retrying(verdicts, now)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
@@ -111,24 +117,30 @@ class Sensing:
         self._asking: set[TurnId] = set()
         self._stumbles = Stumbles("sensing")
         self._kept: dict[str, int] = {}
+        self._catch_up = catch_up
+        self._verdicts_made = 0
 
     async def run(self) -> None:
         """Until cancelled."""
+        in_vain = 0
         self._turns = None  # started again after a failure: whatever was under way then is taken up anew
         async with anyio.create_task_group() as judging:
             while True:
-                began_s = time.monotonic()
+                self._verdicts_made = 0
                 rows = await self.look(judging)
                 if rows >= _AT_ONCE:
-                    # Far behind means much traffic: then most of the time belongs to serving.
-                    await anyio.sleep((time.monotonic() - began_s) * _SERVING_TO_SENSING)
+                    # Far behind means much traffic: then most of the time of who serves, and writes verdicts down, is serving's.
+                    await anyio.sleep(self._verdicts_made * _PAUSE_A_VERDICT_S)
                 else:
-                    await self.bell.wait(_LOOK_EVERY_S)
+                    in_vain = 0 if rows else in_vain + 1
+                    await self.bell.wait(pause_s(in_vain))
 
     async def look(self, judging: TaskGroup) -> int:
         """Take in what is new; how much there was."""
         turns = self._turns or await self._begin()
         rows = await run_sync(self._reader.turns_after, turns.reached, _AT_ONCE)
+        if rows:
+            await run_sync(self._catch_up)  # after them, so that the skills they were made with are known
         for row in rows:
             if row.kind is TurnKind.MAIN and self._stumbles.may_begin(row.id):
                 self._allowance.earn()
@@ -139,14 +151,14 @@ class Sensing:
         ended = await self._sessions_that_ended(judging)
         for due in self._retrying.due():
             judging.start_soon(self._ask_again, due.turn, due.tries)
-        await self._keep(_CURSOR, turns.settled)
-        await self._keep(_ENDS_CURSOR, self._ends.settled)
+        await self._keep(TURNS_CURSOR, turns.settled)
+        await self._keep(ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
 
     async def _begin(self) -> Progress:
-        for name in (_CURSOR, _ENDS_CURSOR):
+        for name in (TURNS_CURSOR, ENDS_CURSOR):
             self._kept[name] = await run_sync(self._cursors.cursor, name)
-        self._turns, self._ends = Progress(self._kept[_CURSOR]), Progress(self._kept[_ENDS_CURSOR])
+        self._turns, self._ends = Progress(self._kept[TURNS_CURSOR]), Progress(self._kept[ENDS_CURSOR])
         self._last_ended = None
         self._asking.clear()
         await run_sync(self._retrying.recall)
@@ -165,16 +177,17 @@ class Sensing:
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:
             await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
-        if seen.this is not None and seen.is_new_task:
+        if seen.words is not None:
             turns.begin(row.seq)
-            self._heard(seen.this, partial(turns.end, row.seq))
+            self._heard(seen.words, partial(turns.end, row.seq))
 
     def _read_around(self, row: TurnRow) -> _Seen:
         """Only turns that nobody has looked at are read, and what lies between them and this one."""
-        earlier = self._reader.main_turns_before(row.session, row.seq, _LOOK_BACK)
+        earlier, is_open = self._before(row, _LOOK_BACK)
+        if len(earlier) == _LOOK_BACK and is_open[-1]:
+            # Many agents at work in one session: what this one follows may lie further back.
+            earlier, is_open = self._before(row, _LOOK_FAR_BACK)
         is_new_task = not earlier or earlier[0].segment != row.segment
-        standings = self._reader.standings_of([one.id for one in earlier])
-        is_open = [one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier]
         # A request that failed and was sent again: what followed shows what came of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
@@ -192,7 +205,16 @@ class Sensing:
             if is_open[at]:
                 followed.extend(self._if_followed_by(this, recorded, later))
             later.insert(0, recorded)
-        return _Seen(tuple(followed), self._recorded.build(this, None) if followed or is_new_task else None, is_new_task)
+        step = self._recorded.build(this, None) if followed or is_new_task else None
+        return _Seen(tuple(followed), step, step if is_new_task and step is not None and self._speaks(step) else None)
+
+    def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
+        """The main turns of its session before this one, newest first, and whether each still waits for a verdict."""
+        earlier = self._reader.main_turns_before(row.session, row.seq, limit)
+        standings = self._reader.standings_of([one.id for one in earlier]) if earlier else {}
+        return earlier, [
+            one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier
+        ]
 
     def _if_followed_by(self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]) -> list[Step]:
         if self._steps.following(recorded, later) is not this:
@@ -264,9 +286,15 @@ class Sensing:
         except RefusedError as error:
             log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)  # it was forgotten meanwhile
             return
+        self._verdicts_made += 1
         log.debug("verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source)
         if stands and verdict.teaches:
             self._failed()
+
+
+def pause_s(in_vain: int) -> float:
+    """How long to wait after so many looks in a row that found nothing: longer once nobody has been at work for half a minute."""
+    return _LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:

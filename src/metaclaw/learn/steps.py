@@ -18,7 +18,7 @@ from metaclaw.store import RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
 
 _LOOK_AHEAD: Final = 64
-_REMEMBERED: Final = 8
+_REMEMBERED: Final = 40
 
 
 class StepBuilder:

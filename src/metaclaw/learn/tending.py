@@ -17,8 +17,9 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.learn.admitting import Admitting, accepted_candidate
+from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.worth import Worth
-from metaclaw.skills import Shelf, ShelfView, is_untouchable
+from metaclaw.skills import ShelfView, is_untouchable
 from metaclaw.skills.gate import CanaryDecision, CanaryReport, CanaryRules
 from metaclaw.skills.hygiene import Life, find_retirements
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, SqlUses
@@ -52,12 +53,14 @@ class Tending:
         uses: SqlUses,
         cursors: SqlCursors,
         candidates: SqlCandidates,
-        shelf: Shelf,
+        shelf: SkillShelf,
         admitting: Admitting,
         worth: Worth,
         chores: Sequence[Chore] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        catch_up: Callable[[], object] = stay,
     ) -> None:
+        """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""
         self._reader = reader
         self._uses = uses
         self._cursors = cursors
@@ -67,6 +70,7 @@ class Tending:
         self._worth = worth
         self._chores = chores
         self._now = now
+        self._catch_up = catch_up
         self._seen: ShelfView | None = None
         self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
@@ -79,6 +83,7 @@ class Tending:
 
     async def look(self, aside: TaskGroup) -> None:
         """Count what was used, decide about some canaries, retire what harms, and do the chores whose day it is."""
+        await run_sync(self._catch_up)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
         for skill in learned.canaries.next():

@@ -13,7 +13,7 @@ from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.skill import Skill
 from metaclaw.learn.admitting import Admitting, Learned, accepted_candidate
 from metaclaw.learn.probes import Probes
-from metaclaw.skills import Shelf
+from metaclaw.learn.shelf import SkillShelf
 from metaclaw.skills.evolve.names import own_name
 from metaclaw.skills.hygiene import Promotion, find_promotions
 from metaclaw.skills.scopes import Teams
@@ -30,7 +30,14 @@ class Widening:
     name = "widening"
 
     def __init__(
-        self, *, shelf: Shelf, candidates: SqlCandidates, cursors: SqlCursors, probes: Probes, admitting: Admitting, teams: Teams
+        self,
+        *,
+        shelf: SkillShelf,
+        candidates: SqlCandidates,
+        cursors: SqlCursors,
+        probes: Probes,
+        admitting: Admitting,
+        teams: Teams,
     ) -> None:
         self._shelf = shelf
         self._candidates = candidates

@@ -4,11 +4,13 @@ import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 
 from metaclaw.domain.skill import Skill
 from metaclaw.privacy.provenance import Source, Span
 from metaclaw.privacy.sentences import open_text
 
+_REMEMBERED_SKILLS = 512
 _TLDS = (
     "com|org|net|io|dev|ai|app|co|sh|me|xyz|info|biz|cloud|tech|site|online|top|ru|cn|uk|de|fr|eu|us|in|jp|br|it|nl|es|se|ch"
     "|at|pl|ca|au|kr|tw"
@@ -155,6 +157,12 @@ def capabilities(text: str) -> Capabilities:
     )
 
 
+@lru_cache(_REMEMBERED_SKILLS)
+def skill_capabilities(text: str) -> Capabilities:
+    """The same of a skill's text, which is looked at again with every proposal; what people say is never remembered here."""
+    return capabilities(text)
+
+
 def workspace_of(spans: Iterable[Span]) -> Workspace:
     """Where the session works, from what its client says, and what its person named in their own words."""
     roots: dict[str, None] = {}
@@ -172,11 +180,11 @@ def added(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capa
 
     Anything here waits for a person.
     """
-    wanted = capabilities(skill_text(skill)) - workspace.granted
+    wanted = skill_capabilities(skill_text(skill)) - workspace.granted
     for other in existing:
         if not wanted:
             break
-        wanted -= capabilities(skill_text(other))
+        wanted -= skill_capabilities(skill_text(other))
     return Capabilities(
         wanted.hosts,
         frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from metaclaw.domain.skill import Skill
-from metaclaw.privacy.capabilities import Capabilities, capabilities, skill_text
+from metaclaw.privacy.capabilities import Capabilities, capabilities, skill_capabilities, skill_text
 from metaclaw.privacy.sentences import open_text
 
 _CODE = re.compile(r"```[^\n]*\n(.*?)```|`([^`\n]{1,300})`", re.DOTALL)
@@ -32,7 +32,7 @@ def emergent(skills: Sequence[Skill]) -> Capabilities:
     texts = [open_text(skill_text(skill)) for skill in chosen]
     alone = Capabilities()
     for text in texts:
-        alone |= capabilities(text)
+        alone |= skill_capabilities(text)
     together = Capabilities()
     for text in _assembled(texts):
         together |= capabilities(text)
@@ -72,7 +72,8 @@ def _pieces(text: str) -> list[str]:
 
 def _flows(texts: Sequence[str]) -> Iterable[str]:
     """Ways through two skills: one takes up a secret and another sends something off, one fetches and another runs."""
-    found = [capabilities(text) for text in texts]
+    found = [skill_capabilities(text) for text in texts]
+    temporary = [_temporary(text) for text in texts]
     for one, other in permutations(range(len(texts)), 2):
         taken, sent = found[one], found[other]
         if (
@@ -84,7 +85,7 @@ def _flows(texts: Sequence[str]) -> Iterable[str]:
             and not sent.credentials
         ):
             yield f"secrets from one skill to {', '.join(sorted(sent.hosts))} of another"
-        shared = (taken.paths & sent.paths) | (_temporary(texts[one]) & _temporary(texts[other]))
+        shared = (taken.paths & sent.paths) | (temporary[one] & temporary[other])
         if shared and taken.hosts and _FETCHES.search(texts[one]) and _RUNS.search(texts[other]) and not sent.hosts:
             yield f"what one skill fetches into {', '.join(sorted(shared))} another runs"
 

@@ -14,6 +14,7 @@ from metaclaw.ports import Headers, Reply
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.client import Client, RawHeaders
 from metaclaw.proxy.draft import Draft, content_type
+from metaclaw.upstream import pour
 from metaclaw.wires import TailHold, collect, deltas_of, streamed_facts, whole_facts, wire_format
 
 _SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
@@ -50,15 +51,23 @@ async def _relay_stream(draft: Draft, reply: Reply, headers: RawHeaders, client:
     hold = TailHold(draft.incoming.wire)
     draft.status = reply.status
     client.start(reply.status, headers)
-    chunks = reply.chunks()
-    async for chunk in chunks:
+    is_whole = False
+
+    def take(chunk: bytes) -> bool:
+        nonlocal is_whole
         draft.say(chunk)
         _check_size(draft, limits)
         released = hold.feed(chunk)
-        if released:
-            draft.relayed_bytes += len(released)
-            await client.write(released)
-        if hold.terminal and hold.held().endswith(_BLANK_LINES):
+        is_whole = hold.terminal and hold.held().endswith(_BLANK_LINES)
+        if not released:
+            return not is_whole
+        draft.relayed_bytes += len(released)
+        return client.send(released) and not is_whole
+
+    chunks = reply.chunks()
+    while await pour(chunks, take):
+        await client.drain()
+        if is_whole:
             await _linger(chunks)
             break
     _settle_relayed(draft, terminal=hold.terminal)

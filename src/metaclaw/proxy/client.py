@@ -233,10 +233,18 @@ class Client:
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body now; waits where the client reads too slowly."""
-        if data:
-            self._send_piece(data)
-            if self._line.is_full:
-                await self._line.drain()
+        if data and not self.send(data):
+            await self.drain()
+
+    def send(self, data: bytes) -> bool:
+        """Send a piece of the body now. False where the client reads too slowly: `drain` before the next."""
+        self._send_piece(data)
+        return not self._line.is_full
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough, or has left."""
+        if self._line.is_full:
+            await self._line.drain()
 
     def defer(self, status: int, headers: RawHeaders) -> None:
         """Settle how a whole answer will begin; it is sent together with its body by `finish`."""

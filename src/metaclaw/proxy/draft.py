@@ -9,6 +9,8 @@ from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Times
 from metaclaw.ports import Headers
 from metaclaw.proxy.client import Incoming, RawHeaders
 
+_FAILED = TurnEnd.FAILED  # to look an enum's member up takes longer than to compare it
+
 
 class Draft:
     """Collects what happens to one request. Only the task that serves it writes here."""
@@ -35,7 +37,7 @@ class Draft:
         self.model = incoming.model
         self.translated: bytes | None = None
         self.status = 0
-        self.end = TurnEnd.FAILED
+        self.end = _FAILED
         self.error: str | None = None
         self.finish: Finish | None = None
         self.usage: Usage | None = None

@@ -92,17 +92,18 @@ class Providers:
         self._policy = policy
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
-        destinations = tuple(self._destination(provider, passthrough) for provider in providers)
+        destinations = tuple(self._destination(provider) for provider in providers)
         # Clients name few models; the bound is against those who name a new one every time.
         self.candidates = lru_cache(256)(partial(candidates, destinations))
         """Who may answer a request of this wire for this model, in the order they are tried."""
 
-    @staticmethod
-    def _destination(provider: Provider, passthrough: frozenset[str]) -> Destination:
+    def _destination(self, provider: Provider) -> Destination:
+        if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
+            return Destination(provider.name, provider.models, leads=True)
         wires = provider.wires if is_http(provider) else frozenset[Wire]()
         # A model in this process takes any name: whoever has no other provider wants an answer, not a spelling lesson.
         models = provider.models if is_http(provider) else ()
-        return Destination(provider.name, models, wires, provider.name in passthrough)
+        return Destination(provider.name, models, wires, provider.name in self._passthrough)
 
     def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
         """Whether this caller's own credentials, if the provider is given them at all, are meant for its vendor."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.turn import TurnEnd, TurnKind
@@ -18,6 +18,10 @@ from metaclaw.proxy.placing import Placer
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
+
+_MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
+_COMPLETED: Final = TurnEnd.COMPLETED
+_CANCELLED: Final = TurnEnd.CANCELLED
 
 
 class Attendant(Protocol):
@@ -70,10 +74,10 @@ class Pipeline:
             self._origins.finished(origin, turn_id, end)
         if origin.ends_session:
             await self._end(origin.session)
-        if draft.end is not TurnEnd.CANCELLED:
+        if draft.end is not _CANCELLED:
             client.finish(tail)
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
-        if draft.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
+        if draft.end is _COMPLETED and origin.kind is _MAIN:
             self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
 
     async def _attempt(self, draft: Draft, client: Client) -> bytes:

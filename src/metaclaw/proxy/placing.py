@@ -14,22 +14,25 @@ block together are drawn, so that whether one is placed depends on nothing but i
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Draw, Placement, Scope, Splice, Stamp, TurnKind
+from metaclaw.proxy.brought import Brought
 from metaclaw.proxy.chance import Chance
 from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.splice import placement_splices
-from metaclaw.skills import Block, Teams, already_present, applies, is_placed_in, query_text, render_block
+from metaclaw.skills import Block, Teams, applies, is_placed_in, query_text, render_block
 
 log = logging.getLogger(__name__)
 
 _KEPT_BLOCKS = 256
+_SIDE: Final = TurnKind.SIDE  # to look an enum's member up takes longer than to compare it
 
 
 class Policy(Protocol):
@@ -50,8 +53,7 @@ class View(Protocol):
     def retrieve(self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None) -> tuple[Skill, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """A request's stamp, and what goes into its bytes."""
 
     stamp: Stamp
@@ -60,8 +62,7 @@ class Placed:
     draws: tuple[Draw, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Adopted:
+class _Adopted(msgspec.Struct, frozen=True, gc=False):
     """What a session took over when its current segment began. `skills` is None where only the record of it is left."""
 
     segment: int
@@ -95,6 +96,7 @@ class Placer:
         self._limit = max_placed if enabled else 0
         self._budget_tokens = budget_tokens
         self._max_sessions = max_sessions
+        self._brought = Brought()
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
@@ -102,7 +104,7 @@ class Placer:
         """Read the shelf once, and settle stamp and placements of this request."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
-        if origin.kind is TurnKind.SIDE:
+        if origin.kind is _SIDE:
             return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
@@ -134,7 +136,7 @@ class Placer:
     def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int) -> _Adopted:
         kept, skills = ((), ()) if before is None else self._still_valid(before, origin, view)
         found = self._find(origin, view, version) if self._limit and origin.task else ()
-        new = _not_yet(found, skills, incoming.body)
+        new = self._not_yet(found, skills, incoming)
         draws: tuple[Draw, ...] = ()
         if new and self._chance.concerns(new):
             found, draws = self._leave_to_chance(origin, found, new)
@@ -144,7 +146,7 @@ class Placer:
             and new
             and sum(not skill.applies_always for skill in (*skills, *new)) > self._limit
         ):
-            kept, skills, new = (), (), _not_yet(found, (), incoming.body)
+            kept, skills, new = (), (), self._not_yet(found, (), incoming)
         if new:
             block = self._render(new)
             if block.skills:
@@ -153,6 +155,14 @@ class Placer:
         adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills, draws)
         self._remember(origin.session, adopted)
         return adopted
+
+    def _not_yet(self, found: tuple[Skill, ...], placed: Sequence[Skill], incoming: Incoming) -> tuple[Skill, ...]:
+        """The found skills that are not in the prompt, neither by us nor by the client itself."""
+        if placed:
+            names = {skill.name for skill in placed}
+            found = tuple([skill for skill in found if skill.name not in names])
+        brought = self._brought.among(found, incoming.body, incoming.json) if found else ()
+        return tuple([skill for skill in found if skill not in brought]) if brought else found
 
     def _find(self, origin: Origin, view: View, version: int) -> tuple[Skill, ...]:
         """The skills for the task, without those that these weights have absorbed."""
@@ -225,18 +235,6 @@ def _says_the_same(before: _Adopted, now: Mapping[SkillName, Skill | None]) -> b
 def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Draw, ...]:
     """The draws, if they came true: a request that took no block was not left to chance."""
     return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
-
-
-def _not_yet(found: tuple[Skill, ...], placed: Sequence[Skill], body: bytes) -> tuple[Skill, ...]:
-    if placed:
-        names = {skill.name for skill in placed}
-        found = tuple([skill for skill in found if skill.name not in names])
-    brought = [skill for skill in found if skill.name.encode() in body and _brought_by_client(skill, body)]
-    return tuple([skill for skill in found if skill not in brought]) if brought else found
-
-
-def _brought_by_client(skill: Skill, body: bytes) -> bool:
-    return already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))
 
 
 def _anchor(origin: Origin, before: _Adopted | None) -> bytes:

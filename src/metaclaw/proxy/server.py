@@ -25,6 +25,7 @@ from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
+_CHAT = Wire.CHAT  # to look an enum's member up takes longer than to compare it
 _WIRES = {"/chat/completions": Wire.CHAT, "/responses": Wire.RESPONSES, "/messages": Wire.MESSAGES}
 _BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/models", "/completions", "/embeddings")
 _JSON: RawHeaders = [(b"content-type", b"application/json")]
@@ -58,7 +59,7 @@ class Server:
     async def serve(self, client: Client) -> None:
         """Answer one request. Whatever goes wrong is told to the client in its own wire."""
         began = time.perf_counter()
-        path, wire = "", Wire.CHAT
+        path, wire = "", _CHAT
         try:
             path, path_key, query = read_target(client.target)
             wire = wire_spoken(path, client.headers)
@@ -91,12 +92,12 @@ class Server:
             return
         caller = self._gatekeeper.callers_own(headers)
         caller.pop("content-encoding", None)  # `read_body` has undone it
+        caller.pop("content-length", None)  # the body that is sent has its own
         if spoken is None:
             await self._elsewhere.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
         json = read(spoken, body)
-        forward = list(caller.items())
-        incoming = Incoming(spoken, inner, query, caller, forward, body, json, client.peer, datetime.now(UTC), began)
+        incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
         self._admit()
         self._serving += 1
         try:

@@ -17,7 +17,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BLANKS = b" \t\n\r"
-_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET = b" ,:\\{["
+_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET, _CLOSING = b" ,:\\{[]"
 
 
 class _Messages(TypedDict, total=False):
@@ -109,6 +109,24 @@ def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
         spans.append((at, end))
         at = end
     return spans
+
+
+def written_spans(body: bytes, key: str, raws: list[bytes]) -> list[Span] | None:
+    """Where each item of the list under a top-level key stands, if they stand there exactly as `raws` say."""
+    begin = _only_value(body, (0, len(body)), key)
+    if begin is None or body[begin] != _BRACKET:
+        return None
+    spans: list[Span] = []
+    at = begin + 1
+    for raw in raws:
+        if not body.startswith(raw, at):
+            return None
+        end = at + len(raw)
+        spans.append((at, end))
+        if body[end] != _COMMA:
+            break
+        at = end + 1
+    return spans if len(spans) == len(raws) and body[spans[-1][1]] == _CLOSING else None
 
 
 def top_level_spans(body: bytes) -> dict[str, Span]:

@@ -5,10 +5,9 @@ provider's prompt cache sees the same prefix it would have seen without us. Wher
 twice, a shape nobody expects), nothing is inserted and the result says why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import assert_never
 
 import msgspec
 
@@ -24,7 +23,9 @@ _SYSTEM_ROLES = ("system", "developer")
 _BLANK_LINE = "\n\n"
 _WRITTEN_BLANK_LINE = rb"\n\n"
 _SYSTEM = -1
+_MESSAGES = Wire.MESSAGES  # to look an enum's member up takes longer than to compare it
 _OFFSET = attrgetter("offset")
+_encode = msgspec.json.Encoder().encode
 
 
 class Spliced(msgspec.Struct, frozen=True, gc=False):
@@ -88,35 +89,34 @@ class _Sketch:
         self._parsed = parsed
         self._list_key = list_key(wire)
         self._listed = parsed.listed if isinstance(parsed, Body) else None
-        self._document = Document(body)
+        self._written = parsed.written if isinstance(parsed, Body) else None
+        self._searched: Document | None = None
+
+    @property
+    def _document(self) -> Document:
+        """The body, to be searched where its messages are not known to stand as we would write them."""
+        if self._searched is None:
+            self._searched = Document(self._body)
+        return self._searched
 
     def place_in_system(self, text: str) -> None:
         """At the end of what the client says as system."""
-        match self._wire:
-            case Wire.CHAT:
-                self._place_in_chat_system(text)
-            case Wire.MESSAGES:
-                self._place_in_system_field(text)
-            case Wire.RESPONSES:
-                self._place_in_instructions(text)
-            case _:
-                assert_never(self._wire)
+        _PLACES[self._wire](self, text)
 
     def place_in_message(self, index: int, text: str) -> None:
         """At the end of the message with this index."""
         message = self._parsed.get(self._list_key) if self._listed is None else None
-        if isinstance(message, str) and self._wire is Wire.RESPONSES:
+        if isinstance(message, str) and self._list_key == "input":
             if index:
                 raise _RefusedError("a message is to be extended in an input that is one string")
             self._append_to_string(self._document.field(self._list_key), message, text)
             return
-        item = self._parsed_item(index)
-        self._append_to_content(item, self._item_span(index), text, as_blocks=self._wire is Wire.MESSAGES)
+        self._append_to_content(index, text, as_blocks=self._wire is _MESSAGES)
 
     def _place_in_chat_system(self, text: str) -> None:
         leading = self._leading_system_items()
         if leading:
-            self._append_to_content(self._parsed_item(leading - 1), self._item_span(leading - 1), text, as_blocks=False)
+            self._append_to_content(leading - 1, text, as_blocks=False)
         else:
             self._insert(self._item_span(0)[0], b'{"role":"system","content":' + _literal(text) + b"},")
 
@@ -152,15 +152,20 @@ class _Sketch:
         else:
             self._insert(self._document.field("input")[0] + 1, _developer_item(text))
 
-    def _append_to_content(self, item: Mapping[str, Json], span: Span, text: str, *, as_blocks: bool) -> None:
+    def _append_to_content(self, index: int, text: str, *, as_blocks: bool) -> None:
+        item = self._parsed_item(index)
         if "content" not in item:
             raise _RefusedError("the message to extend has no content")
         content = item["content"]
+        self._append_to_value(content, self._content_span(item, index, content), text, as_blocks=as_blocks)
+
+    def _content_span(self, item: dict[str, Json], index: int, content: Json) -> Span:
+        span = self._item_span(index)
+        if self._written is not None and next(reversed(item)) == "content":
+            return span[1] - 1 - len(_encode(content)), span[1] - 1
         if isinstance(content, str):
-            at = string_span(self._body, span, "content", content)
-        else:
-            at = value_span(self._body, span, "content")
-        self._append_to_value(content, at, text, as_blocks=as_blocks)
+            return string_span(self._body, span, "content", content)
+        return value_span(self._body, span, "content")
 
     def _append_to_value(self, value: Json, span: Span, text: str, *, as_blocks: bool) -> None:
         if isinstance(value, list):
@@ -206,7 +211,7 @@ class _Sketch:
             count += 1
         return count
 
-    def _parsed_item(self, index: int) -> Mapping[str, Json]:
+    def _parsed_item(self, index: int) -> dict[str, Json]:
         items = self._items()
         item = items[index] if items is not None and 0 <= index < len(items) else None
         if not isinstance(item, dict):
@@ -214,11 +219,19 @@ class _Sketch:
         return item
 
     def _item_span(self, index: int) -> Span:
-        if self._listed is None:
+        known = self._listed or self._written
+        if known is None:
             return self._document.item(self._list_key, index)
-        if index >= len(self._listed.spans):
+        if index >= len(known.spans):
             raise UnsafeBytesError(f"there is no message {index} in the body")
-        return self._listed.spans[index]
+        return known.spans[index]
+
+
+_PLACES: Mapping[Wire, Callable[[_Sketch, str], None]] = {
+    Wire.CHAT: _Sketch._place_in_chat_system,
+    Wire.MESSAGES: _Sketch._place_in_system_field,
+    Wire.RESPONSES: _Sketch._place_in_instructions,
+}
 
 
 @lru_cache(maxsize=512)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 
+_EVOLVER = Authorship.EVOLVER  # to look an enum's member up takes longer than to compare it
 _TELLING = ("applies", "workspace", "overrides", "check")
 
 
@@ -33,4 +34,4 @@ def is_untouchable(skill: Skill) -> bool:
 
 def may_be_withheld(skill: Skill) -> bool:
     """Whether this skill's placing may be left to chance: a person's own words never are."""
-    return skill.author is Authorship.EVOLVER and not skill.pinned
+    return skill.author is _EVOLVER and not skill.pinned

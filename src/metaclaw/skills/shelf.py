@@ -7,16 +7,18 @@ without a lock. There are two ways to a new generation, one after the other unde
   copying only the postings concerned, has the generation store number it, and only then swaps the view.
 - The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
   names of the files that do not say so yet, in one transaction; then the files are written; then the view is swapped. Stopped in
-  between, the next `load` writes what is missing: what the store has published is in force.
+  between, the next `load` writes what is missing: what the store has published is in force. Where many files are to be written,
+  nobody waits for them: the view is swapped, and the next look writes them.
 
 A skill that becomes unreadable is withdrawn and shown among `skipped`: what the owner broke on purpose must stop being placed, and
 what was broken by accident must be seen. Only while the file is less than a moment old does its last good version stay, since an
 editor may still be writing.
 
 Hand edits are found by polling, not by a file-system notifier: it works on every platform and network mount, needs no dependency
-and no kernel watch per folder (100,000 of those take two seconds to set up). One look costs about 5 µs a skill; `watch` looks at no
-more than 5,000 files every 0.4 s, about 6 % of a core, so with up to 10,000 skills every change is noticed within a second. With
-100,000 a new or removed skill still is, while a change inside an existing file may take some eight seconds.
+and no kernel watch per folder (100,000 of those take two seconds to set up). One look costs about 5 µs a skill, and lets the thread
+that serves wait for it a little; `watch` looks at half of the files every 0.4 s, and at no more than 5,000 of them, about 6 % of a
+core, so with up to 10,000 skills every change is noticed within a second. With 100,000 a new or removed skill still is, while a
+change inside an existing file may take some eight seconds.
 """
 
 import logging
@@ -43,6 +45,7 @@ from metaclaw.skills.view import ShelfView
 log = logging.getLogger(__name__)
 
 _FILES_A_TICK = 5_000
+_FEW_FILES = 100
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
 
@@ -87,7 +90,8 @@ class Shelf:
     async def watch(self, interval_s: float = 0.4) -> None:
         """Keep the view in step with the folder until cancelled."""
         while True:
-            await anyio.to_thread.run_sync(self._sync, _FILES_A_TICK)
+            half = max(_FEW_FILES, (len(self._library) + 1) // 2)
+            await anyio.to_thread.run_sync(self._sync, min(half, _FILES_A_TICK))
             await anyio.sleep(interval_s)
 
     def publish(
@@ -149,11 +153,11 @@ class Shelf:
     def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
         """A person's edits come before the program's: they get a generation of their own."""
         try:
-            self._catch_up(most if self._shown else None, also)
+            self._catch_up(most if self._shown else None, also, is_waited_for=self._shown)
         except OSError as error:
             raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
 
-    def _catch_up(self, most: int | None, also: Iterable[str] = ()) -> None:
+    def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False) -> None:
         """Finish what is owed, read what changed, and have it numbered and shown. Raises OSError and StoreError."""
         if not self._began:
             latest = self._generations.latest()
@@ -161,7 +165,8 @@ class Shelf:
             self._library = self._stored = Library.of(latest.skills)
             self._number = latest.number
             self._began = True
-        self._upkeep.settle(self._generations)
+        if not (is_waited_for and self._upkeep.is_behind):
+            self._upkeep.settle(self._generations)
         changes = self._scan.look(most, also)
         library, skipped = self._library, self._skipped.copy() if changes.changed or changes.gone else self._skipped
         self._take_in(changes if self._shown else Changes(changes.changed, self._without_file()))
@@ -237,13 +242,17 @@ class Shelf:
         self._number = self._generations.publish(library.skills(), reason, sorted(changes)).number
         self._library = self._stored = library
         self._upkeep.owe(changes)
+        if not self._upkeep.is_behind:
+            self._settle()
+        self._report(self._upkeep.trouble)
+        self._show()
+        return self._view
+
+    def _settle(self) -> None:
         try:
             self._upkeep.settle(self._generations)
         except StoreError as error:
             log.warning("skill files are written but not noted: %s; noted with the next look", error)
-        self._report(self._upkeep.trouble)
-        self._show()
-        return self._view
 
     def _show(self) -> None:
         if self._number != self._view.generation:

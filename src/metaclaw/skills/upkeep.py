@@ -19,6 +19,7 @@ from metaclaw.skills.ownership import meaning_of
 
 # Files that could not be written for a while may be behind by several generations; further back nobody looks.
 _GENERATIONS_BACK = 8
+_MANY = 100
 
 
 class Nothing(Enum):
@@ -45,6 +46,11 @@ class Upkeep:
         self._contested: dict[SkillName, Skill] = {}
         self._has_removed = True  # perhaps, when the program last ran
         self.trouble: str | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so many files are owed a change that nobody should be kept waiting for them."""
+        return len(self._owed) > _MANY
 
     def owe(self, changes: Mapping[SkillName, Owed]) -> None:
         """Remember what has been published and is to be written."""

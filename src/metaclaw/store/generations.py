@@ -22,7 +22,7 @@ from metaclaw.store.packing import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.records import GenerationRow, InForce
+from metaclaw.store.records import GenerationRow, InForce, Succession
 from metaclaw.store.schema import events, generations, memberships, skill_texts
 from metaclaw.store.statements import Insertion, once
 
@@ -115,6 +115,19 @@ class SqlGenerations:
             said = row
         canaries = sum(row.state == SkillState.CANARY.value for row in rows)
         return InForce(rows[0].since, unpack_instant(rows[0].published_us), said.since, canaries)
+
+    def since(self, number: int) -> Succession:
+        """What has become of the generation of that number, for whoever holds its skills and follows."""
+        newer = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
+        with self._database.reading("reading what changed since a generation") as connection:
+            newest = _latest_number(connection)
+            if newest == number:
+                return Succession(newest, (), ())
+            came = connection.execute(newer.where(memberships.c.since > number, memberships.c.until.is_(None)))
+            put = tuple(_skill(row) for row in came)
+            went = connection.execute(select(memberships.c.name).where(memberships.c.until > number)).scalars()
+            gone = {SkillName(unpack_text(name)) for name in went} - {skill.name for skill in put}
+            return Succession(newest, put, tuple(sorted(gone)))
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""

@@ -21,6 +21,8 @@ from metaclaw.store.writer import Limits, Report, Writer
 log = logging.getLogger(__name__)
 
 _ENDS_TOGETHER = 32
+_GATHER_S = 0.001
+"""Longest that a turn waits for others to share its transaction."""
 
 
 def _now() -> datetime:
@@ -49,6 +51,9 @@ class SqlLedger:
         self._losses = Losses()
         self._awaited: dict[Entry, float] = {}
         self._is_wake_due = False
+        self._gathered = 0
+        self._together = 1
+        self._wake_timer: asyncio.TimerHandle | None = None
         self._room_wanted: list[asyncio.Future[None]] = []
         self._watch_timer: asyncio.TimerHandle | None = None
 
@@ -104,10 +109,7 @@ class SqlLedger:
         entry = Entry(item, weigh(item))
         while self._is_open and self._trouble is None:
             if self._intake.offer(entry):
-                if not self._is_wake_due:
-                    # Whatever else is ready in this round of the loop goes into the same transaction.
-                    self._is_wake_due = True
-                    loop.call_soon(self._wake_writer)
+                self._call_writer(loop)
                 entry.waiting = loop.create_future()
                 self._awaited[entry] = time.monotonic()
                 self._watch(loop, self._limits.patience_s)
@@ -118,8 +120,24 @@ class SqlLedger:
         self._keep_for_later(entry)
         return False
 
+    def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the writer, but not before as many have come as shared the last transaction, or some time has passed: a transaction
+        costs about as much for many as for one. Who comes alone need not wait."""
+        self._gathered += 1
+        if self._is_wake_due:
+            if self._wake_timer is not None and self._gathered >= self._together:
+                self._wake_timer.cancel()
+                self._wake_timer = None
+                loop.call_soon(self._wake_writer)
+            return
+        self._is_wake_due = True
+        if self._together > 1:
+            self._wake_timer = loop.call_later(_GATHER_S, self._wake_writer)
+        else:
+            loop.call_soon(self._wake_writer)
+
     def _wake_writer(self) -> None:
-        self._is_wake_due = False
+        self._is_wake_due, self._gathered, self._wake_timer = False, 0, None
         self._intake.wake()
 
     def _keep_for_later(self, entry: Entry) -> None:
@@ -149,6 +167,8 @@ class SqlLedger:
             log.debug("ledger has no loop to report to reason=%s", error)
 
     def _settle(self, report: Report) -> None:
+        if report.written:
+            self._together = len(report.written)
         for entry in report.written:
             self._answer(entry, True)
         self._lose(report.lost)
@@ -203,9 +223,10 @@ class SqlLedger:
             self._watch(loop, max(self._limits.patience_s - idle_s, self._limits.patience_s / 10))
 
     def _stop_watching(self) -> None:
-        if self._watch_timer is not None:
-            self._watch_timer.cancel()
-            self._watch_timer = None
+        for timer in (self._watch_timer, self._wake_timer):
+            if timer is not None:
+                timer.cancel()
+        self._watch_timer = self._wake_timer = None
 
     def _finish(self) -> None:
         if self._is_open:

@@ -17,7 +17,7 @@ from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import batch_turns, batches, forgotten, policies, roles, stands
-from metaclaw.store.packing import Value, pack_instant, pack_names, pack_text, unpack_instant, unpack_text
+from metaclaw.store.packing import Value, pack_instant, pack_names, pack_text, unpack_instant, unpack_names, unpack_text
 from metaclaw.store.records import BatchState, Since, VersionOutcome
 from metaclaw.store.schema import generations, turns
 from metaclaw.store.versions import announce, knowledge_row, last_turn, seats_of, version_of, version_row, weights_row
@@ -78,7 +78,7 @@ class SqlPolicies:
         """What these versions' main turns came to, where somebody has said, in their order: the newest `limit` of those behind the
         cursor `since`, up to the cursor `before`."""
         query = (
-            select(turns.c.session, turns.c.policy_version, stands.c.outcome)
+            select(turns.c.session, turns.c.policy_version, turns.c.skills, stands.c.outcome)
             .join(stands, stands.c.turn == turns.c.seq)
             .where(turns.c.seq > since, turns.c.policy_version.in_(versions), turns.c.kind == TurnKind.MAIN.value)
             .order_by(turns.c.seq.desc())
@@ -87,7 +87,13 @@ class SqlPolicies:
         with self._database.reading("reading what versions did") as connection:
             rows = connection.execute(query if before is None else query.where(turns.c.seq <= before)).all()
         return [
-            VersionOutcome(SessionId(unpack_text(row.session)), row.policy_version, Outcome(row.outcome)) for row in reversed(rows)
+            VersionOutcome(
+                SessionId(unpack_text(row.session)),
+                row.policy_version,
+                Outcome(row.outcome),
+                tuple(map(SkillName, unpack_names(row.skills))),
+            )
+            for row in reversed(rows)
         ]
 
     def publish(

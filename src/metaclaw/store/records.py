@@ -9,6 +9,7 @@ from metaclaw.domain.candidate import Standing as CandidateStanding
 from metaclaw.domain.chat import Finish, Json, Usage, Wire
 from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 
@@ -92,6 +93,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Succession:
+    """From an earlier generation to the newest: its number, which skills came or changed, and which went."""
+
+    number: int
+    put: tuple[Skill, ...]
+    gone: tuple[SkillName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRow:
     """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both."""
 
@@ -143,11 +153,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class VersionOutcome:
-    """What a main turn came to, and the weights that made it. Turns of one session are not independent."""
+    """What a main turn came to, who made it, and with which skills in its prompt. Turns of one session are not independent."""
 
     session: SessionId
     version: int
     outcome: Outcome
+    skills: tuple[SkillName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from metaclaw.domain.turn import Draw, Exchange, Turn, TurnKind
 from metaclaw.store.packing import Row, pack_ids, pack_instant, pack_logprobs, pack_names, pack_texts
 from metaclaw.store.patches import Link
 
+_MAIN = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _NO_USAGE: Row = (None, None, None, None, None)
 
 
@@ -84,13 +85,13 @@ class _Tally:
         self.first = first
         self.began_us = self.last_us = received_us
         self.turns = 1
-        self.main_turns = 1 if first.kind is TurnKind.MAIN else 0
+        self.main_turns = 1 if first.kind is _MAIN else 0
 
     def count(self, turn: Turn, received_us: int) -> None:
         self.began_us = min(self.began_us, received_us)
         self.last_us = max(self.last_us, received_us)
         self.turns += 1
-        self.main_turns += turn.kind is TurnKind.MAIN
+        self.main_turns += turn.kind is _MAIN
 
     def row(self) -> Row:
         turn, scope = self.first, self.first.scope

@@ -25,7 +25,7 @@ _MAX_ROWS = 16
 
 
 class Insertion:
-    """One INSERT into one table, for 1, 2, 4, 8 or 16 rows."""
+    """One INSERT into one table, for 1 to 16 rows."""
 
     def __init__(self, dialect: Dialect, table: Table, shape: Callable[["Insert"], "Insert"] = lambda insert: insert) -> None:
         self._dialect = dialect
@@ -86,12 +86,10 @@ def _insert_into(table: Table, dialect: Dialect) -> "Insert":
 
 
 def _chunks(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
-    """The rows in pieces of a power of two, so that few statements need compiling."""
-    count = len(rows)
-    if count <= _MAX_ROWS and count & (count - 1) == 0:
-        return (rows,) if count else ()
-    largest = min(_MAX_ROWS, 1 << count.bit_length() - 1)
-    return (rows[:largest], *_chunks(rows[largest:]))
+    """The rows in pieces of at most `_MAX_ROWS`. There are as many statements as sizes; the driver keeps them compiled."""
+    if len(rows) <= _MAX_ROWS:
+        return (rows,) if rows else ()
+    return [rows[begin : begin + _MAX_ROWS] for begin in range(0, len(rows), _MAX_ROWS)]
 
 
 def once(insert: "Insert") -> "Insert":

@@ -5,8 +5,8 @@ The evidence may be looked at after every pair (`betting`), and the first moment
 
 - a weight is not a finite number, or the KL limit is passed        → reject
 - the golden set got worse by more than its margin (`regression`)   → reject
-- worse is shown on the pairs                                       → reject
-- better is shown on the pairs, and the golden set holds            → promote
+- worse is shown on the pairs, or on those of one skill (`skillwise`) → reject
+- better is shown on the pairs, the golden set holds, and no skill is suspect or hardly tried → promote
 - `most` pairs, or all there are, were not enough                   → reject: not shown better
 - else                                                              → undecided: so many more pairs, or the golden set, are wanted
 
@@ -19,18 +19,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport
 from metaclaw.train.betting import GainBets
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.regression import GoldenRules, compare_golden
+from metaclaw.train.skillwise import SkillRules, weigh_skills
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two answers to one held-out prompt, drawn with one seed: what each was worth, from 0 to 1; None where nobody could say."""
+    """Two answers to one held-out prompt, drawn with one seed: what each was worth, from 0 to 1; None where nobody could say.
+    `skills` stood in the prompt."""
 
     candidate: float | None
     serving: float | None
+    skills: tuple[SkillName, ...] = ()
 
     def __post_init__(self) -> None:
         for score in (self.candidate, self.serving):
@@ -67,6 +71,7 @@ class GateRules:
     wave: int = 20
     kl_most: float = 1.0
     golden: GoldenRules = field(default_factory=GoldenRules)
+    skill: SkillRules = field(default_factory=SkillRules)
 
 
 class Ruling(StrEnum):
@@ -99,13 +104,20 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     objections = [*_unsafe(evidence, rules), *_lost(evidence, rules)]
     if held is _Held.WORSE:
         objections.append(f"worse than the serving version: {words}")
+    skills = weigh_skills(evidence.pairs, rules.skill)
+    objections += [f"worse {one.words}" for one in skills if one.is_worse]
     if objections:
         return _decision(Ruling.REJECT, evidence, comparison, objections)
+    left = 0 if evidence.is_all else max(0, rules.most - len(evidence.pairs))
+    wave = min(rules.wave, left)
     if held is _Held.OPEN:
-        left = 0 if evidence.is_all else rules.most - len(evidence.pairs)
-        if left <= 0:
-            return _decision(Ruling.REJECT, evidence, comparison, [f"not shown better: {words}"])
-        return _decision(Ruling.UNDECIDED, evidence, comparison, [f"open: {words}"], min(rules.wave, left))
+        ruling, word = (Ruling.UNDECIDED, "open") if left else (Ruling.REJECT, "not shown better")
+        return _decision(ruling, evidence, comparison, [f"{word}: {words}"], wave)
+    # What is better on the whole may have lost one thing; and where that is suspected to the end, what serves stays.
+    if doubts := [one for one in skills if one.is_suspect or (left and one.is_open)]:
+        ruling, word = (Ruling.UNDECIDED, "open") if left else (Ruling.REJECT, "not shown harmless")
+        reasons = [f"better: {words}", *(f"{word} {one.words}" for one in doubts)]
+        return _decision(ruling, evidence, comparison, reasons, wave)
     if evidence.golden_serving is None or evidence.golden_candidate is None:
         return _decision(Ruling.UNDECIDED, evidence, comparison, [f"better: {words}", "the golden set has not been tried"])
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)

@@ -13,11 +13,15 @@ The stake is split over a grid of (μ1, μ0). Ville's inequality holds over sess
 **No coin** (π = 1: the canary answers everybody). Then the time before is what it is compared with: from its turns a pass rate is
 taken that the true one is below with probability at most α/2, and a bet is made at α/2 that the rate is lower now (`e_below`).
 
-- worse is shown                                                      → roll back
+**One skill.** The same bet is made over the turns of each skill alone, by the share of the coin that decided them: weights may have
+lost one skill and be as good as ever elsewhere. With k skills each must show k times as much.
+
+- worse is shown, on the whole or for one skill                       → roll back
 - `settle_after` decided canary turns, `least_sessions` on either side, and neither suspicion nor a pass rate that is lower by more
   than `slack`                                                        → promote: not worse
-- as much seen, but suspicion (evidence of `suspicion` or more) or lagging
+- as much seen, but suspicion (evidence of `suspicion` or more) or lagging, on the whole or for one skill
                                                                       → roll back: not shown harmless
+- as much seen, but of a skill that is common hardly a turn           → wait, up to `longest` turns
 - else                                                                → wait
 
 Whether the canary is better was the gate's question. Turns whose outcome is unknown are counted and not guessed. That is fair only
@@ -29,7 +33,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills.gate import Baseline
 from metaclaw.skills.gate.evalue import e_below, rate_at_least
@@ -42,12 +46,14 @@ _GRID = tuple((low, high) for low in range(len(_RATES)) for high in range(low + 
 
 @dataclass(frozen=True, slots=True)
 class LiveTurn:
-    """One turn while a canary is tried: its session, whether the canary answered it, and the canary's share of sessions."""
+    """One turn while a canary is tried: its session, whether the canary answered it, the canary's share of sessions, and the skills
+    in its prompt."""
 
     session: SessionId
     is_canary: bool
     share: float
     outcome: Outcome
+    skills: tuple[SkillName, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0 or (self.share == 1.0 and not self.is_canary):
@@ -56,7 +62,9 @@ class LiveTurn:
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """When a canary ends. `alpha` is the chance that an equal one is rolled back as worse; `least_failures` must have failed."""
+    """When a canary ends. `alpha` is the chance that an equal one is rolled back as worse; `least_failures` must have failed. For
+    skills there are an `alpha_skill` and a `slack_skill` of their own; one in `common` of the others' turns or more must have been
+    tried in `least_of_skill` canary turns."""
 
     alpha: float = 0.04
     settle_after: int = 50
@@ -64,6 +72,11 @@ class LiveRules:
     least_failures: int = 3
     suspicion: float = 3.0
     slack: float = 0.1
+    alpha_skill: float = 0.02
+    slack_skill: float = 0.4
+    least_of_skill: int = 5
+    common: float = 0.1
+    longest: int = 150
 
 
 class LiveRuling(StrEnum):
@@ -108,11 +121,9 @@ class LiveWatch:
     def __init__(self, rules: LiveRules | None = None, before: Baseline | None = None) -> None:
         self._rules = rules or LiveRules()
         self._floor = 0.0 if before is None else rate_at_least(before.passes, before.turns, self._rules.alpha / 2)
-        self._wealth = [0.0] * len(_GRID)
-        self._sessions: dict[SessionId, _Session] = {}
-        self._counts = {True: [0, 0], False: [0, 0]}  # of canary and serving: passes, failures
+        self._whole = _Bets()
+        self._skills: dict[SkillName, _Bets] = {}
         self._always = [0, 0]
-        self._seen: dict[bool, set[SessionId]] = {True: set(), False: set()}
         self._unknown = 0
 
     def see(self, turn: LiveTurn) -> LiveReport:
@@ -121,51 +132,108 @@ class LiveWatch:
             self._unknown += 1
             return self.report()
         has_failed = turn.outcome is Outcome.FAIL
-        self._counts[turn.is_canary][has_failed] += 1
-        self._seen[turn.is_canary].add(turn.session)
+        self._whole.see(turn, has_failed)
         if turn.share == 1.0:
             self._always[has_failed] += 1
         else:
-            self._bet(turn, has_failed)
+            for skill in dict.fromkeys(turn.skills):
+                self._skills.setdefault(skill, _Bets()).see(turn, has_failed)
         return self.report()
 
     def report(self) -> LiveReport:
         """What has been seen so far means."""
-        rules, (passed, failed) = self._rules, self._counts[True]
-        by_coin, by_floor = mean_wealth(self._wealth), e_below(self._floor, *self._always) if any(self._always) else 0.0
-        decided, suspected = passed + failed, max(by_coin, by_floor)
-        # Coins that all fell on one side are evidence, too; but nothing is taken back that has not failed, or without comparison.
-        has_failed = failed >= rules.least_failures
-        is_compared = has_failed and bool(self._seen[False])
-        ruling, reason, is_worse = LiveRuling.WAIT, f"{decided} canary turns decided, e = {suspected:.3g} for worse", False
-        if is_compared and by_coin >= 1 / rules.alpha:
-            ruling, reason, is_worse = LiveRuling.ROLL_BACK, f"worse than the serving version: {self._in_words(by_coin)}", True
-        elif has_failed and by_floor >= 2 / rules.alpha:
-            worse = f"fewer turns pass than before it (below {self._floor:.0%}): {self._in_words(by_floor)}"
-            ruling, reason, is_worse = LiveRuling.ROLL_BACK, worse, True
-        elif self._was_seen_enough(decided) and (suspected >= rules.suspicion or self._lags()):
-            # What serves has proven itself longer: in doubt it is what stays.
-            ruling, reason = LiveRuling.ROLL_BACK, f"not shown harmless: {self._in_words(suspected)}"
-        elif self._was_seen_enough(decided):
-            ruling, reason = LiveRuling.PROMOTE, f"not worse: {self._in_words(suspected)}"
-        others_passed, others_failed = self._counts[False]
+        (passed, failed), (others_passed, others_failed) = self._whole.counts[True], self._whole.counts[False]
+        by_coin, by_floor = self._whole.e_worse, e_below(self._floor, *self._always) if any(self._always) else 0.0
+        suspected = max(by_coin, by_floor)
+        ruling, reason, is_worse = self._shown_worse(by_coin, by_floor) or self._settled(suspected)
         return LiveReport(ruling, reason, suspected, passed, failed, others_passed, others_failed, self._unknown, is_worse)
+
+    def _shown_worse(self, by_coin: float, by_floor: float) -> tuple[LiveRuling, str, bool] | None:
+        rules, whole = self._rules, self._whole
+        # Coins that all fell on one side are evidence, too; but nothing is taken back that has not failed, or without comparison.
+        if whole.is_compared(rules.least_failures) and by_coin >= 1 / rules.alpha:
+            return LiveRuling.ROLL_BACK, f"worse than the serving version: {whole.words(by_coin)}", True
+        if whole.counts[True][1] >= rules.least_failures and by_floor >= 2 / rules.alpha:
+            lower = f"fewer turns pass than before it (below {self._floor:.0%}): {whole.words(by_floor)}"
+            return LiveRuling.ROLL_BACK, lower, True
+        for skill, bets in self._skills.items():
+            if bets.is_compared(rules.least_failures) and bets.e_worse >= len(self._skills) / rules.alpha_skill:
+                return LiveRuling.ROLL_BACK, f"worse than the serving version with {skill}: {bets.words(bets.e_worse)}", True
+        return None
+
+    def _settled(self, suspected: float) -> tuple[LiveRuling, str, bool]:
+        whole, decided = self._whole, sum(self._whole.counts[True])
+        if not self._was_seen_enough(decided):
+            return LiveRuling.WAIT, f"{decided} canary turns decided, e = {suspected:.3g} for worse", False
+        # What serves has proven itself longer: in doubt it is what stays.
+        if suspected >= self._rules.suspicion or self._lags():
+            return LiveRuling.ROLL_BACK, f"not shown harmless: {whole.words(suspected)}", False
+        for skill, bets in self._skills.items():
+            if self._is_suspect(bets):
+                return LiveRuling.ROLL_BACK, f"not shown harmless with {skill}: {bets.words(bets.e_worse)}", False
+        if (untried := self._hardly_tried()) is not None and decided < self._rules.longest:
+            return LiveRuling.WAIT, f"{decided} canary turns decided, of {untried} hardly one", False
+        return LiveRuling.PROMOTE, f"not worse: {whole.words(suspected)}", False
 
     def _was_seen_enough(self, decided: int) -> bool:
         """Enough turns, and enough sessions of the other side, too, where there is one."""
-        sides = [self._seen[True]] if self._is_alone else [self._seen[True], self._seen[False]]
+        seen = self._whole.seen
+        sides = [seen[True]] if self._is_alone else [seen[True], seen[False]]
         return decided >= self._rules.settle_after and all(len(sessions) >= self._rules.least_sessions for sessions in sides)
 
     def _lags(self) -> bool:
         """Whether fewer of its turns pass than of the other side's; alone, it is held against the time before."""
-        if not self._is_alone and not any(self._counts[False]):
+        counts = self._whole.counts
+        if not self._is_alone and not any(counts[False]):
             return False
-        other = self._floor if self._is_alone else _rate(*self._counts[False])
-        return _rate(*self._counts[True]) < other - self._rules.slack
+        other = self._floor if self._is_alone else _rate(*counts[False])
+        return _rate(*counts[True]) < other - self._rules.slack
+
+    def _is_suspect(self, bets: "_Bets") -> bool:
+        """Whether a skill may be lost: there is evidence, or of several turns far fewer pass."""
+        rules, counts = self._rules, bets.counts
+        if not bets.is_compared(rules.least_failures):
+            return False
+        lags = sum(counts[True]) >= rules.least_of_skill and _rate(*counts[True]) < _rate(*counts[False]) - rules.slack_skill
+        return lags or bets.e_worse >= rules.suspicion * len(self._skills)
+
+    def _hardly_tried(self) -> SkillName | None:
+        """A skill that many turns of the others need and hardly one of the canary's did."""
+        rules, others = self._rules, sum(self._whole.counts[False])
+        for skill, bets in self._skills.items():
+            if sum(bets.counts[False]) >= rules.common * others and sum(bets.counts[True]) < rules.least_of_skill:
+                return skill
+        return None
 
     @property
     def _is_alone(self) -> bool:
-        return sum(self._always) == sum(self._counts[True])
+        return sum(self._always) == sum(self._whole.counts[True])
+
+
+class _Bets:
+    """Bets over some of the turns, and how these came out."""
+
+    def __init__(self) -> None:
+        self._wealth = [0.0] * len(_GRID)
+        self._sessions: dict[SessionId, _Session] = {}
+        self.counts = {True: [0, 0], False: [0, 0]}  # of canary and serving: passes, failures
+        self.seen: dict[bool, set[SessionId]] = {True: set(), False: set()}
+
+    @property
+    def e_worse(self) -> float:
+        """Evidence that the canary is worse."""
+        return mean_wealth(self._wealth)
+
+    def is_compared(self, least_failures: int) -> bool:
+        """Whether the canary has failed at all, and there is something to hold it against."""
+        return self.counts[True][1] >= least_failures and bool(self.seen[False])
+
+    def see(self, turn: LiveTurn, has_failed: bool) -> None:
+        """Count a turn; where a coin decided who answers, settle the bets on it."""
+        self.counts[turn.is_canary][has_failed] += 1
+        self.seen[turn.is_canary].add(turn.session)
+        if turn.share < 1.0:
+            self._bet(turn, has_failed)
 
     def _bet(self, turn: LiveTurn, has_failed: bool) -> None:
         """Take back the session's old bets and settle them with all that is known of it now. The coin fell at its first turn."""
@@ -178,9 +246,10 @@ class LiveWatch:
         self._wealth = [had - before + now for had, before, now in zip(self._wealth, session.settled, settled, strict=True)]
         session.settled = settled
 
-    def _in_words(self, e_value: float) -> str:
-        (passed, failed), (others_passed, others_failed) = self._counts[True], self._counts[False]
-        canary = f"canary passed {passed} of {passed + failed} turns in {len(self._seen[True])} sessions"
+    def words(self, e_value: float) -> str:
+        """For a report."""
+        (passed, failed), (others_passed, others_failed) = self.counts[True], self.counts[False]
+        canary = f"canary passed {passed} of {passed + failed} turns in {len(self.seen[True])} sessions"
         return f"{canary}, others {others_passed} of {others_passed + others_failed}; e = {e_value:.3g}"
 
 

@@ -1,7 +1,7 @@
 """Who answers: providers reached over HTTP, which of them to ask, and what to do when one fails."""
 
 from metaclaw.upstream.asking import HttpModel, LocalModel, Spent
-from metaclaw.upstream.connection import Timeouts
+from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.fallback import Cooldown, moves_on, open_first
 from metaclaw.upstream.headers import reply_headers
 from metaclaw.upstream.http import PASSTHROUGH, ApiKey, HttpEndpoint, Kind
@@ -26,5 +26,6 @@ __all__ = [
     "candidates",
     "moves_on",
     "open_first",
+    "pour",
     "reply_headers",
 ]

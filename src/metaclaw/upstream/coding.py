@@ -13,8 +13,10 @@ _CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 
 def readable(reply: Reply, peer: str) -> Reply:
     """The reply itself, or, where it is compressed with gzip or deflate, one that yields the plain bytes."""
-    coding = next((value.strip().lower() for name, value in reply.headers if name == "content-encoding"), "")
-    return _Plain(reply, peer) if coding in _CODINGS else reply
+    for name, value in reply.headers:
+        if name == "content-encoding":
+            return _Plain(reply, peer) if value.strip().lower() in _CODINGS else reply
+    return reply
 
 
 class _Plain:

@@ -9,6 +9,7 @@ from typing import cast
 
 import httptools
 
+from metaclaw.errors import UpstreamError
 from metaclaw.ports import Headers
 from metaclaw.upstream.failures import ClosedEarlyError, GarbledError, failure
 
@@ -26,6 +27,10 @@ class Timeouts:
     idle_s: float = 300.0
 
 
+Take = Callable[[bytes], bool]
+"""Takes a chunk of an answer, and says whether it will take the next one as well."""
+
+
 class StaleConnectionError(Exception):
     """A kept connection died before a single byte of an answer came: the call may be sent again on a fresh one."""
 
@@ -36,7 +41,19 @@ class Answer:
     A task that is cancelled while it waits for the next chunk takes the call down with it, as a generator would.
     """
 
-    __slots__ = ("_chunks", "_connection", "_ended", "_failure", "_peer", "_waiter", "buffered_bytes", "headers", "status")
+    __slots__ = (
+        "_chunks",
+        "_connection",
+        "_ended",
+        "_failure",
+        "_peer",
+        "_refusal",
+        "_take",
+        "_waiter",
+        "buffered_bytes",
+        "headers",
+        "status",
+    )
 
     def __init__(self, connection: "Connection", peer: str) -> None:
         self.status = 0
@@ -47,6 +64,8 @@ class Answer:
         self._chunks: deque[bytes] = deque()
         self._ended = False
         self._failure: BaseException | None = None
+        self._refusal: UpstreamError | None = None
+        self._take: Take | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -68,6 +87,30 @@ class Answer:
             self._connection.read_on(self)
         return chunk
 
+    async def pour(self, take: "Take") -> bool:
+        """Give every chunk to `take` in the moment it arrives, without waking the task that waits here, until `take` says False.
+
+        Returns True then, and False once the whole body has been given.
+        """
+        while self._chunks:
+            if not take(await anext(self)):
+                return True
+        self._take = take
+        try:
+            while self._is_taking() and not self._ended:
+                await self.change()
+            has_enough = not self._is_taking()
+        finally:
+            self._take = None
+        if self._refusal is not None:
+            raise self._refusal
+        if not has_enough:
+            self._raise_failure()
+        return has_enough
+
+    def _is_taking(self) -> bool:
+        return self._take is not None
+
     async def aclose(self) -> None:
         """Give up what has not come yet; the provider sees its connection close at once."""
         self._chunks.clear()
@@ -82,6 +125,9 @@ class Answer:
 
     def add(self, chunk: bytes) -> None:
         """More of the body has come."""
+        if self._take is not None and not self._chunks:
+            self._hand_over(chunk, self._take)
+            return
         self._chunks.append(chunk)
         self.buffered_bytes += len(chunk)
         self._wake()
@@ -91,6 +137,16 @@ class Answer:
         if not self._ended:
             self._ended = True
             self._failure = cause
+            self._wake()
+
+    def _hand_over(self, chunk: bytes, take: "Take") -> None:
+        try:
+            goes_on = take(chunk)
+        except UpstreamError as error:
+            self._refusal = error
+            goes_on = False
+        if not goes_on:
+            self._take = None
             self._wake()
 
     def _raise_failure(self) -> None:
@@ -319,6 +375,16 @@ class Connection(asyncio.Protocol):
         if self._calls > 1 and not self._raw_head_bytes:
             return StaleConnectionError()
         return exc or ClosedEarlyError("closed without an answer")
+
+
+async def pour(chunks: AsyncIterator[bytes], take: Take) -> bool:
+    """The same for the chunks of any reply: True once `take` has said False, and False once all of them have been given."""
+    if isinstance(chunks, Answer):
+        return await chunks.pour(take)
+    async for chunk in chunks:
+        if not take(chunk):
+            return True
+    return False
 
 
 def _check_head(head_bytes: int) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from metaclaw.errors import UpstreamError
@@ -39,6 +39,11 @@ class Cooldown:
         self._seconds = seconds
         self._clock = clock
         self._until: dict[str, float] = {}
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anybody rests, or has just rested."""
+        return bool(self._until)
 
     def admits(self, name: str) -> bool:
         """Whether to try it. After its rest one caller is let through to probe, and the rest begins anew for all others."""
@@ -98,7 +103,14 @@ async def open_first(candidates: Sequence[C], open_call: Callable[[C], Awaitable
     raise failed or UpstreamError("no provider can answer this request", status=503, code="no_provider")
 
 
-def _in_turn(candidates: Sequence[C], cooldown: Cooldown) -> Iterator[C]:
+def _in_turn(candidates: Sequence[C], cooldown: Cooldown) -> Iterable[C]:
+    """Those that do not rest; where all of them do, all."""
+    if not cooldown.has_any:
+        return candidates
+    return _admitted(candidates, cooldown)
+
+
+def _admitted(candidates: Sequence[C], cooldown: Cooldown) -> Iterator[C]:
     is_any_tried = False
     for candidate in candidates:
         if cooldown.admits(candidate.name):

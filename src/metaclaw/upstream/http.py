@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import ConfigError, WireError
-from metaclaw.ports import Call, Reply
+from metaclaw.ports import Call, Headers, Reply
 from metaclaw.upstream.coding import readable
 from metaclaw.upstream.connection import Timeouts
 from metaclaw.upstream.dial import Address, read_address
@@ -22,6 +22,7 @@ _DEFAULT_WIRES: Mapping[Kind, frozenset[Wire]] = {
     "openai": frozenset({Wire.CHAT, Wire.RESPONSES}),
     "anthropic": frozenset({Wire.MESSAGES}),
 }
+_KEPT_OPENINGS = 64
 _ANTHROPIC_VERSION = "2023-06-01"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _METHOD = re.compile(r"[A-Z]+")
@@ -66,6 +67,7 @@ class HttpEndpoint:
         self._target, self._query = _target(kind, base_url, address)
         self._fixed = "".join(f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key))
         self._fixed_breaks = self._fixed.count("\n")
+        self._openings: dict[tuple[str, str, str, Headers], bytes] = {}
         self._pool = Pool(self._peer, address, timeouts or Timeouts(), limits or Limits())
 
     def __repr__(self) -> str:
@@ -86,17 +88,29 @@ class HttpEndpoint:
         return self._pool.open_connections
 
     def _head(self, call: Call, caller: Mapping[str, str]) -> bytes:
-        lines = [f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)} HTTP/1.1{self._fixed}"]
-        lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]
+        head = self._opening(call)
         if call.purpose is not None:
-            lines.append(f"x-metaclaw-purpose: {call.purpose}")
+            head += _encode([f"x-metaclaw-purpose: {call.purpose}"])
         if self.is_passthrough:
-            lines += [f"{name}: {value}" for name, value in caller_credentials(caller)]
-        if self.kind == "anthropic" and not any(name.lower() == "anthropic-version" for name, _ in call.headers):
-            lines.append(f"anthropic-version: {_ANTHROPIC_VERSION}")
+            head += _encode([f"{name}: {value}" for name, value in caller_credentials(caller)])
         if call.body or call.method not in _BODILESS:
-            lines.append(f"content-length: {len(call.body)}")
-        return _encode(lines, self._fixed_breaks)
+            return head + b"content-length: %d\r\n\r\n" % len(call.body)
+        return head + b"\r\n"
+
+    def _opening(self, call: Call) -> bytes:
+        """The head as far as it is the same for every call of a client: most send the same fields with each."""
+        known = (call.method, call.path, call.query, tuple(call.headers))
+        opening = self._openings.get(known)
+        if opening is None:
+            lines = [f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)} HTTP/1.1{self._fixed}"]
+            lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]
+            if self.kind == "anthropic" and not any(name.lower() == "anthropic-version" for name, _ in call.headers):
+                lines.append(f"anthropic-version: {_ANTHROPIC_VERSION}")
+            opening = _encode(lines, self._fixed_breaks)
+            if len(self._openings) >= _KEPT_OPENINGS:
+                self._openings.clear()
+            self._openings[known] = opening
+        return opening
 
     def _query_of(self, call: Call) -> str:
         if not (call.query or self._query):
@@ -150,10 +164,10 @@ def _quoted(path: str) -> str:
     return path if _PLAIN_PATH.fullmatch(path) else quote(path, safe=_PATH_SAFE)
 
 
-def _encode(lines: list[str], fixed_breaks: int) -> bytes:
-    """The head's bytes. A line break inside a field would smuggle in another one, so breaks are counted."""
-    head = "\r\n".join(lines) + "\r\n\r\n"
-    breaks = len(lines) + 1 + fixed_breaks
+def _encode(lines: list[str], fixed_breaks: int = 0) -> bytes:
+    """Lines of a head as bytes. A line break inside a field would smuggle in another one, so breaks are counted."""
+    head = "".join([f"{line}\r\n" for line in lines])
+    breaks = len(lines) + fixed_breaks
     if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
         raise WireError("a header field has a line break in it")
     try:

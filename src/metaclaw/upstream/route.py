@@ -10,12 +10,16 @@ _VENDORS = (frozenset({Wire.CHAT, Wire.RESPONSES}), frozenset({Wire.MESSAGES}))
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What routing must know of a provider. No `models` means it takes any; no `wires` means every request is translated for it."""
+    """What routing must know of a provider. No `models` means it takes any; no `wires` means every request is translated for it.
+
+    One that `leads` has the trained weights: it comes first for the models it lists and for those that nobody lists.
+    """
 
     name: str
     models: tuple[str, ...] = ()
     wires: frozenset[Wire] = frozenset()
     is_passthrough: bool = False
+    leads: bool = False
 
     def lists(self, model: str) -> bool:
         """Whether it names the model, plainly or as `provider/model`."""
@@ -38,21 +42,21 @@ def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tupl
     """The providers to try, first to last.
 
     First those that list the model, in configured order. Where nobody lists it, `provider/model` picks that provider; else the
-    first provider that speaks the request's own wire is picked, else the first of all. Then, as further fallbacks and in
-    configured order, every provider that lists the model without that prefix or takes any model. The prefix that picked a
-    provider is stripped from what is sent.
+    one that leads is picked, else the first that speaks the request's own wire, else the first of all. Then, as further
+    fallbacks and in configured order, every provider that lists the model without that prefix or takes any model. The prefix that
+    picked a provider is stripped from what is sent.
 
     A passthrough provider is never a fallback for a request of the other vendor's wire: the credentials it would be handed belong
     to somebody else.
     """
     if not providers:
         return ()
-    listing = [provider for provider in providers if provider.lists(model)]
+    listing = sorted((provider for provider in providers if provider.lists(model)), key=lambda provider: not provider.leads)
     if not listing:
         listing = [_pick(providers, wire, model)]
     bare = listing[0].spells(model)
     listing += [provider for provider in providers if provider.lists(bare) and provider not in listing]
-    fallbacks = [provider for provider in providers if not provider.models and provider not in listing]
+    fallbacks = [provider for provider in providers if (provider.leads or not provider.models) and provider not in listing]
     first, *rest = [*listing, *fallbacks]
     followers = [provider for provider in rest if not provider.is_passthrough or _same_vendor(provider, wire)]
     return tuple(Candidate(provider.name, provider.spells(bare)) for provider in (first, *followers))
@@ -60,8 +64,9 @@ def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tupl
 
 def _pick(providers: Sequence[Destination], wire: Wire, model: str) -> Destination:
     by_name = (provider for provider in providers if provider.spells(model) != model)
+    leading = (provider for provider in providers if provider.leads)
     by_wire = (provider for provider in providers if wire in provider.wires)
-    return next(by_name, None) or next(by_wire, providers[0])
+    return next(by_name, None) or next(leading, None) or next(by_wire, providers[0])
 
 
 def _same_vendor(provider: Destination, wire: Wire) -> bool:

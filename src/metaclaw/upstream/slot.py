@@ -13,12 +13,14 @@ _NONE: frozenset[SkillName] = frozenset()
 class PolicySlot:
     """Holds what serves. `provider` is the one provider that has the policy's versions; all others answer with their own weights.
 
-    `model_of` names a version at a provider that is reached over HTTP, where each version is a model of its own.
+    `model_of` names a version at a provider that is reached over HTTP, where each version is a model of its own. Where the provider
+    is there for the policy alone it `leads`: it is asked before those that are configured, which step in where it cannot answer.
     """
 
-    def __init__(self, provider: str, model_of: Callable[[int], str] | None = None) -> None:
+    def __init__(self, provider: str, model_of: Callable[[int], str] | None = None, *, leads: bool = False) -> None:
         self.provider = provider
         self.model_of = model_of
+        self.leads = leads
         self._serving = Serving()
 
     @property

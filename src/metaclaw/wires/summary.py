@@ -30,13 +30,7 @@ def whole_facts(wire: Wire, body: Object) -> Facts:
     """Facts from a whole answer. Never raises: what is not understood has no facts."""
     if body.get("error"):
         return Facts(error=_error(body))
-    match wire:
-        case Wire.CHAT:
-            return _chat(body)
-        case Wire.MESSAGES:
-            return _message(body)
-        case Wire.RESPONSES:
-            return _response(body, _missing("output", isinstance(body.get("output"), list)))
+    return _WHOLE[wire](body)
 
 
 def _facts(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
@@ -61,6 +55,10 @@ def _message(body: Object) -> Facts:
     return _facts(body, finish, usage, _missing("content", isinstance(body.get("content"), list)))
 
 
+def _whole_response(body: Object) -> Facts:
+    return _response(body, _missing("output", isinstance(body.get("output"), list)))
+
+
 def _response(body: Object, missing: str | None = None) -> Facts:
     output = body.get("output")
     kinds = {text_of(object_of(item).get("type")) for item in output} if isinstance(output, list) else set()
@@ -68,6 +66,9 @@ def _response(body: Object, missing: str | None = None) -> Facts:
     failure = responses.failure_of(body)
     finish, usage = responses.finish_of(body, called=called), responses.usage_of(body.get("usage"))
     return _facts(body, finish, usage, failure[0] if failure else missing)
+
+
+_WHOLE = {Wire.CHAT: _chat, Wire.MESSAGES: _message, Wire.RESPONSES: _whole_response}
 
 
 def streamed_facts(wire: Wire, said: bytes) -> Facts:

@@ -124,7 +124,8 @@ class Stage:
         self.generations = SqlGenerations(self.database)
         self.shelf = Shelf(self.folder / "skills", self.generations)
         self.shelf.load()
-        self.shelf.publish([STARS], (), "a house rule")
+        if self.shelf.view.get(STARS.name) is None:
+            self.shelf.publish([STARS], (), "a house rule")
         self.slot = PolicySlot("embedded")
         self.made = 0
         self.build()

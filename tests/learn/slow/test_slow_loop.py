@@ -9,6 +9,7 @@ import pytest
 from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import BackendDownError
 from metaclaw.store import BatchState
 from metaclaw.train.gate import GateRules
 from tests.learn.slow.stage import STARS, CutError, Stage
@@ -182,3 +183,31 @@ async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_bac
     await stage.versions.rollback(0, "a test")
     assert absorbed == {STARS.name}
     assert stage.slot.absorbed(stage.slot.serving.version) == frozenset()
+
+
+async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_nor_the_candidate(stage: Stage) -> None:
+    stage.talk(60)
+    real = stage.backend.sample
+    calls = 0
+
+    async def gone(*arguments: object, **named: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise BackendDownError("nobody is there")
+
+    stage.backend.sample = gone  # type: ignore[attr-defined]
+    for _ in range(20):
+        assert await stage.slow.once(8)
+    assert calls == 20
+    batch = stage.batches.batch(1)
+    assert batch is not None
+    assert batch.state is BatchState.OPEN
+    stage.backend.sample = real  # type: ignore[attr-defined]
+    weigh = stage.slow._shop.trial.weigh
+    stage.slow._shop.trial.weigh = gone  # type: ignore[method-assign,assignment]
+    for _ in range(20):
+        assert await stage.slow.once(8)
+    assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
+    stage.slow._shop.trial.weigh = weigh  # type: ignore[method-assign]
+    assert await stage.slow.once(8)
+    assert stage.policies.versions()[0].state is PolicyState.SERVING

@@ -7,7 +7,7 @@ from anyio import wait_all_tasks_blocked
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import Serving, Weights
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.store import RefusedError, SqlPolicies, open_database
 from metaclaw.upstream import PolicySlot
@@ -18,8 +18,9 @@ pytestmark = pytest.mark.anyio
 class Host:
     """Serves what can be loaded; what is broken cannot."""
 
-    def __init__(self, broken: frozenset[int] = frozenset()) -> None:
+    def __init__(self, broken: frozenset[int] = frozenset(), reason: type[TrainingError] = TrainingError) -> None:
         self._broken = broken
+        self._reason = reason
         self._loaded: set[int] = set()
         self.loads: list[int] = []
 
@@ -29,12 +30,15 @@ class Host:
 
     async def load(self, version: int, weights: Weights) -> None:
         if version in self._broken:
-            raise TrainingError(f"{weights.adapter} is broken")
+            raise self._reason(f"{weights.adapter} is broken")
         self.loads.append(version)
         self._loaded.add(version)
 
     async def unload(self, version: int) -> None:
         self._loaded.discard(version)
+
+    def mend(self) -> None:
+        self._broken = frozenset()
 
 
 class Stage:
@@ -137,3 +141,28 @@ async def test_a_skill_that_was_changed_since_is_absorbed_no_more(tmp_path: Path
     stage = Stage(tmp_path, Host(), changed=frozenset({"dates"}))
     await stage.versions.promote(stage.trained(absorbed=("dates", "names")), "better")
     assert stage.slot.absorbed(1) == {"names"}
+
+
+async def test_a_host_that_cannot_be_reached_is_waited_for_and_its_version_serves_when_it_is_back(tmp_path: Path) -> None:
+    before = Stage(tmp_path, Host())
+    await before.versions.promote(before.trained(), "better")
+    host = Host(broken=frozenset({1}), reason=BackendDownError)
+    stage = Stage(tmp_path, host)
+    await stage.versions.restore()
+    assert stage.slot.serving.version == 0
+    assert stage.versions.has_lost_some
+    await stage.versions.refresh()
+    assert stage.versions.has_lost_some
+    host.mend()
+    await stage.versions.refresh()
+    assert stage.slot.serving.version == 1
+    assert not stage.versions.has_lost_some
+
+
+async def test_weights_that_are_broken_are_not_waited_for(tmp_path: Path) -> None:
+    before = Stage(tmp_path, Host())
+    await before.versions.promote(before.trained(), "better")
+    stage = Stage(tmp_path, Host(broken=frozenset({1})))
+    await stage.versions.restore()
+    assert stage.slot.serving.version == 0
+    assert not stage.versions.has_lost_some

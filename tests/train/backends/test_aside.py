@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.train.backends.aside import Reach, aside, bounded, together
 
 pytestmark = pytest.mark.anyio
@@ -75,3 +75,26 @@ async def test_without_an_address_nothing_is_checked(url: str | None) -> None:
 async def test_behind_a_proxy_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     await Reach("http://somewhere.example:1").check()
+
+
+async def test_work_is_given_up_when_its_server_goes_away_and_only_then() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        reach = Reach(f"http://127.0.0.1:{taken.getsockname()[1]}", fresh_s=0.01)
+
+        async def work() -> int:
+            await asyncio.sleep(0.05)
+            return 7
+
+        assert await reach.during(work()) == 7
+        waiting = asyncio.ensure_future(asyncio.Event().wait())
+    with pytest.raises(BackendDownError, match="nobody answers"):
+        await asyncio.wait_for(reach.during(waiting), 5)
+    assert waiting.cancelled() or waiting.cancelling()
+
+
+async def test_work_that_fails_says_so_itself() -> None:
+    async def work() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await Reach(None).during(work())

@@ -2,10 +2,12 @@
 
 import importlib.util
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.batch import Drawing, Loss, LossKind
+from metaclaw.domain.batch import Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, Stage, datum, draw_one, pair, step, total
@@ -194,3 +196,28 @@ async def test_weights_that_are_not_there_or_not_ours_are_refused(stage: Stage) 
         await stage.backend.sample(PROMPTS, DRAWING, missing)
     with pytest.raises(TrainingError):
         await stage.backend.open(stage.plan(start=missing))
+
+
+def fresh(rollout: Rollout, logprobs: Sequence[float]) -> Rollout:
+    return replace(rollout, logprobs_T=tuple(min(logprob, 0.0) for logprob in logprobs))
+
+
+async def test_a_kl_weight_pulls_back_to_the_untrained_model(stage: Stage) -> None:
+    assert stage.backend.abilities.has_kl
+    await stage.backend.open(stage.plan())
+    rollout = await draw_one(stage.backend)
+    for _ in range(4):
+        await step(stage.backend, [datum(rollout, 1.0)])
+    [reference], [there] = await stage.backend.score_base([pair(rollout)]), await stage.backend.score([pair(rollout)])
+    apart = [k3(now, base) for now, base in zip(there, reference, strict=True)]
+    pulled = datum(fresh(rollout, there), 0.0)
+    stats = await stage.backend.accumulate([pulled], Loss(LossKind.PPO, kl=0.5))
+    assert stats.kl == pytest.approx(sum(apart) / len(apart), abs=stage.tolerance, rel=0.02)
+    # Without the momentum of the steps before, which point the other way.
+    await stage.backend.apply(replace(ADAM, beta1=0.0), float(len(rollout.tokens_T)))
+    [after] = await stage.backend.score([pair(rollout)])
+    assert sum(k3(now, base) for now, base in zip(after, reference, strict=True)) < sum(apart)
+
+
+def k3(now: float, reference: float) -> float:
+    return math.exp(reference - now) - (reference - now) - 1.0

@@ -236,3 +236,32 @@ async def test_prompts_of_one_call_have_seeds_of_their_own() -> None:
     await make(Listening(Classroom())).sample_base([(65,)] * 50, DRAWING)
     assert len(set(seen)) == 50
     assert all(0 <= seed < 2**30 for seed in seen)
+
+
+async def test_a_sampler_that_failed_is_made_anew_for_the_next_request(tmp_path: Path) -> None:
+    room = Classroom()
+    service = Counting(room)
+    backend = make(service)
+    await backend.open(plan(tmp_path))
+    kept = await backend.keep("version 1")
+    asked = Request(PROMPTS[0], 1, 4, 1.0, 3)
+    first = await backend.answer(asked, kept)
+    room.fails_at = "sample"
+    with pytest.raises(TrainingError, match="on purpose"):
+        await backend.answer(asked, kept)
+    assert await backend.answer(asked, kept) == first
+    await backend.aclose()
+    assert [sampler.is_closed for sampler in service.made] == [True, True]
+
+
+@pytest.mark.parametrize("weights", ["the base", "the run"])
+async def test_samplers_of_the_base_and_of_the_run_are_made_anew_after_a_failure(tmp_path: Path, weights: str) -> None:
+    room = Classroom()
+    backend = make(PracticeService(room))
+    await backend.open(plan(tmp_path))
+    draw = backend.sample if weights == "the run" else backend.sample_base
+    first = await draw(PROMPTS, DRAWING)
+    room.fails_at = "sample"
+    with pytest.raises(TrainingError, match="on purpose"):
+        await draw(PROMPTS, DRAWING)
+    assert await draw(PROMPTS, DRAWING) == first

@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, Sampling, Text, TextDelta, Wire
 from metaclaw.domain.policy import Weights
+from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.errors import TrainingError
+from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
 from metaclaw.train.hosts.vllm import model_of, vllm_host
+from metaclaw.train.hosts.vllm_model import VllmModel
+from metaclaw.upstream import HttpEndpoint
 from tests.support import tiny, vllm
 from tests.support.contract import PROMPTS, datum, draw_one, step
+from tests.support.program import Program
+from tests.support.story import NOBODY_WRITES, POLICY, ask, commanded, is_ours, judged, prepare, serving, share, wait_until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -117,3 +123,55 @@ async def test_a_name_the_server_still_holds_is_given_to_our_weights(
     [scores] = await trainer.score([(PROMPTS[1], tokens)], two)
     assert logprobs == pytest.approx(scores, abs=0.01)
     await host.unload(9)
+
+
+async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for(
+    server: vllm.Vllm, model: Path, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    """At a temperature of one's own, too; and a version that the server has lost is noticed when it is asked for."""
+    request = ChatRequest(Wire.CHAT, "any", (Message(Role.USER, (Text("Hi"),)),), sampling=Sampling(max_tokens=6, temperature=0.5))
+    endpoint = HttpEndpoint("gpu", "openai", f"{server.url}/v1")
+    served = VllmModel(endpoint, vllm_host(server.url), "tiny", lambda: Vocabulary(model))
+    one, two = await train(trainer, tmp_path, 2)
+    await served.load(1, one)
+    await served.load(2, two)
+    for version, weights in ((0, None), (1, one), (2, two)):
+        deltas: list[Delta] = [delta async for delta in served.generate(request, version)]
+        end = deltas[-1]
+        assert isinstance(end, End)
+        assert end.tokens is not None
+        pairs = [(end.tokens.prompt_ids, end.tokens.sampled_ids)]
+        [scores] = await (trainer.score_base(pairs) if weights is None else trainer.score(pairs, weights))
+        assert end.tokens.logprobs == pytest.approx(scores, abs=0.01)
+        said = Vocabulary(model).decode(end.tokens.sampled_ids)
+        assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == said
+    elsewhere = vllm_host(server.url)
+    await elsewhere.load(2, two)
+    await elsewhere.unload(2)
+    with pytest.raises(UpstreamError) as caught:
+        await anext(served.generate(request, 2))
+    assert caught.value.retryable
+    assert served.loaded == {1}
+    await served.unload(1)
+    await endpoint.aclose()
+
+
+def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> None:
+    """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in, and taken back."""
+    model = tiny.make_opinionated_model(tmp_path / "miniature")
+    with vllm.serve(model, tmp_path, context_tokens=4096) as server:
+        provider = f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels = ["tiny"]\n'
+        policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
+        program = prepare(Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)).start(wait_s=300)
+        before = (share(program, 1) + share(program, 7)) / 2
+        wait_until(lambda: 1 in judged(program), program)
+        assert serving(program) == 1, program.get("/api/policy")
+        assert share(program, 3) >= before + 0.2
+        assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == "1"
+        assert commanded(program, "rollback")["policy_version"] == 0
+        assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
+        assert commanded(program, "promote", "1")["policy_version"] == 1
+        answer = ask(program, "moles", 5)
+        assert is_ours(program, answer)
+        assert answer.headers["x-metaclaw-policy"] == "1"
+        assert program.stop(60) == 0

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from metaclaw.domain.chat import Json
+from metaclaw.engine.steps import Steps, finish
 from metaclaw.engine.training.lora import Adapter, Pair, Shapes
 from metaclaw.errors import TrainingError
 
@@ -20,6 +22,8 @@ CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."
 _ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
+_AT_ONCE: Final = 14
+_LARGEST: Final = torch.finfo(torch.float32).max / 2
 _CHANGES_NUMBERS: Final = ("use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern")
 """Settings that make an adapter mean something else than scale * B @ A on whole modules of one rank."""
 
@@ -87,18 +91,35 @@ def read_adapter(folder: Path, shapes: Shapes | None = None) -> Adapter:
 
     Raises TrainingError if it is unreadable, incomplete, not finite, of other shapes or more than plain LoRA.
     """
+    return finish(reading_adapter(folder, shapes))
+
+
+def reading_adapter(folder: Path, shapes: Shapes | None = None) -> Steps[Adapter]:
+    """The same in small steps."""
     config = _read_config(folder / CONFIG_FILE)
     rank, alpha = _plain_lora(config, folder)
-    try:
-        tensors = load_file(folder / WEIGHTS_FILE)
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(f"cannot read {folder / WEIGHTS_FILE}: {error}") from error
+    tensors = yield from _read_tensors(folder / WEIGHTS_FILE)
     pairs = _pair_up(tensors, folder)
-    for module, pair in pairs.items():
-        _check(module, pair, rank, None if shapes is None else shapes.get(module))
+    for number, (module, pair) in enumerate(pairs.items()):
+        _check(module, pair, rank, None if shapes is None else shapes.get(module), alpha / rank)
+        if number % _AT_ONCE == 0:
+            yield
     targets = {module.rpartition(".")[2] for module in pairs}
     _refuse_gaps(set(pairs), _promised(targets, pairs) if shapes is None else set(shapes), folder)
     return Adapter(rank, alpha, pairs)
+
+
+def _read_tensors(path: Path) -> Steps[dict[str, Tensor]]:
+    tensors: dict[str, Tensor] = {}
+    try:
+        with safe_open(path, "pt") as file:
+            for number, name in enumerate(file.keys()):
+                tensors[name] = file.get_tensor(name)
+                if number % _AT_ONCE == 0:
+                    yield
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"cannot read {path}: {error}") from error
+    return tensors
 
 
 def _read_config(path: Path) -> dict[str, Json]:
@@ -134,13 +155,15 @@ def _pair_up(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Pair]:
     return {module: Pair(**found) for module, found in sides.items()}
 
 
-def _check(module: str, pair: Pair, rank: int, shape: tuple[int, int] | None) -> None:
+def _check(module: str, pair: Pair, rank: int, shape: tuple[int, int] | None, scale: float) -> None:
     if pair.a.dim() != 2 or pair.b.dim() != 2 or pair.a.shape[0] != rank or pair.b.shape[1] != rank:
         raise TrainingError(f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is no change of rank {rank}")
     if shape is not None and (pair.b.shape[0], pair.a.shape[1]) != shape:
         raise TrainingError(f"{module}: a change of {pair.b.shape[0]} × {pair.a.shape[1]} does not fit a weight of {shape}")
-    if not all(bool(side.isfinite().all()) for side in pair):
-        raise TrainingError(f"{module}: the adapter holds numbers that are not finite")
+    # No number of the change is larger than this product. Finite factors can have one that is not.
+    largest = float(vector_norm(pair.a)) * float(vector_norm(pair.b)) * abs(scale)
+    if not largest <= _LARGEST:
+        raise TrainingError(f"{module}: the adapter holds numbers that are not finite, or makes such")
 
 
 def _promised(targets: set[str], pairs: Mapping[str, Pair]) -> set[str]:

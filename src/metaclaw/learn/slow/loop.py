@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
@@ -41,6 +41,7 @@ class State(StrEnum):
 
     WAITING = "waiting for turns"
     SHUT = "waiting for a window"
+    DOWN = "waiting for whoever trains, who cannot be reached"
     TRAINING = "training"
     PROVING = "proving"
     DIGESTING = "finding out which skills it needs no more"
@@ -231,6 +232,8 @@ class Slow:
             absorbed = await self._shop.metabolism.absorbed(version, inherited, self._skills(), lessons)
         except TrainingError as error:
             log.warning("not_digested version=%d reason=%s", version.number, error)
+            if isinstance(error, BackendDownError):
+                self._digested.discard(clocks)
             return False
         finally:
             self.state = State.WAITING
@@ -241,6 +244,11 @@ class Slow:
 
     async def _failed(self, batch: Batch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
         """What cannot succeed is dropped; what may is tried again, a few times. A candidate that cannot be tried is rejected."""
+        if isinstance(error, BackendDownError):
+            log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, error)
+            self.state = State.DOWN
+            await self.bell.wait(self._pause_s)
+            return
         self._tries += 1
         is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
         log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)

@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 
 from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewarding import Rewarding
@@ -84,7 +85,7 @@ class Trial:
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
             for lesson, mine, theirs in zip(lessons, new, old, strict=True):
                 worth = await self._rewarding.score(lesson.step, [mine.text, theirs.text])
-                pairs.append(Pair(worth[0], worth[1]))
+                pairs.append(Pair(worth[0], worth[1], lesson.step.stamp.skills))
         return pairs
 
     async def _golden_score(self, weights: Weights | None) -> GoldenScore:
@@ -105,5 +106,10 @@ class Trial:
 
 
 def _tries(held_out: Sequence[Lesson], seed: int) -> Iterator[tuple[Lesson, int]]:
-    """Every prompt once, then every prompt again with other random numbers, a few times."""
-    return ((lesson, seed + again) for again in range(_DRAWS_A_PROMPT) for lesson in held_out)
+    """Every prompt once, then every prompt again with other random numbers, a few times. Skills take turns, so that each is tried
+    early, however seldom it is asked for."""
+    by_skills: dict[tuple[SkillName, ...], list[Lesson]] = {}
+    for lesson in held_out:
+        by_skills.setdefault(lesson.step.stamp.skills, []).append(lesson)
+    rounds = list(zip_longest(*by_skills.values()))
+    return ((lesson, seed + again) for again in range(_DRAWS_A_PROMPT) for some in rounds for lesson in some if lesson is not None)

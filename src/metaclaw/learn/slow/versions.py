@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving, Weights
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.ports import PolicyHost
 from metaclaw.store import SqlPolicies
 from metaclaw.upstream import PolicySlot
@@ -41,6 +41,7 @@ class Versions:
         self._is_same = is_same
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
+        self._is_waited_for = False
         self._unloading: set[asyncio.Task[None]] = set()
 
     @property
@@ -50,7 +51,10 @@ class Versions:
 
     @property
     def has_lost_some(self) -> bool:
-        """Whether a version that is to serve is not there: its weights were unusable when the host was started again."""
+        """Whether a version that is to serve is not there: its host could not be reached, or its weights were unusable when the
+        host was started again."""
+        if self._is_waited_for:
+            return True
         serving = self._slot.serving
         wanted = {number for number in (serving.version, serving.canary) if number}
         return not wanted <= self._host.loaded
@@ -115,10 +119,11 @@ class Versions:
 
     async def _serve(self, wanted: Serving) -> None:
         """Load what is wanted, flip, and let go of what is not."""
+        was_waited_for, self._is_waited_for = self._is_waited_for, False
         serving = replace(
             wanted,
-            version=await self._or_base(wanted.version),
-            canary=None if wanted.canary is None or not await self._or_base(wanted.canary) else wanted.canary,
+            version=await self._or_base(wanted.version, again=was_waited_for),
+            canary=None if wanted.canary is None or not await self._or_base(wanted.canary, again=was_waited_for) else wanted.canary,
         )
         before = self._slot.serving.version
         self._slot.flip(serving)
@@ -130,12 +135,14 @@ class Versions:
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
 
-    async def _or_base(self, number: int) -> int:
+    async def _or_base(self, number: int, *, again: bool) -> int:
         if number == BASE_POLICY:
             return number
         try:
             await self._loaded(number)
         except TrainingError as error:
-            log.error("policy_not_loaded version=%d reason=%s; the untrained model serves", number, error)
+            self._is_waited_for |= isinstance(error, BackendDownError)
+            if not again:
+                log.error("policy_not_loaded version=%d reason=%s; the untrained model serves", number, error)
             return BASE_POLICY
         return number

@@ -48,7 +48,7 @@ class CanaryWatch:
         found = self._policies.outcomes_by_version({canary, serving}, cursor)
         # Where the canary answers everybody, a turn of the other was under way when it began; it says nothing of chance.
         turns = [
-            LiveTurn(one.session, one.version == canary, self._share, one.outcome)
+            LiveTurn(one.session, one.version == canary, self._share, one.outcome, one.skills)
             for one in found
             if self._share < 1.0 or one.version == canary
         ]

@@ -20,6 +20,7 @@ DIGEST_BYTES: Final = 32
 # Lone surrogates, numbers beyond 64 bits, absurd nesting.
 _UNENCODABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 _encode = msgspec.msgpack.Encoder().encode
+_CHAT: Final = Wire.CHAT  # to look an enum's member up takes longer than to compare it
 # Tuples, not sets: what is looked up in them comes from outside and may not be hashable.
 _TEXT_TYPES: Final = ("text", "input_text", "output_text", None)
 _SYSTEM_ROLES: Final = ("system", "developer")
@@ -91,18 +92,18 @@ class Conversation:
     def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
         """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
         self.items = _items(wire, body)
-        self.system = _system_texts(wire, body)
+        self.system = [] if wire is _CHAT else _system_texts(wire, body)
         first = _leading_system(self.items, self.system)
         self.root = cache.root(self.system)
         self.digests: list[bytes] = [] if earlier is None else [earlier]
         self.indices: list[int] = [] if earlier is None else [-1]
         self.users: list[int] = []
         self._texts: dict[int, list[str]] = {}
-        self._walk(first, earlier or self.root, cache)
+        written = body.written if isinstance(body, Body) else None
+        self._walk(first, _raws(self.items) if written is None else written.raws, earlier or self.root, cache)
 
-    def _walk(self, first: int, before: bytes, cache: DigestCache) -> None:
+    def _walk(self, first: int, raws: list[bytes], before: bytes, cache: DigestCache) -> None:
         digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
-        raws = items.raws if isinstance(items, Listed) else _raws(items)
         for index in range(first, len(raws)):
             mark = hash(raws[index])
             digest, has_words = recall(mark) or cache.learn(mark, items[index])
@@ -198,14 +199,11 @@ def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
 
 
 def _system_texts(wire: Wire, body: Mapping[str, Json]) -> list[str]:
-    match wire:
-        case Wire.CHAT:
-            return []
-        case Wire.RESPONSES:
-            return _plain_texts(body.get("instructions"))
-        case Wire.MESSAGES:
-            # Claude Code's first block is an accounting line whose suffix may differ from request to request.
-            return [text for text in _plain_texts(body.get("system")) if not text.startswith("x-anthropic-billing-header")]
+    """System text that stands outside the list; the chat wire has none."""
+    if wire is Wire.RESPONSES:
+        return _plain_texts(body.get("instructions"))
+    # Claude Code's first block is an accounting line whose suffix may differ from request to request.
+    return [text for text in _plain_texts(body.get("system")) if not text.startswith("x-anthropic-billing-header")]
 
 
 def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
@@ -290,6 +288,9 @@ def _typed_item(item: dict[str, Json]) -> list[Json] | None:
 
 
 def _raws(items: Sequence[Json]) -> list[bytes]:
+    """What the entries are known by: the bytes they came in, where those are at hand, else the same written anew."""
+    if isinstance(items, Listed):
+        return items.raws
     try:
         return list(map(_encode, items))
     except _UNENCODABLE:

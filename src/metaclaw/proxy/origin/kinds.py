@@ -14,6 +14,7 @@ from metaclaw.proxy.origin.clients.autoresearchclaw import is_session_end
 from metaclaw.proxy.origin.glue import is_heartbeat
 from metaclaw.proxy.origin.request import Request
 
+_MAIN_TURN: Final = (TurnKind.MAIN, "main")
 _KINDS: Final = {kind.value: kind for kind in TurnKind}
 _HEAD_CHARS: Final = 500
 _PROBE_CHARS: Final = 64
@@ -47,7 +48,7 @@ def classify(request: Request, client: Client, path: str) -> tuple[TurnKind, str
     if said is not None and (kind := _KINDS.get(said.strip().lower())):
         return kind, "header"
     reason = _counting(request, path) or client.side(request) or _generic(request)
-    return (TurnKind.SIDE, reason) if reason else (TurnKind.MAIN, "main")
+    return (TurnKind.SIDE, reason) if reason else _MAIN_TURN
 
 
 def _counting(request: Request, path: str) -> str | None:

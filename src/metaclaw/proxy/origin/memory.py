@@ -46,7 +46,8 @@ class Memory:
 
     def space(self, scope: Scope, shared: str | None) -> Heads:
         """Where the conversations without a key of their own stand: one space for each scope and shared identifier."""
-        return self._spaces.get((scope.user, scope.workspace, shared)) or NOWHERE
+        heads = self._spaces.get((scope.user, scope.workspace, shared))
+        return NOWHERE if heads is None else heads
 
     def add(self, session: Session, key: Key | None) -> None:
         """Remember a new session; forget the longest silent one if there are too many."""

@@ -33,6 +33,8 @@ from metaclaw.proxy.origin.tasks import Tasks, known_anchors
 
 log = logging.getLogger(__name__)
 
+_MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
+_SIDE: Final = TurnKind.SIDE
 _TRUE: Final = frozenset(("true", "1", "yes", "on"))
 # An answer may take long, but not for ever: after so many silences a session is over even if its last turn never ended.
 _PATIENCE: Final = 8
@@ -85,12 +87,12 @@ class Origins:
         key = sighting.key
         if key is not None and not key.shared:
             place = self._place_by_key(sighting, key)
-        elif sighting.kind is TurnKind.SIDE:
+        elif sighting.kind is _SIDE:
             place = self._place_aside(sighting)
         else:
             place = self._place_by_chain(sighting)
         place.session.flying += 1
-        return self._side(sighting, place) if sighting.kind is TurnKind.SIDE else self._main(sighting, place)
+        return self._side(sighting, place) if sighting.kind is _SIDE else self._main(sighting, place)
 
     def finished(self, origin: Origin, turn: TurnId, end: TurnEnd) -> None:
         """The answer has ended. After a failure the client may send the same again, or go on from where it was before."""
@@ -100,7 +102,7 @@ class Origins:
         session.flying = max(0, session.flying - 1)
         if not session.ended:
             self._memory.touch(session, self._now())
-        thread = session.thread_at(origin.head) if origin.kind is TurnKind.MAIN else None
+        thread = session.thread_at(origin.head) if origin.kind is _MAIN else None
         if thread is None:
             return
         thread.flying = max(0, thread.flying - 1)
@@ -112,7 +114,7 @@ class Origins:
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
         """What was answered: its id, by which a later request may name its history, and its words and calls, which tell
         apart agents that have said exactly the same so far."""
-        if origin.kind is not TurnKind.MAIN:
+        if origin.kind is not _MAIN:
             return
         if response_id:
             self._memory.answered(response_id, origin.session, origin.head)
@@ -159,7 +161,7 @@ class Origins:
             self._memory.move(thread, trace.head, None)
 
     def _see(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _Sighting:
-        earlier, linked = self._earlier(wire, body)
+        earlier, linked = (None, None) if "previous_response_id" not in body else self._earlier(wire, body)
         request = Request(wire, headers, body, self._digests, earlier)
         client = self._clients.recognise(request)
         kind, reason = classify(request, client, path)
@@ -194,7 +196,7 @@ class Origins:
 
     @staticmethod
     def _place_in(session: Session, seen: _Sighting) -> _Place:
-        if seen.kind is TurnKind.SIDE:
+        if seen.kind is _SIDE:
             return _Place(session)
         heads, spoken, credential = session.heads, seen.request.conversation, session.credential
         match = repeated(heads, spoken, seen.hints, credential, failed_only=False) or continued(
@@ -205,8 +207,10 @@ class Origins:
     def _place_by_chain(self, seen: _Sighting) -> _Place:
         spoken = seen.request.conversation
         heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
-        onward = continued(heads, spoken, seen.hints, seen.credential)
+        again = onward = None
+        if not heads.are_strange(spoken.digests):
+            again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
+            onward = continued(heads, spoken, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
             return self._joined(again, seen)
         doubtful = onward is not None and onward.thread.answer_fits(spoken, onward.position) < 0

@@ -156,6 +156,10 @@ class Heads:
         """Whether no thread stands at any of these digests."""
         return self._standing.keys().isdisjoint(digests)
 
+    def are_strange(self, digests: list[bytes]) -> bool:
+        """Whether nobody stands at any of these digests, or waits for one of them to come again."""
+        return self._standing.keys().isdisjoint(digests) and self._failed.keys().isdisjoint(digests)
+
     def put(self, digest: bytes, thread: Thread) -> None:
         """From now on the thread can be continued from here."""
         self._standing.setdefault(digest, {})[thread] = None

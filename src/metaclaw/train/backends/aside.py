@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Reach:
         self._until = 0.0
 
     async def check(self) -> None:
-        """Raises TrainingError if nobody listens there."""
+        """Raises BackendDownError if nobody listens there."""
         now = asyncio.get_running_loop().time()
         if self._address is None or now < self._until:
             return
@@ -90,11 +90,21 @@ class Reach:
             async with asyncio.timeout(self._timeout_s):
                 _, writer = await asyncio.open_connection(host, port)
         except OSError as error:
-            raise TrainingError(f"nobody answers at {host}:{port}: {str(error) or 'the connection timed out'}") from error
+            raise BackendDownError(f"nobody answers at {host}:{port}: {str(error) or 'the connection timed out'}") from error
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
         self._until = now + self._fresh_s
+
+    async def during(self, work: Awaitable[T]) -> T:
+        """What the work gives. Raises BackendDownError, and gives it up, as soon as it is seen that nobody is there any more."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([task], timeout=self._fresh_s))[0]:
+                await self.check()
+            return task.result()
+        finally:
+            task.cancel()
 
 
 class _Carrying:

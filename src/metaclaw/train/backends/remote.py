@@ -10,8 +10,9 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -21,7 +22,8 @@ from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends import journal
 from metaclaw.train.backends.aside import quietly, together
-from metaclaw.train.backends.layout import check, objective
+from metaclaw.train.backends.layout import check
+from metaclaw.train.backends.reference import distance, fold
 from metaclaw.train.backends.samplers import Samplers
 from metaclaw.train.backends.sending import send_step
 from metaclaw.train.backends.service import Drawn, Request, Sampler, Service, Trainee
@@ -61,8 +63,8 @@ class RemoteBackend:
 
     @property
     def abilities(self) -> Abilities:
-        """All losses, no KL term, and no standing still in the middle of what was sent."""
-        return Abilities(frozenset(LossKind), has_kl=False, yields=False)
+        """All losses, the KL term by way of advantages, and no standing still in the middle of what was sent."""
+        return Abilities(frozenset(LossKind), has_kl=True, yields=False)
 
     async def open(self, run: RunPlan) -> Progress:
         """Begin this run, or go on from its last durable step; pieces accumulated towards the next are not kept."""
@@ -81,32 +83,41 @@ class RemoteBackend:
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
         """For each prompt `drawing.count` rollouts."""
-        return await self._draw(await self._sampler(weights), prompts, drawing)
+        async with self._trusting(await self._sampler(weights)) as sampler:
+            return await self._draw(sampler, prompts, drawing)
 
     async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         """The same from the untrained model."""
-        return await self._draw(await self._samplers.base(), prompts, drawing)
+        async with self._trusting(await self._samplers.base()) as sampler:
+            return await self._draw(sampler, prompts, drawing)
 
     async def answer(self, request: Request, weights: Weights | None) -> Rollout:
         """One rollout with all of a caller's wishes, from kept weights, or from the untrained model."""
-        sampler = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
-        return (await self._rollouts(sampler, request))[0]
+        found = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
+        async with self._trusting(found) as sampler:
+            return (await self._rollouts(sampler, request))[0]
 
     async def score(self, pairs: Sequence[Pair], weights: Weights | None = None) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
-        return await _score_all(await self._sampler(weights), pairs)
+        async with self._trusting(await self._sampler(weights)) as sampler:
+            return await _score_all(sampler, pairs)
 
     async def score_base(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
         """The same under the untrained model."""
-        return await _score_all(await self._samplers.base(), pairs)
+        async with self._trusting(await self._samplers.base()) as sampler:
+            return await _score_all(sampler, pairs)
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Check one piece and hold it for `apply`, which alone knows what to divide by."""
         run = self._open_run()
         check(data, loss)
-        objective(loss, run.trainee.reduction)
-        run.pieces.append((tuple(data), loss))
-        return PieceStats(tokens=sum(len(datum.tokens_T) for datum in data))
+        tokens = sum(len(datum.tokens_T) for datum in data)
+        if loss.kl == 0.0:
+            run.pieces.append((tuple(data), loss))
+            return PieceStats(tokens)
+        folded, apart = await self._folded(data, loss.kl)
+        run.pieces.append((folded, replace(loss, kl=0.0)))
+        return PieceStats(tokens, kl=apart / tokens)
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """Send what was accumulated, then the optimiser step; durable when it returns. If it does not happen the run is left, and
@@ -159,6 +170,26 @@ class RemoteBackend:
         run.steps += 1
         run.pieces.clear()
         return StepStats(run.steps, grad_norm, summarise(scored))
+
+    async def _folded(self, data: Sequence[Datum], weight: float) -> tuple[tuple[Datum, ...], float]:
+        """The data with the distance to the untrained model in their advantages, and that distance."""
+        pairs = [(datum.prompt, datum.tokens_T) for datum in data]
+        reference = await self.score_base(pairs)
+        bare = [pair for datum, pair in zip(data, pairs, strict=True) if datum.logprobs_T is None]
+        scored = iter(await self.score(bare) if bare else [])
+        now = [next(scored) if datum.logprobs_T is None else datum.logprobs_T for datum in data]
+        folded = tuple(fold(*each, weight) for each in zip(data, now, reference, strict=True))
+        return folded, sum(map(distance, now, reference))
+
+    @asynccontextmanager
+    async def _trusting(self, sampler: Sampler) -> AsyncIterator[Sampler]:
+        """Inside, a sampler is asked; one that fails is not asked again."""
+        try:
+            yield sampler
+        except TrainingError:
+            if self._samplers.forget(sampler):
+                self._later(sampler.aclose(), "leaving a sampler")
+            raise
 
     async def _draw(self, sampler: Sampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         return await together(
@@ -217,7 +248,10 @@ class RemoteBackend:
 
     def _leave_later(self, trainee: Trainee) -> None:
         self._samplers.forget_present()
-        task = asyncio.create_task(quietly(trainee.aclose()), name="leaving a training run")
+        self._later(trainee.aclose(), "leaving a training run")
+
+    def _later(self, leaving: Awaitable[None], name: str) -> None:
+        task = asyncio.create_task(quietly(leaving), name=name)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

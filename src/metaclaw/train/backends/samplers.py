@@ -53,6 +53,15 @@ class Samplers:
         """The trainee has changed."""
         self._present = None
 
+    def forget(self, sampler: Sampler) -> bool:
+        """One that failed: a server that was started again does not know it any more. Whether it was ours to give back."""
+        self._base = None if sampler is self._base else self._base
+        self._present = None if sampler is self._present else self._present
+        failed = [adapter for adapter, kept in self._kept.items() if kept is sampler]
+        for adapter in failed:
+            del self._kept[adapter]
+        return bool(failed)
+
     async def release(self, weights: Weights) -> None:
         """Nobody asks these weights any more."""
         async with self._lock:

@@ -93,7 +93,8 @@ class TinkerService:
         self._base_url = base_url
         self._api_key = api_key or (_NO_KEY if base_url else None)
         self._reduction = reduction
-        self._reach = Reach(base_url)
+        self.reach = Reach(base_url)
+        """The SDK itself tries for minutes before it says that nobody is there, and goes on waiting for a server that has died."""
         self._connecting: asyncio.Future[ServiceClient] | None = None
 
     async def create(self, rank: int, seed: int) -> "TinkerTrainee":
@@ -125,6 +126,7 @@ class TinkerService:
         """End the session: otherwise its heart would go on beating, and the SDK would complain of a server that has gone."""
         connecting, self._connecting = self._connecting, None
         if connecting is not None and connecting.done() and not _has_failed(connecting):
+            await self.reach.check()
             async with bounded(f"{self.name}: the session was not ended", self.waits.connect_s, self.foreign):
                 await aside(lambda: end_session(connecting.result()), self.waits.connect_s)
 
@@ -148,11 +150,7 @@ class TinkerService:
     async def wait(self, what: str, pending: Pending[T], timeout_s: float) -> T:
         """What a request that was sent gives."""
         async with bounded(f"{self.name}: {what}", timeout_s, self.foreign):
-            return await pending.result_async()
-
-    async def check(self) -> None:
-        """Raises TrainingError if nobody is there; the SDK itself would try for minutes."""
-        await self._reach.check()
+            return await self.reach.during(pending.result_async())
 
     def reduction_of(self, model: str) -> Reduction:
         """How the server averages."""
@@ -170,10 +168,10 @@ class TinkerService:
         return TinkerSampler(self, client, place, is_raw=is_raw)
 
     async def _made(self, what: str, make: Callable[[ServiceClient], T]) -> T:
-        await self.check()
+        await self.reach.check()
         async with bounded(f"{self.name}: cannot {what}", self.waits.create_s, self.foreign):
             client = await self._client()
-            return await aside(lambda: make(client), self.waits.create_s)
+            return await self.reach.during(aside(lambda: make(client), self.waits.create_s))
 
     async def _client(self) -> ServiceClient:
         """The connection. Who comes while it is being made waits for the same one."""
@@ -195,7 +193,7 @@ class TinkerTrainee:
     async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
         """Send one piece."""
         service = self._service
-        await service.check()
+        await service.reach.check()
         async with bounded(f"{service.name}: cannot send a piece", service.waits.connect_s, service.foreign):
             data = [self._datum(row, objective) for row in rows]
             pending = await self._client.forward_backward_async(data, objective.name, objective.config)
@@ -250,10 +248,10 @@ class TinkerTrainee:
         self, what: str, save: Callable[[str, int | None], Awaitable[Pending[Saved]]], name: str, for_good: bool
     ) -> str:
         service = self._service
-        await service.check()
+        await service.reach.check()
         async with bounded(f"{service.name}: {what}", service.waits.train_s, service.foreign):
             pending = await save(name, None if for_good else _EXPIRY_S)
-            return (await pending.result_async()).path
+            return (await service.reach.during(pending.result_async())).path
 
     def _datum(self, row: Row, objective: Objective) -> object:
         inputs: dict[str, list[int] | list[float]] = {"target_tokens": list(row.targets)}
@@ -279,7 +277,7 @@ class TinkerSampler:
         """Sequences with their log-probabilities. Giving up the wait cancels the request."""
         service = self._service
         types = service.sdk.types
-        await service.check()
+        await service.reach.check()
         async with bounded(f"{service.name}: no sample", service.waits.sample_s, service.foreign):
             params = types.SamplingParams(
                 max_tokens=request.max_tokens,
@@ -290,7 +288,7 @@ class TinkerSampler:
                 top_p=request.top_p,
             )
             prompt = types.ModelInput.from_ints(list(request.prompt))
-            sampled = await asyncio.wrap_future(self._client.sample(prompt, request.count, params))
+            sampled = await service.reach.during(asyncio.wrap_future(self._client.sample(prompt, request.count, params)))
         return [
             Drawn(tuple(map(int, each.tokens)), tuple(map(float, each.logprobs or ())), each.stop_reason == "stop")
             for each in sampled.sequences
@@ -299,10 +297,10 @@ class TinkerSampler:
     async def score(self, tokens: Sequence[int]) -> list[float]:
         """The log-probability of each token but the first. Some servers begin with None for the first, some leave it out."""
         service = self._service
-        await service.check()
+        await service.reach.check()
         async with bounded(f"{service.name}: no scores", service.waits.sample_s, service.foreign):
             prompt = service.sdk.types.ModelInput.from_ints(list(tokens))
-            scores = await asyncio.wrap_future(self._client.compute_logprobs(prompt))
+            scores = await service.reach.during(asyncio.wrap_future(self._client.compute_logprobs(prompt)))
         known = [score for score in scores[-(len(tokens) - 1) :] if score is not None]
         return [float(score) for score in known]
 

@@ -16,6 +16,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.layout import check
+from metaclaw.train.backends.reference import distance
 from metaclaw.train.backends.softmax import END, Softmax, decode
 
 _FILE = "toy.json"
@@ -70,9 +71,11 @@ class ToyBackend:
         """Add one piece's gradient; it is on disk when this returns."""
         run = self._open_run()
         check(data, loss)
+        tokens = sum(len(datum.tokens_T) for datum in data)
+        apart = sum(map(self._distance, data)) / tokens if loss.kl else None
         self._policy.learn(data, loss)
         await asyncio.to_thread(_write, run.folder / _FILE, self._policy)
-        return PieceStats(tokens=sum(len(datum.tokens_T) for datum in data))
+        return PieceStats(tokens, kl=apart)
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """One optimiser step; on disk when this returns."""
@@ -99,6 +102,10 @@ class ToyBackend:
     async def aclose(self) -> None:
         """Nothing is held but memory."""
         self._run = None
+
+    def _distance(self, datum: Datum) -> float:
+        now, reference = (policy.score(datum.prompt, datum.tokens_T) for policy in (self._policy, Softmax()))
+        return distance(now, reference)
 
     def _of(self, weights: Weights | None) -> Softmax:
         if weights is not None:

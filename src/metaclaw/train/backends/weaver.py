@@ -113,7 +113,7 @@ class WeaverService:
         """Something that blocks. Raises TrainingError."""
         await self._reach.check()
         async with bounded(f"{self.name}: {what}", timeout_s, self._foreign):
-            return await aside(work, timeout_s)
+            return await self._reach.during(aside(work, timeout_s))
 
     async def _model(self, rank: int, seed: int | None) -> TrainingClient:
         client = await self._connected()

@@ -6,7 +6,7 @@ import urllib.request
 from dataclasses import dataclass
 
 from metaclaw.domain.chat import Json
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.train.backends.aside import aside
 
 _MAX_ANSWER_BYTES = 1 << 20
@@ -31,7 +31,7 @@ class Admin:
             self._headers["authorization"] = f"Bearer {api_key}"
 
     async def post(self, path: str, body: Json) -> Said:
-        """Raises TrainingError if no answer came."""
+        """Raises BackendDownError if no answer came, TrainingError if it cannot be asked at all."""
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), self._headers, method="POST")
 
         def call() -> Said:
@@ -45,6 +45,8 @@ class Admin:
         try:
             return await aside(call, self._timeout_s)
         except TimeoutError as error:
-            raise TrainingError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
-        except (OSError, ValueError) as error:
+            raise BackendDownError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
+        except OSError as error:
+            raise BackendDownError(f"{self.url} cannot be asked: {error}") from error
+        except ValueError as error:
             raise TrainingError(f"{self.url} cannot be asked: {error}") from error

@@ -74,6 +74,10 @@ class LoadingHost:
         async with self._one_at_a_time:
             await self._unload(version)
 
+    def forget(self, version: int) -> None:
+        """The server says that it does not have this version: it was started again."""
+        self._loaded.pop(version, None)
+
     async def _tidy(self) -> None:
         kept = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
         for version in sorted(self._loaded.keys() - kept):

@@ -61,7 +61,7 @@ def finish_of(word: Json, *, called: bool) -> Finish | None:
     """Why an answer ended; some servers say `stop` after tool calls."""
     if not isinstance(word, str) or not word:
         return None
-    finish = _FINISHES.get(word, Finish.OTHER)
+    finish = _FINISHES.get(word) or Finish.OTHER
     return Finish.TOOL_CALLS if called and finish is Finish.STOP else finish
 
 
@@ -74,10 +74,13 @@ def usage_of(value: Json) -> Usage | None:
     """Token counts, as far as the provider gives them."""
     if not isinstance(value, dict):
         return None
+    given, produced = whole(value.get("prompt_tokens")), whole(value.get("completion_tokens"))
+    if "prompt_tokens_details" not in value and "completion_tokens_details" not in value:
+        return Usage(given, produced)
     read, written = object_of(value.get("prompt_tokens_details")), object_of(value.get("completion_tokens_details"))
     return Usage(
-        input_tokens=whole(value.get("prompt_tokens")),
-        output_tokens=whole(value.get("completion_tokens")),
+        input_tokens=given,
+        output_tokens=produced,
         cached_tokens=whole(read.get("cached_tokens")),
         cache_write_tokens=whole(read.get("cache_write_tokens")),
         reasoning_tokens=whole(written.get("reasoning_tokens")),

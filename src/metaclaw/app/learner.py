@@ -1,0 +1,147 @@
+"""`python -m metaclaw.app.learner`: the process that learns. It speaks on standard input and output; only the program starts it.
+
+It runs the same loops as they would run beside serving, on the same ledger, which it only reads: whatever is to be written, placed
+or announced, it has the serving process do (`learn.errands`). It ends when its input does.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from io import FileIO
+from typing import Final
+
+import anyio
+from sqlalchemy import event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from metaclaw.app.endpoints import build_endpoint
+from metaclaw.learn import Supervisor
+from metaclaw.learn.assembly import Books, Learning
+from metaclaw.learn.channel import Begin, Channel, Done, Errand, Failed, LetGo, Ring, Told
+from metaclaw.learn.errands import (
+    Errands,
+    Messenger,
+    SentCandidates,
+    SentCursors,
+    SentEvents,
+    SentProvider,
+    SentShelf,
+    SentUses,
+    SentVerdicts,
+)
+from metaclaw.learn.models import Provider
+from metaclaw.proxy import own_words
+from metaclaw.store import Database, SqlGenerations, connect
+
+log = logging.getLogger(__name__)
+
+_TELL_EVERY_S: Final = 0.25
+
+
+def main() -> None:
+    """Build the loops, and learn until the input ends."""
+    channel = Channel(FileIO(os.dup(0), "r"), FileIO(os.dup(1), "w"))
+    os.dup2(2, 1)  # whoever prints must not print into the pipe
+    begin = channel.receive()
+    if not isinstance(begin, Begin):
+        return  # the program has gone before it said anything
+    level = begin.config.log.level.upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    asyncio.run(_Learner(begin, channel).run())
+
+
+class _Learner:
+    """The loops, and what they say to the program."""
+
+    def __init__(self, begin: Begin, channel: Channel) -> None:
+        self._channel = channel
+        self._sending = threading.Lock()
+        self._told: Told | None = None
+        self._supervisor: Supervisor | None = None
+        self._messenger = Messenger(self._send)
+        database = connect(begin.config.store.url.resolve())
+        only_read(database)
+        shelf = SentShelf(SqlGenerations(database), self._messenger)
+        self._learning = Learning(
+            begin.config,
+            database=database,
+            ledger=SentEvents(self._messenger),
+            shelf=shelf,
+            providers=_providers(begin, self._messenger),
+            words=own_words,
+            books=_books(database, self._messenger),
+            catch_up=shelf.follow,
+        )
+
+    async def run(self) -> None:
+        """Until the program goes, which ends the process."""
+        threading.Thread(target=self._listen, args=(asyncio.get_running_loop(),), name="listening", daemon=True).start()
+        async with anyio.create_task_group() as group:
+            self._supervisor = Supervisor(group)
+            self._learning.begin(self._supervisor)
+            while True:
+                await anyio.sleep(_TELL_EVERY_S)
+                self._send()
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (message := self._channel.receive()) is not None:
+            match message:
+                case Done() | Failed():
+                    self._messenger.hear(message)
+                case Ring():
+                    loop.call_soon_threadsafe(self._learning.failed)
+                case LetGo(session):
+                    loop.call_soon_threadsafe(self._learning.let_go, session)
+        # Nothing here is worth an orderly end: what counts is written elsewhere, or taken up again.
+        os._exit(0)
+
+    def _send(self, errand: Errand | None = None) -> None:
+        """Say how learning is, if that is another than last time, and then the errand: what is no longer pending because an errand
+        is done was known to be pending until then."""
+        with self._sending:
+            if self._supervisor is not None and (now := self._state(self._supervisor)) != self._told:
+                self._told = now
+                self._channel.send(now)
+            if errand is not None:
+                self._channel.send(errand)
+
+    def _state(self, supervisor: Supervisor) -> Told:
+        learning = self._learning
+        return Told(learning.facts(), learning.models.spent(), supervisor.states, learning.fast.lessons, learning.fast.writing)
+
+
+def only_read(database: Database) -> None:
+    """The database itself refuses whatever would write by these connections."""
+    forbid = "PRAGMA query_only = ON" if database.kind == "sqlite" else "SET default_transaction_read_only = on"
+
+    def set_up(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        cursor.execute(forbid)
+        cursor.close()
+        connection.commit()  # or the first that is rolled back takes it along
+
+    event.listen(database.engine, "connect", set_up)
+
+
+def _books(database: Database, errands: Errands) -> Books:
+    return Books(
+        SentVerdicts(database, errands),
+        SentCandidates(database, errands),
+        SentCursors(database, errands),
+        SentUses(database, errands),
+    )
+
+
+def _providers(begin: Begin, errands: Errands) -> list[Provider]:
+    configured = {one.name: one for one in begin.config.fallback_order}
+    return [
+        build_endpoint(configured[name]) if inside is None else SentProvider(name, inside, errands)
+        for name, inside in begin.providers
+    ]
+
+
+if __name__ == "__main__":
+    main()

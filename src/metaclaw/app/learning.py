@@ -1,0 +1,180 @@
+"""The learner as the house sees it: a process beside serving, started when there is something to learn from, and again if it dies.
+
+Whatever it wants written, published or announced comes as errands and is done here, in a thread: the serving process alone writes.
+The event loop never waits for the learner, and neither does anything that serves.
+"""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.ids import SessionId
+from metaclaw.errors import LearnerError, MetaClawError
+from metaclaw.learn.channel import Begin, Channel, Done, Errand, Failed, LetGo, Ring, Told, ToLearner
+from metaclaw.learn.models import Asked, add_up
+
+log = logging.getLogger(__name__)
+
+Deed = Callable[..., object]
+Outbox = SimpleQueue[ToLearner | None]
+_LOOK_EVERY_S: Final = 0.25
+_PATIENCE_S: Final = 2.0
+_SLOW: Final = frozenset(("generate",))
+
+
+class Learner:
+    """One learner at a time, and none before `has_work` says that there is something to learn from, or somebody rings.
+
+    `deeds` are the errands that may be done for it, by name, on this event loop or in the thread they are called in.
+    """
+
+    def __init__(
+        self,
+        *,
+        begin: Callable[[], Begin],
+        deeds: Callable[[asyncio.AbstractEventLoop], Mapping[str, Deed]],
+        has_work: Callable[[], bool],
+    ) -> None:
+        """`has_work` blocks."""
+        self._begin = begin
+        self._deeds = deeds
+        self._has_work = has_work
+        self._wanted = anyio.Event()
+        self._outbox: Outbox | None = None
+        self._told: Told | None = None
+        self._facts: Mapping[str, object] = {}
+        self._asked_before: Asked = {}
+        self.pid: int | None = None
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """How learning is, as a learner said last; nothing where there was none yet."""
+        return self._facts
+
+    @property
+    def asked(self) -> Asked:
+        """Whom learners have asked how much, by purpose, since the program started."""
+        return self._asked_before if self._told is None else add_up(self._asked_before, self._told.asked)
+
+    @property
+    def loops(self) -> Mapping[str, str]:
+        """How the learner's loops are."""
+        return {} if self._told is None else self._told.loops
+
+    @property
+    def lessons(self) -> int:
+        """What it has yet to look at; one that has just been started, or is to be, has everything before it."""
+        return int(self._wanted.is_set()) if self._told is None else self._told.lessons
+
+    @property
+    def writing(self) -> int:
+        """Kinds of failure of which somebody is making a skill."""
+        return 0 if self._told is None else self._told.writing
+
+    def ring(self) -> None:
+        """There is something to learn from."""
+        self._wanted.set()
+        self._say(Ring())
+
+    def let_go(self, session: SessionId) -> None:
+        """Nothing of this session may be remembered."""
+        self._say(LetGo(session))
+
+    async def run(self) -> None:
+        """Until cancelled. Raises LearnerError where the learner dies; run again, there is another one."""
+        while not self._wanted.is_set() and not await run_sync(self._has_work):
+            with anyio.move_on_after(_LOOK_EVERY_S):
+                await self._wanted.wait()
+        self._wanted.set()
+        status = await self._live()
+        raise LearnerError(f"the learner ended by itself, with status {status}")
+
+    async def _live(self) -> int:
+        """From a learner's start to its end; its exit status."""
+        process = await run_sync(_spawn)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        outbox, channel = Outbox(), Channel(process.stdout, process.stdin)
+        outbox.put(self._begin())
+        self.pid, self._outbox = process.pid, outbox
+        log.debug("learner_started pid=%d", process.pid)
+        deeds = self._deeds(asyncio.get_running_loop())
+        # A thread of its own, which nobody else's work has to wait for.
+        talking = asyncio.ensure_future(run_sync(self._converse, channel, outbox, deeds, limiter=anyio.CapacityLimiter(1)))
+        try:
+            await asyncio.shield(talking)
+        finally:
+            self._asked_before = self.asked
+            self._outbox = self._told = self.pid = None
+            outbox.put(None)
+            with anyio.CancelScope(shield=True):
+                status = await run_sync(_end, process)
+                with suppress(MetaClawError):
+                    await talking
+                process.stdout.close()
+        return status
+
+    def _say(self, message: ToLearner) -> None:
+        """Without waiting for whether it is heard."""
+        if self._outbox is not None:
+            self._outbox.put(message)
+
+    def _converse(self, channel: Channel, outbox: Outbox, deeds: Mapping[str, Deed]) -> None:
+        """Do what the learner asks for, one thing after the other, until it is gone."""
+        sender = threading.Thread(target=_send_all, args=(channel, outbox), name="to the learner", daemon=True)
+        sender.start()
+        try:
+            while (message := channel.receive()) is not None:
+                match message:
+                    case Told():
+                        self._told, self._facts = message, message.facts
+                    case Errand(name=name) if name in _SLOW:
+                        threading.Thread(target=_carry_out, args=(message, deeds, outbox), name=name, daemon=True).start()
+                    case Errand():
+                        _carry_out(message, deeds, outbox)
+        finally:
+            outbox.put(None)
+            sender.join()
+
+
+def _carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> None:
+    try:
+        value = deeds[errand.name](*errand.arguments)
+    except MetaClawError as error:
+        outbox.put(Failed(errand.number, error))
+    else:
+        outbox.put(Done(errand.number, value))
+
+
+def _send_all(channel: Channel, outbox: Outbox) -> None:
+    """Only this thread waits where a learner does not listen. At the end it says no more, and that ends the learner."""
+    try:
+        while (message := outbox.get()) is not None:
+            channel.send(message)
+    except OSError:
+        return  # it has gone, and whoever reads what it says will notice
+    finally:
+        channel.close()
+
+
+def _spawn() -> "subprocess.Popen[bytes]":
+    """A session of its own keeps a terminal's Ctrl-C away from it: it ends when its input does."""
+    command = [sys.executable, "-P", "-m", "metaclaw.app.learner"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> int:
+    try:
+        return process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

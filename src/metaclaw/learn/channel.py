@@ -1,0 +1,118 @@
+"""What the program and its learner say to each other: plain values, each behind its length, on pipes that nobody else has.
+
+The two are one program in two processes, so they speak pickle: nothing that came from outside is ever unpickled, only text in it.
+"""
+
+import pickle
+import struct
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Final, TypeAlias
+
+from metaclaw.config import Config
+from metaclaw.domain.ids import SessionId
+from metaclaw.errors import MetaClawError
+
+_LENGTH: Final = struct.Struct("!Q")
+_PIECE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first word to a learner: the configuration, and every provider in order, with its models; those that are not on HTTP can
+    be asked only through the program."""
+
+    config: Config
+    providers: tuple[tuple[str, tuple[str, ...] | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """There is something to learn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """A session is to be forgotten: nothing that was read of it may stay in memory."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Do this for the learner, and say what came of it."""
+
+    number: int
+    name: str
+    arguments: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of an errand."""
+
+    number: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why nothing came of an errand."""
+
+    number: int
+    error: MetaClawError
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How learning is, how its loops are, and what it is about."""
+
+    facts: Mapping[str, object]
+    asked: Mapping[str, Mapping[str, int]]
+    loops: Mapping[str, str]
+    lessons: int
+    writing: int
+
+
+ToLearner: TypeAlias = Begin | Ring | LetGo | Done | Failed
+FromLearner: TypeAlias = Errand | Told
+
+
+class Channel:
+    """One end: something to read from and something to write to. Any thread may send; one receives."""
+
+    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
+        """Both without a buffer of their own, or what is sent waits in it."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._sending = threading.Lock()
+
+    def send(self, message: ToLearner | FromLearner) -> None:
+        """Blocks until the other side has room for it. Raises OSError where it has gone."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        with self._sending:
+            rest = memoryview(_LENGTH.pack(len(body)) + body)
+            while rest:
+                rest = rest[self._outgoing.write(rest) :]
+
+    def receive(self) -> object:
+        """The next message; None where the other side has gone. Blocks."""
+        head = self._read(_LENGTH.size)
+        body = None if head is None else self._read(_LENGTH.unpack(head)[0])
+        return None if body is None else pickle.loads(body)
+
+    def close(self) -> None:
+        """Say no more: the other side gets None from then on."""
+        with self._sending, suppress(OSError):
+            self._outgoing.close()
+
+    def _read(self, size: int) -> bytes | None:
+        found = bytearray()
+        while len(found) < size:
+            piece = self._incoming.read(min(size - len(found), _PIECE_BYTES))
+            if not piece:
+                return None
+            found += piece
+        return bytes(found)

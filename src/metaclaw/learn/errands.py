@@ -1,0 +1,193 @@
+"""The learner's side of whatever it may not do itself: it reads the store, and has the serving process write.
+
+So there is one process that writes, nothing is half done when a learner is killed, and serving never waits for a lock of a
+process that just does not run. What is here looks to the loops like the parts they know.
+"""
+
+import itertools
+import threading
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Protocol
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.candidate import Candidate
+from metaclaw.domain.chat import ChatRequest, Delta, Json
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.verdict import Verdict
+from metaclaw.learn.channel import Done, Errand, Failed
+from metaclaw.skills import ShelfView
+from metaclaw.skills.library import Library
+from metaclaw.store import Database, SqlCandidates, SqlCursors, SqlGenerations, SqlUses, SqlVerdicts, TurnRow
+
+
+class Errands(Protocol):
+    """Who carries them out."""
+
+    def run(self, name: str, *arguments: object) -> object:
+        """What came of it. Blocks. Raises what the one who did it raised."""
+
+
+class Messenger:
+    """Sends errands over a channel, and hands each answer to the thread that waits for it."""
+
+    def __init__(self, send: "Send") -> None:
+        self._send = send
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[object]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, name: str, *arguments: object) -> object:
+        """Any number of threads may wait at once."""
+        answer: Future[object] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            self._waiting[number] = answer
+        self._send(Errand(number, name, arguments))
+        return answer.result()
+
+    def hear(self, answer: Done | Failed) -> None:
+        """An errand has been carried out, or not."""
+        with self._lock:
+            waiting = self._waiting.pop(answer.number)
+        if isinstance(answer, Done):
+            waiting.set_result(answer.value)
+        else:
+            waiting.set_exception(answer.error)
+
+
+class Send(Protocol):
+    """Puts an errand on its way; in the order in which they are given."""
+
+    def __call__(self, errand: Errand, /) -> None: ...
+
+
+class SentVerdicts(SqlVerdicts):
+    """Verdicts, recorded by the serving process."""
+
+    def __init__(self, database: Database, errands: Errands) -> None:
+        super().__init__(database)
+        self._errands = errands
+
+    def record_verdict(self, verdict: Verdict) -> bool:
+        return bool(self._errands.run("record_verdict", verdict))
+
+
+class SentCandidates(SqlCandidates):
+    """Attempts and candidates, kept by the serving process."""
+
+    def __init__(self, database: Database, errands: Errands) -> None:
+        super().__init__(database)
+        self._errands = errands
+
+    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
+        return _number(self._errands.run("begin_attempt", kind, generation, tuple(turns)))
+
+    def end_attempt(self, number: int) -> None:
+        self._errands.run("end_attempt", number)
+
+    def save_candidate(self, candidate: Candidate) -> None:
+        self._errands.run("save_candidate", candidate)
+
+
+class SentCursors(SqlCursors):
+    """Cursors, moved by the serving process."""
+
+    def __init__(self, database: Database, errands: Errands) -> None:
+        super().__init__(database)
+        self._errands = errands
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._errands.run("move_cursor", name, seq)
+
+
+class SentUses(SqlUses):
+    """Uses, counted by the serving process."""
+
+    def __init__(self, database: Database, errands: Errands) -> None:
+        super().__init__(database)
+        self._errands = errands
+
+    def note(self, rows: Sequence[TurnRow]) -> None:
+        if rows:
+            self._errands.run("note_uses", tuple(rows))
+
+    def begin(self, names: Iterable[SkillName], at: datetime) -> None:
+        if new := tuple(names):
+            self._errands.run("begin_uses", new, at)
+
+
+class SentShelf:
+    """The skills in force as the store tells of them; changed by the serving process, which alone publishes."""
+
+    def __init__(self, generations: SqlGenerations, errands: Errands) -> None:
+        self._generations = generations
+        self._errands = errands
+        self._following = threading.Lock()
+        self._library = Library.of(())
+        self._view = ShelfView(0, self._library.hash, self._library.index)
+
+    @property
+    def view(self) -> ShelfView:
+        """The generation that was followed to last."""
+        return self._view
+
+    def follow(self) -> ShelfView:
+        """Take in what was published since. Blocks."""
+        with self._following:
+            changes = self._generations.since(self._view.generation)
+            if changes.number != self._view.generation:
+                self._library = self._library.changed(changes.put, changes.gone)
+                self._view = ShelfView(changes.number, self._library.hash, self._library.index)
+            return self._view
+
+    def publish(
+        self,
+        put: Sequence[Skill],
+        retire: Iterable[SkillName],
+        reason: str,
+        *,
+        expected: Mapping[SkillName, str | None] | None = None,
+    ) -> ShelfView:
+        """As `Shelf.publish`; the view afterwards has at least this change."""
+        self._errands.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}))
+        return self.follow()
+
+
+class SentEvents:
+    """Events, announced by the serving process."""
+
+    def __init__(self, errands: Errands) -> None:
+        self._errands = errands
+
+    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
+        """Whether it is on disk."""
+        return bool(await run_sync(self._errands.run, "announce", kind, data))
+
+
+class SentProvider:
+    """A `ModelProvider` that lives in the serving process, or in a child of it."""
+
+    def __init__(self, name: str, models: tuple[str, ...], errands: Errands) -> None:
+        self.name = name
+        self.models = models
+        self._errands = errands
+
+    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
+        """The whole answer at once: nobody here reads along."""
+        deltas = await run_sync(self._errands.run, "generate", self.name, request, version)
+        assert isinstance(deltas, tuple)
+        for delta in deltas:
+            yield delta
+
+    async def aclose(self) -> None:
+        """Nothing is open here."""
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value

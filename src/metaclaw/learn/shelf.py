@@ -1,0 +1,30 @@
+"""The skills in force, as the loops need them: read at any time, changed by one atomic publication."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.skills import ShelfView
+
+
+class SkillShelf(Protocol):
+    """`skills.Shelf`, or what stands for it in the learner's process."""
+
+    @property
+    def view(self) -> ShelfView: ...
+    def publish(
+        self,
+        put: Sequence[Skill],
+        retire: Iterable[SkillName],
+        reason: str,
+        *,
+        expected: Mapping[SkillName, str | None] | None = None,
+    ) -> ShelfView:
+        """These skills are in force from now on, those no longer; the view afterwards. Blocks.
+
+        Raises SkillError, and changes nothing, where one of them is another than expected, or a person's."""
+
+
+def stay() -> None:
+    """How a loop keeps up with skills that are always up to date: not at all."""

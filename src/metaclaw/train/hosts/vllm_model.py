@@ -1,0 +1,222 @@
+"""vLLM as a served model that is asked in tokens and answers in tokens: a ModelProvider and its PolicyHost in one.
+
+Relayed as text, an answer would say nothing exact of what was drawn, and could never train. Asked for `return_token_ids`, vLLM
+streams ids and log-probabilities (at temperature 1, whatever the sampling temperature is), so an answer is told while it is made.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from metaclaw.domain.chat import Begin, ChatRequest, Delta, Json, Usage
+from metaclaw.domain.ids import new_id
+from metaclaw.domain.policy import BASE_POLICY, Weights
+from metaclaw.engine.prompt import build_prompt
+from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.wishes import make_message
+from metaclaw.errors import UpstreamError
+from metaclaw.ports import Call, HttpProvider, Reply
+from metaclaw.train.backends.service import Request
+from metaclaw.train.hosts.loading import LoadingHost
+from metaclaw.train.hosts.naming import name_of
+from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens
+from metaclaw.upstream.failures import GARBLED
+from metaclaw.wires.sse import EventParser
+
+log = logging.getLogger(__name__)
+
+_HEADERS: Final = (("content-type", "application/json"), ("accept", "text/event-stream"))
+_MOST_BYTES: Final = 1 << 20
+_CONTEXT_TOKENS: Final = 8192
+_DONE: Final = "[DONE]"
+_NOT_FOUND: Final = 404
+
+
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float | None]
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    error: msgspec.Raw | None = None
+
+
+class _Card(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card]
+
+
+_chunks: Final = msgspec.json.Decoder(_Chunk)
+_cards: Final = msgspec.json.Decoder(_Cards)
+
+
+class VllmModel:
+    """Versions of one model on a vLLM server. `model` is what the server calls the untrained one; `read` gives its vocabulary when
+    it is first needed. A version that the server does not know any more, because it was started again, is no longer `loaded`.
+
+    It knows temperature, top_p, top_k, seed and stops; penalties are not applied.
+    """
+
+    def __init__(
+        self,
+        provider: HttpProvider,
+        host: LoadingHost,
+        model: str,
+        read: Callable[[], Vocabulary],
+        *,
+        name: str = "policy",
+        max_tokens: int = 1024,
+    ) -> None:
+        self.name = name
+        self.models = (model,)
+        self._provider = provider
+        self._host = host
+        self._read = read
+        self._max_tokens = max_tokens
+        self._context_tokens: int | None = None
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The versions that can be asked for."""
+        return self._host.loaded
+
+    async def load(self, version: int, weights: Weights) -> None:
+        """Load a version beside the others. Raises TrainingError, and changes nothing, if it cannot be loaded."""
+        await self._host.load(version, weights)
+
+    async def unload(self, version: int) -> None:
+        """Let a version go; the server finishes its running answers."""
+        await self._host.unload(version)
+
+    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
+        """Answer with these weights. Raises WireError, or UpstreamError for which another provider may stand in."""
+        prompt = build_prompt(request)
+        wishes = make_message(0, request, prompt)
+        room = await self._room()
+        asked = await in_tokens(request, prompt, wishes, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
+        speech = Speech(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
+        is_whole = True
+        async with self._asked(self._body(asked, version), version) as reply:
+            yield Begin(new_id(ID_PREFIXES[request.wire]), self.models[0], Usage(len(asked.prompt), 0))
+            async for choice in self._choices(reply):
+                for delta in speech.push(choice.token_ids or [], _numbers(choice)):
+                    yield delta
+                is_whole = choice.finish_reason != "length"
+                if speech.is_over:
+                    break
+        for delta in speech.finish():
+            yield delta
+        yield speech.end(is_whole=is_whole)
+
+    async def aclose(self) -> None:
+        """The provider is closed by whoever made it."""
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return self._read()
+
+    async def _room(self) -> int:
+        """How many tokens a prompt and its answer may have together, as the server was started."""
+        if self._context_tokens is None:
+            reply = await self._provider.call(Call("GET", "/models", "", _HEADERS, b""), {})
+            try:
+                listed = await self._listed(reply)
+            finally:
+                await reply.aclose()
+            rooms = {one.id: one.max_model_len for one in listed}
+            self._context_tokens = rooms.get(self.models[0]) or _CONTEXT_TOKENS
+        return self._context_tokens
+
+    async def _listed(self, reply: Reply) -> "list[_Card]":
+        said = await _gathered(reply)
+        try:
+            return _cards.decode(said).data
+        except msgspec.DecodeError as error:
+            raise self._garbled(f"status {reply.status}, no list of models: {error}") from error
+
+    def _body(self, asked: Request, version: int) -> dict[str, Json]:
+        # Special tokens are drawn like all others; those that end an answer must end it here, too.
+        return {
+            "model": self.models[0] if version == BASE_POLICY else name_of(version),
+            "prompt": list(asked.prompt),
+            "max_tokens": asked.max_tokens,
+            "temperature": asked.temperature,
+            "top_p": asked.top_p,
+            "top_k": asked.top_k,
+            "seed": asked.seed,
+            "stop_token_ids": list[Json](sorted(self._vocabulary.end_ids)),
+            "logprobs": 1,
+            "return_token_ids": True,
+            "stream": True,
+        }
+
+    @asynccontextmanager
+    async def _asked(self, body: dict[str, Json], version: int) -> AsyncIterator[Reply]:
+        reply = await self._provider.call(Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body)), {})
+        try:
+            if reply.status >= 400:
+                raise await self._refusal(reply, version)
+            yield reply
+        finally:
+            await reply.aclose()
+
+    async def _refusal(self, reply: Reply, version: int) -> UpstreamError:
+        words = await _gathered(reply)
+        if reply.status == _NOT_FOUND and version != BASE_POLICY:
+            log.warning("version_lost server=%s version=%d", self._provider.name, version)
+            self._host.forget(version)
+        said = words[:300].decode(errors="replace")
+        message = f"provider {self.name}: {self._provider.name} answered {reply.status}: {said}"
+        return UpstreamError(message, status=503, retryable=True, code="version_not_loaded")
+
+    async def _choices(self, reply: Reply) -> AsyncIterator[_Choice]:
+        parser = EventParser()
+        async for piece in reply.chunks():
+            for event in parser.feed(piece):
+                if event.data == _DONE:
+                    return
+                for choice in self._chunk(event.data).choices:
+                    yield choice
+
+    def _chunk(self, data: str) -> _Chunk:
+        try:
+            chunk = _chunks.decode(data)
+        except msgspec.DecodeError as error:
+            raise self._garbled(str(error)) from error
+        if chunk.error is not None:
+            raise self._garbled(bytes(chunk.error).decode(errors="replace")[:300])
+        return chunk
+
+    def _garbled(self, words: str) -> UpstreamError:
+        return UpstreamError(f"provider {self.name}: {self._provider.name} broke off: {words}", code=GARBLED)
+
+
+async def _gathered(reply: Reply) -> bytes:
+    """The whole of a small answer; what is longer than one is cut."""
+    said = b""
+    async for piece in reply.chunks():
+        said = (said + piece)[:_MOST_BYTES]
+    return said
+
+
+def _numbers(choice: _Choice) -> list[float]:
+    """The log-probability of each token; half precision rounds some to a little more than zero."""
+    told = [] if choice.logprobs is None else choice.logprobs.token_logprobs
+    numbers = [min(logprob, 0.0) for logprob in told if logprob is not None]
+    if len(numbers) != len(choice.token_ids or []):
+        raise UpstreamError(f"{len(numbers)} log-probabilities came for {len(choice.token_ids or [])} tokens", code=GARBLED)
+    return numbers

@@ -1,0 +1,101 @@
+"""The learner's process: there when there is something to learn from, started again when it dies, and unable to write."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from metaclaw.app.deeds import build_deeds
+from metaclaw.app.learning import Learner
+from metaclaw.config import Config, build
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId
+from metaclaw.errors import LearnerError
+from metaclaw.learn.channel import Begin
+from metaclaw.skills import Shelf
+from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, open_database
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def learner_of(home: Path) -> AsyncIterator[tuple[Learner, Callable[[], None]]]:
+    """A learner on an empty home, and what to call when there is something to learn from."""
+    work: list[bool] = []
+    config: Config = build({"skills": {"gate": "lint"}}, home)
+    database = open_database(config.store.url.resolve())
+    ledger = SqlLedger(database)
+    shelf = Shelf(config.skills.dir, SqlGenerations(database))
+    learner = Learner(
+        begin=lambda: Begin(config, ()),
+        deeds=lambda loop: build_deeds(database, ledger, shelf, {}, loop),
+        has_work=lambda: bool(work),
+    )
+    yield learner, lambda: work.append(True)
+    database.close()
+
+
+async def until(is_so: Callable[[], object], within_s: float = 60) -> None:
+    with anyio.fail_after(within_s):
+        while not is_so():
+            await anyio.sleep(0.01)
+
+
+async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(tmp_path: Path) -> None:
+    async with learner_of(tmp_path) as (learner, work), anyio.create_task_group() as group:
+        assert (learner.lessons, learner.writing, learner.loops, learner.asked) == (0, 0, {}, {})
+        learner.let_go(SessionId("nobody listens yet"))
+        group.start_soon(learner.run)
+        await anyio.sleep(0.05)
+        pids = [learner.pid]
+        work()
+        await until(lambda: learner.pid)
+        pids.append(learner.pid)
+        assert learner.lessons == 1
+        await until(lambda: learner.loops)
+        assert set(learner.loops) == {"sensing", "fast", "tending", "calibrating"}
+        await until(lambda: learner.lessons == 0)
+        assert learner.facts["gate"] == "lint"
+        group.cancel_scope.cancel()
+    before, during, after = *pids, learner.pid
+    assert (before, after) == (None, None)
+    assert during is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(during, 0)
+
+
+async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is_looked_at_anew(tmp_path: Path) -> None:
+    async with learner_of(tmp_path) as (learner, _):
+        learner.ring()
+        ended: list[LearnerError] = []
+
+        async def run() -> None:
+            with pytest.raises(LearnerError, match="status -9") as error:
+                await learner.run()
+            ended.append(error.value)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await until(lambda: learner.pid)
+            assert learner.pid is not None
+            os.kill(learner.pid, signal.SIGKILL)
+        assert ended
+        assert learner.lessons == 1
+
+
+async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path}/ledger.db")
+    ledger = SqlLedger(database)
+    await ledger.start()
+    shelf = Shelf(tmp_path / "skills", SqlGenerations(database))
+    deeds = build_deeds(database, ledger, shelf, {}, asyncio.get_running_loop())
+    said: dict[str, Json] = {"text": "something to know"}
+    assert await anyio.to_thread.run_sync(deeds["announce"], "notice", said)
+    assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]
+    await ledger.aclose()
+    database.close()

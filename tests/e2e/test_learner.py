@@ -1,0 +1,59 @@
+"""The process that learns is killed at work: serving does not notice, and what it was about is learned all the same, once."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, work
+from tests.support.program import Program
+from tests.support.provider import Json
+from tests.support.teacher import Teacher
+
+
+def learner_of(program: Program) -> int:
+    """The number of the program's one child."""
+    assert program.process is not None
+    tasks = Path(f"/proc/{program.process.pid}/task")
+    (child,) = (int(one) for task in tasks.iterdir() for one in (task / "children").read_text().split())
+    return child
+
+
+@pytest.fixture
+def teacher() -> Iterator[Teacher]:
+    running = Teacher(work=work)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has")
+def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_learned_once(
+    teacher: Teacher, tmp_path: Path
+) -> None:
+    program = program_of(teacher, tmp_path / "home").start()
+    killed: list[int] = []
+
+    def write(prompt: str) -> Json | int:
+        if not killed:
+            killed.append(learner_of(program))
+            os.kill(killed[0], signal.SIGKILL)
+        return {"skills": [SKILL]}
+
+    teacher.evolve = write
+    talk = Talk(program)
+    talk.say(TASK.format(3))
+    talk.say(CORRECTION)
+    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"], 60)
+    fresh = Talk(program)
+    assert fresh.say(TASK.format(4)) == "Released on 2026-02-01."
+    assert fresh.placed == ["iso-release-dates"]
+    status = program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 30)
+    assert learner_of(program) not in killed
+    assert status["counts"]["support"] == 1
+    assert status["counts"]["candidates"]["accepted"] == 1
+    assert status["generation"] == 1
+    assert len(teacher.asked("evolve")) == 2  # the first answer found nobody
+    assert program.stop() == 0, program.log.read_text()[-4000:]

@@ -1,0 +1,88 @@
+"""The slow loop as a program of its own that somebody kills: real store, journal, gate and versions; the toy backend trains.
+
+python -m tests.learn.slow.killed FOLDER        # train on what is there until nothing may train any more
+"""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from metaclaw.domain.ids import TurnId
+from metaclaw.store import Batch, BatchState
+from tests.learn.slow.stage import Stage
+
+ROOT = Path(__file__).parents[3]
+BATCH = 6
+
+
+@dataclass(frozen=True)
+class Story:
+    """What became of a program that was killed so often: what it had to learn from, and what is on record."""
+
+    kills: int
+    eligible: frozenset[TurnId]
+    taught: Counter[TurnId]
+    waiting: int
+    states: Counter[BatchState]
+    versions_by_batch: Counter[int]
+
+
+def make_stage(folder: Path) -> Stage:
+    """The installation in a folder, as it is."""
+    return Stage(folder, batch_turns=BATCH)
+
+
+async def work(folder: Path, life_s: float) -> None:
+    """What the program does from its start to the last batch."""
+    stage = make_stage(folder)
+    await stage.versions.restore()
+    signal.setitimer(signal.ITIMER_PROF, life_s)
+    while stage.batches.open_batch_now() or stage.turns.waiting(BATCH) == BATCH or stage.slow._candidate():
+        await stage.slow.once(BATCH)
+
+
+def killed_story(folder: Path, turns: int, span_s: float, chance: random.Random) -> Story:
+    """Start the program again and again, each time to be killed after a random time, until it comes to its end before. It is given
+    a little longer each time, so that it does."""
+    folder.mkdir()
+    stage = make_stage(folder)
+    everything = stage.talk(turns)
+    eligible = frozenset(turn for turn in everything if not stage.turns.is_held_out(turn))
+    kills = 0
+    while _is_killed(folder, chance.uniform(0.0, span_s * (1.0 + kills / 10))):
+        kills += 1
+    again = make_stage(folder)
+    asyncio.run(again.versions.restore())
+    return _told(again, kills, eligible)
+
+
+def _is_killed(folder: Path, life_s: float) -> bool:
+    command = [sys.executable, "-m", "tests.learn.slow.killed", str(folder), str(life_s)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=600)
+    assert done.returncode in (0, -signal.SIGPROF), done.stderr
+    return done.returncode != 0
+
+
+def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
+    batches: list[Batch] = []
+    while (batch := stage.batches.batch(len(batches) + 1)) is not None:
+        batches.append(batch)
+    done = [batch for batch in batches if batch.state is BatchState.DONE]
+    versions = [version.batch for version in stage.policies.versions() if version.batch is not None]
+    return Story(
+        kills=kills,
+        eligible=eligible,
+        taught=Counter(turn for batch in done for turn in batch.turns),
+        waiting=stage.turns.waiting(len(eligible)),
+        states=Counter(batch.state for batch in batches),
+        versions_by_batch=Counter(versions),
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(work(Path(sys.argv[1]), float(sys.argv[2])))

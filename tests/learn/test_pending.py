@@ -1,0 +1,69 @@
+"""What is still to be learned is counted wherever it is on its way, and nothing is once everything has had its effect."""
+
+import anyio
+import pytest
+
+from metaclaw.learn.pending import Pending
+from metaclaw.learn.progress import TURNS_CURSOR
+from tests.learn.conftest import NewHouse
+from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
+
+pytestmark = pytest.mark.anyio
+NONE = {"turns": 0, "sessions": 0, "lessons": 0, "evolutions": 0, "candidates": 0}
+
+
+def pending(house: House) -> dict[str, int]:
+    return dict(Pending(house.reader, house.cursors, house.candidates, house.fast).count())
+
+
+async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(new_house: NewHouse) -> None:
+    seen: list[dict[str, int]] = []
+
+    def write(prompt: str) -> object:
+        seen.append(pending(house))
+        return {"skills": [DATES]}
+
+    house = await new_house(evolver=Speaker("world/evolver", write))
+    assert pending(house) == NONE
+    talk = Talk(house)
+    await talk.say(TASK.format(1))
+    await talk.say(CORRECTION)
+    assert pending(house) == {**NONE, "turns": 2}
+    await house.sense()
+    # The correction's own words wait too, and hold the cursor back until something was made of them.
+    assert pending(house)["lessons"] > 0
+    await house.learn()
+    assert seen[0]["evolutions"] == 1
+    await house.fast.bell.wait(0)
+    await house.sense()
+    assert house.names == ["iso-release-dates"]
+    assert pending(house) == NONE
+
+
+async def test_the_end_of_a_session_is_pending_until_its_last_turn_was_looked_at(new_house: NewHouse) -> None:
+    house = await new_house()
+    talk = Talk(house)
+    await talk.say(TASK.format(1))
+    await house.live()
+    await house.sense()
+    await house.fast.bell.wait(0)
+    await talk.end()
+    assert pending(house) == {**NONE, "sessions": 1}
+    await house.sense()
+    assert pending(house) == NONE
+
+
+async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_house: NewHouse) -> None:
+    house = await new_house(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}))
+    talk = Talk(house)
+    turn = await talk.say(TASK.format(1))
+    await talk.say(CORRECTION)
+    house.candidates.begin_attempt("dates", 0, [turn])
+    house.restart()
+    house.cursors.move_cursor(TURNS_CURSOR, house.reader.turns_after(0)[-1].seq)
+    again = Pending(house.reader, house.cursors, house.candidates, house.fast)
+    assert (again.is_anything(), again.is_anything()) == (True, False)  # what was left is looked for once
+    assert pending(house)["evolutions"] == 1
+    with anyio.fail_after(5):
+        await house.take_up_again()
+    assert pending(house)["evolutions"] == 0
