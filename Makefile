@@ -1,11 +1,11 @@
-# make run | test | test-training | test-tinker | test-vllm | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | test | test-training | test-tinker | test-vllm | test-openclaw | nightly | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-training test-tinker test-vllm quick check bench docs format install clean
+.PHONY: run test test-training test-tinker test-vllm test-openclaw nightly quick check bench docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -28,6 +28,17 @@ test-tinker: $(VENV)/.dev
 test-vllm: $(VENV)/.dev
 	$(BIN)/python scripts/vllm-env
 	$(BIN)/pytest -n0 tests/train/hosts/test_vllm_server.py
+
+# A small day of MetaClaw-Bench with the real OpenClaw (830 MB once) and a scripted model behind the proxy.
+test-openclaw: $(VENV)/.dev
+	$(BIN)/python scripts/openclaw-env
+	METACLAW_TEST_OPENCLAW=1 $(BIN)/pytest -n0 tests/bench/test_openclaw.py
+
+# What takes too long for every change: hours on two cores.
+nightly: test-training test-tinker test-vllm test-openclaw
+	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 tests/bench/running/test_bench_training.py
+	$(BIN)/python -m benchmarks.workdays --small
+	$(BIN)/python -m benchmarks.house_rules --small
 
 quick: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow"

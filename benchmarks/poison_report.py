@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.poison_kinds import Aim, Kind
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.train.gate import GateRules
 from metaclaw.train.live import LiveRules, LiveRuling, LiveTurn, LiveWatch
@@ -28,6 +28,9 @@ _REASONS: Final = {
     "too far": "too far",
     "golden set": "golden set",
     "worse than": "worse",
+    "worse on": "worse on one skill",
+    "not shown harmless": "a skill is suspect",
+    "better": "better on the whole",
     "not shown better": "not shown better",
 }
 
@@ -66,7 +69,8 @@ def live_trial(canary: Outcomes, serving: Outcomes, chance: random.Random) -> tu
         session = chance.choice(sessions)
         right = chance.choice((canary if session.is_canary else serving).by_rule[session.rule])
         turns += session.is_canary
-        report = watch.see(LiveTurn(session.name, session.is_canary, SHARE, Outcome.PASS if right else Outcome.FAIL))
+        outcome = Outcome.PASS if right else Outcome.FAIL
+        report = watch.see(LiveTurn(session.name, session.is_canary, SHARE, outcome, (SkillName(session.rule),)))
         if report.ruling is not LiveRuling.WAIT:
             return report.ruling, turns
         session.left -= 1

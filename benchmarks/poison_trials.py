@@ -17,6 +17,7 @@ from benchmarks.house_rules.pools import Split
 from benchmarks.house_rules.prompts import encode
 from benchmarks.house_rules.rehearsal import Rehearsal, conversations
 from benchmarks.house_rules.rewards import is_exact
+from benchmarks.house_rules.rules import SKILLS
 from benchmarks.house_rules.settings import LARGE, SMALL, Settings
 from benchmarks.house_rules.tasks import Task, make_tasks
 from benchmarks.poison_kinds import Dose, Kind, Poisoner, begin_from, is_finite
@@ -170,7 +171,8 @@ class Judged:
     def _weighed(self, adapter: Adapter, measured: Measured | None) -> dict[str, object]:
         if measured is None:
             return _ruled(Evidence((), is_finite=False))
-        pairs = [Pair(float(mine), float(theirs)) for mine, theirs in zip(measured.passed, self._serving.passed, strict=True)]
+        answers = zip(measured.passed, self._serving.passed, self._tasks, strict=True)
+        pairs = [Pair(float(mine), float(theirs), (SKILLS[task.rule].name,)) for mine, theirs, task in answers]
         evidence = Evidence(pairs, is_all=True)
         if self._bench.scale.golden_always or judge_candidate(evidence).ruling is Ruling.UNDECIDED:
             self._golden = self._golden or self._bench.golden_score(self._poisoner.serving)

@@ -5,7 +5,7 @@
 The real engine process with the real model and two adapters (random, small, of visible effect) that take turns: every swap loads
 the next version beside the serving one, flips to it, and lets the one before last go, so that the last two are kept. A client asks
 with the version that serves when its answer begins, and asks again as soon as it is whole. Blocks of swaps, back to back, alternate
-with blocks in which nothing is swapped (*idle*), so that both see the same machine.
+with blocks in which nothing is swapped (*idle*) and everything else, the probing of *flip* included, goes on.
 
 An answer is *failed* if it raised, *cut* if it came without its end or short, and *mixed* if its version's weights alone, run in
 this process over the same text after the measurement, do not give every one of its log-probabilities. The other adapter's weights
@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import json
 import os
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ async def _measure(serving: Serving, model: EmbeddedModel, options: Options, rec
     """Idle blocks and blocks of swaps in turn, an idle one at both ends."""
     done = 0
     for block in range(options.blocks):
-        await _idle(options, record)
+        await _idle(serving, options, record)
         serving.is_swapping = True
         for _ in range(done, options.swaps * (block + 1) // options.blocks):
             await serving.swap()
@@ -89,13 +90,15 @@ async def _measure(serving: Serving, model: EmbeddedModel, options: Options, rec
         serving.is_swapping = False
         _note_memory(record, model, "model and two versions, under load")
         print(f"{done} swaps, {len(record.answers)} answers, {len(record.failures)} failed", file=sys.stderr)
-    await _idle(options, record)
+    await _idle(serving, options, record)
 
 
-async def _idle(options: Options, record: Record) -> None:
+async def _idle(serving: Serving, options: Options, record: Record) -> None:
+    """Nothing is swapped, but everything else is as it is while it is: one more answer of one token after every pause of a load."""
     until = len(record.answers) + options.clients + options.idle_answers
     while len(record.answers) < until:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(statistics.median(record.load_s))
+        await serving.probe()
 
 
 async def _let_go(model: EmbeddedModel, serving: Serving, record: Record) -> None:
@@ -119,12 +122,17 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
     """Score every distinct answer by its own version's weights, and by the other's, run alone and here."""
     import torch
 
-    from metaclaw.engine.llama import Llama, finish
+    from metaclaw.engine.checkpoint import map_tensors
+    from metaclaw.engine.llama import Llama
     from metaclaw.engine.recipe import Recipe
+    from metaclaw.engine.steps import finish
 
     torch.set_num_threads(1)
     base = Llama.load(options.folder)
-    truths = [finish(Recipe(options.folder, base.dtype, Path(weights.adapter)).build(base)) for weights in adapters]
+    recipes = [Recipe(base, map_tensors(options.folder), Path(weights.adapter)) for weights in adapters]
+    truths = [finish(recipe.prepare()) for recipe in recipes]
+    for recipe in recipes:
+        finish(recipe.merge())
     scored: dict[tuple[int, tuple[int, ...]], list[list[float]]] = {}
     mixed, nearest = 0, float("inf")
     for answer in answers:

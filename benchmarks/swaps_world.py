@@ -49,6 +49,7 @@ class Serving:
         self._model = model
         self._adapters = adapters
         self._record = record
+        self._probes = 0
         self.version = 0
         self.is_swapping = False
 
@@ -59,10 +60,15 @@ class Serving:
         await self._model.load(following, self._adapters[following % len(self._adapters)])
         self._record.load_s.append(time.perf_counter() - began)
         self.version = following
-        answer = await ask(self._model, self, following % PROMPTS, 1)
-        if answer is not None:
-            self._record.flip_s.append(answer.first_s)
+        if (first_s := await self.probe()) is not None:
+            self._record.flip_s.append(first_s)
         await self._model.unload(following - 2)
+
+    async def probe(self) -> float | None:
+        """Ask the version that serves for one token: the seconds until it came."""
+        self._probes += 1
+        answer = await ask(self._model, self, self._probes % PROMPTS, 1)
+        return None if answer is None else answer.first_s
 
 
 @asynccontextmanager

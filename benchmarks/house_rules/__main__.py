@@ -43,6 +43,9 @@ _OVERRIDES = {
     "held-out": int,
     "look-every": int,
     "piece-prompts": int,
+    "settle-steps": int,
+    "settle-every": int,
+    "settle-at": float,
 }
 
 

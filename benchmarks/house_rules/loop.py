@@ -30,6 +30,9 @@ _MEMORY: Final = 0.9
 _LEAST_NEED: Final = 0.15
 _STREAMS: Final = 1_000_003
 """Keeps the random numbers of one seed's steps apart from another's."""
+_VALIDATION: Final = 7_000
+_MOST_TAUGHT: Final = 4_000
+"""No run draws more questions of a rule than this."""
 
 
 class Policy(Protocol):
@@ -178,6 +181,13 @@ def examine(policy: Policy, tasks: Sequence[Task], prompts: Sequence[tuple[int, 
 def held_out(settings: Settings, seed: int) -> list[Task]:
     """The questions a seed's run is asked at the end."""
     return list(islice(make_tasks(settings.rules, Split.HELD_OUT, seed), settings.held_out))
+
+
+def validation(settings: Settings, seed: int) -> list[Task]:
+    """Questions of the training side, others than those a seed's run is taught: by these weights may be chosen."""
+    stream = make_tasks(settings.rules, Split.TRAIN, _VALIDATION + seed)
+    taught = {task.question for rule in settings.rules for task in islice(make_tasks((rule,), Split.TRAIN, seed), _MOST_TAUGHT)}
+    return list(islice((task for task in stream if task.question not in taught), settings.settle_on))
 
 
 def _rules(tasks: Sequence[Task]) -> list[Rule]:

@@ -68,6 +68,8 @@ _SYSTEMS: Final = (
 )
 _TOKENS: Final = 48
 _ANSWERS: Final = 4
+_SURE: Final = 2
+"""How often the likeliest answer is rehearsed beside those that are drawn, where it is."""
 
 Conversation = list[tuple[str, str]]
 
@@ -95,11 +97,25 @@ def conversations(count: int, seed: int) -> list[Conversation]:
 
 
 class Rehearsal:
-    """Keeps answers of the weights it was made with, and rehearses some of them at a time."""
+    """Keeps answers of the weights it was made with, and rehearses some of them at a time.
 
-    def __init__(self, policy: Learns, prompts: Sequence[tuple[int, ...]], at_once: int, seed: int) -> None:
-        drawn = policy.sample(prompts, Drawing(_ANSWERS, _TOKENS, seed=seed))
-        self._answers = [(prompt, answer) for prompt, group in zip(prompts, drawn, strict=True) for answer in group]
+    What is said to `sure` prompts is rehearsed as it is said greedily, too: there the likeliest answer is what is to stay.
+    """
+
+    def __init__(
+        self,
+        policy: Learns,
+        prompts: Sequence[tuple[int, ...]],
+        at_once: int,
+        seed: int,
+        sure: Sequence[tuple[int, ...]] = (),
+    ) -> None:
+        everything = [*prompts, *sure]
+        drawn = policy.sample(everything, Drawing(_ANSWERS, _TOKENS, seed=seed))
+        self._answers = [(prompt, answer) for prompt, group in zip(everything, drawn, strict=True) for answer in group]
+        if sure:
+            likeliest = policy.sample(sure, Drawing(1, _TOKENS, temperature=0.0))
+            self._answers += _SURE * [(prompt, group[0]) for prompt, group in zip(sure, likeliest, strict=True)]
         self._at_once = min(at_once, len(self._answers))
         self._chance = random.Random(seed)
 

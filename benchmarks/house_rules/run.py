@@ -11,14 +11,17 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.house_rules.choosing import Checkpoint, choose, measured
 from benchmarks.house_rules.general import Golden, compared
-from benchmarks.house_rules.loop import Exam, Loop, examine, held_out
+from benchmarks.house_rules.kept import questions, share_right
+from benchmarks.house_rules.loop import Exam, Loop, Step, examine, held_out, validation
 from benchmarks.house_rules.prompts import encode
 from benchmarks.house_rules.rehearsal import Rehearsal, conversations
 from benchmarks.house_rules.settings import Condition, Settings
 from benchmarks.house_rules.tasks import Task
 from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
+from metaclaw.engine.training.lora import Adapter
 from metaclaw.engine.training.peft import write_adapter
 
 Record = Mapping[str, object]
@@ -70,7 +73,7 @@ class Run:
         self._tell("end", wall_s=seconds, peak_bytes=peak_bytes(self._machine.device), **facts)
 
     def _teach(self) -> float:
-        """Steps until they, or the minutes, are over; the seconds that took, looks included."""
+        """Steps until they, or the minutes, are over or enough is right; then some to settle. The seconds of all that."""
         settings = self._settings
         began = time.perf_counter()
         loop = Loop(
@@ -78,14 +81,13 @@ class Run:
         )
         recent: deque[float] = deque(maxlen=_RECENT)
         for number in range(1, settings.steps + 1):
-            spent = time.perf_counter() - began
-            progress = max((number - 1) / settings.steps, spent / (60.0 * settings.minutes))
+            progress = max((number - 1) / settings.steps, self._spent(began))
             if progress >= 1.0:
                 break
-            step = loop.step(progress)
-            self._tell("step", wall_s=time.perf_counter() - began, phases=dict(loop.clock.seconds), **asdict(step))
+            step = self._step(loop, progress, began)
             recent.append(step.exact)
             if len(recent) == recent.maxlen and sum(recent) / len(recent) >= settings.enough:
+                self._settle(loop, began)
                 break
             if number % settings.look_every == 0:
                 with loop.clock.phase("look"):
@@ -93,13 +95,59 @@ class Run:
                 self._tell("look", step=number, wall_s=time.perf_counter() - began, exam=asdict(exam))
         return time.perf_counter() - began
 
+    def _spent(self, began: float) -> float:
+        return (time.perf_counter() - began) / (60.0 * self._settings.minutes)
+
+    def _step(self, loop: Loop, progress: float, began: float) -> Step:
+        step = loop.step(progress)
+        self._tell("step", wall_s=time.perf_counter() - began, phases=dict(loop.clock.seconds), **asdict(step))
+        return step
+
+    def _settle(self, loop: Loop, began: float) -> None:
+        """Some more steps while the rate falls; then the best of the weights that were put aside meanwhile."""
+        settings = self._settings
+        if not settings.settle_steps:
+            return
+        aside = [(0, self.learner.adapter())]
+        for number in range(1, settings.settle_steps + 1):
+            if self._spent(began) >= 1.0:
+                break
+            self._step(loop, 1.0 - settings.cool_down * (1.0 - number / settings.settle_steps), began)
+            if number % settings.settle_every == 0:
+                aside.append((number, self.learner.adapter()))
+        with loop.clock.phase("choose"):
+            self._choose(aside, began)
+
+    def _choose(self, aside: list[tuple[int, Adapter]], began: float) -> None:
+        asked, tasks = questions()[1], validation(self._settings, self._seed)
+        self.learner.adopt(None)
+        untrained = share_right(self.learner, self.vocabulary, asked)
+
+        def exact(adapter: Adapter) -> float:
+            self.learner.adopt(adapter)
+            return self._examine(tasks, with_skill=self._condition.has_skill).exact
+
+        def kept(adapter: Adapter) -> float:
+            self.learner.adopt(adapter)
+            return share_right(self.learner, self.vocabulary, asked)
+
+        found = measured(aside, exact, kept)
+        chosen = choose([one for one, _ in found], self._settings.settle_at)
+        self.learner.adopt(next(adapter for one, adapter in found if one is chosen))
+        self._tell_choice([one for one, _ in found], chosen, untrained, began)
+
+    def _tell_choice(self, found: list[Checkpoint], chosen: Checkpoint, untrained: float, began: float) -> None:
+        facts = {"checkpoints": [asdict(one) for one in found], "chosen": asdict(chosen), "untrained_kept": untrained}
+        self._tell("choice", wall_s=time.perf_counter() - began, **facts)
+
     def _rehearsal(self) -> Rehearsal | None:
         settings = self._settings
         if not settings.rehearsal:
             return None
         talks = conversations(_REHEARSED_QUESTIONS, self._seed)
-        prompts = [tuple(self.vocabulary.render(talk, "")) for talk in talks]
-        return Rehearsal(self.learner, prompts, settings.rehearsed_prompts, self._seed)
+        kept = [[("user", question.ask)] for question in questions()[0]] if settings.settle_steps else []
+        prompts, sure = ([tuple(self.vocabulary.render(talk, "")) for talk in some] for some in (talks, kept))
+        return Rehearsal(self.learner, prompts, settings.rehearsed_prompts, self._seed, sure)
 
     def _encode(self, tasks: list[Task], *, with_skill: bool) -> list[tuple[int, ...]]:
         return encode(self.vocabulary, tasks, with_skill=with_skill)

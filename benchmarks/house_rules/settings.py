@@ -29,7 +29,9 @@ class Condition(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All numbers of a run. It ends early once a share of `enough` of the last few steps' answers was exactly right. `rehearsal`
-    weighs a rehearsed token against a drawn one (see `rehearsal`); `cool_down` is the share of the run in which the rate falls."""
+    weighs a rehearsed token against a drawn one (see `rehearsal`); `cool_down` is the share of the run in which the rate falls.
+    `settle_steps` more steps with a falling rate come behind an early end; every `settle_every` of them weights are put aside, of
+    which one is taken that answers `settle_at` of `settle_on` questions (see `choosing`); 0 takes the last."""
 
     rules: tuple[Rule, ...]
     prompts: int
@@ -51,6 +53,10 @@ class Settings:
     enough: float = 1.0
     cool_down: float = 0.5
     golden: bool = True
+    settle_steps: int = 0
+    settle_every: int = 4
+    settle_at: float = 0.92
+    settle_on: int = 150
 
 
 LARGE: Final = Settings(
@@ -67,8 +73,10 @@ LARGE: Final = Settings(
     look_every=25,
     look_at=100,
     piece_prompts=32,
-    rehearsal=1.0,
+    rehearsal=2.0,
+    rehearsed_prompts=96,
     enough=0.97,
+    settle_steps=16,
 )
 """For one GPU."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from metaclaw.bench.agent import Agent, Answered, Asked, Failed, Why
 from metaclaw.bench.external import Command, ExternalAgent
-from metaclaw.bench.questions import Day
+from metaclaw.bench.questions import Day, Said
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import ConfigError
 
@@ -59,6 +59,30 @@ async def test_nothing_in_a_message_is_taken_for_a_command_or_a_placeholder(scri
     message = "$(touch pwned); `id` 'x' \"{session}\" {nothing} && rm -rf .\n"
     assert await _ask(_command(script, "{message}"), tmp_path, message) == Answered(message, None, 1)
     assert not (tmp_path / "pwned").exists()
+
+
+async def test_a_day_has_a_state_of_its_own_and_its_opening_in_a_file(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import sys; from pathlib import Path; state, opening, user, message = sys.argv[1:]; seen = Path(state, 'seen')\n"
+        "seen.open('a').write('x'); print(seen.read_text(), Path(opening).read_text(), user, message)"
+    )
+    day = replace(DAY, opening=(Said("user", "It is Monday."), Said("assistant", "Good.")))
+    agent = ExternalAgent(replace(_command(script, "{state} {opening} {user} {message}"), user="Robin"))
+    told = '{"role": "user", "text": "It is Monday."}\n{"role": "assistant", "text": "Good."}\n'
+    for times in ("x", "xx"):
+        await agent.begin(day, tmp_path)
+        for seen in ("x", "xx")[: len(times)]:
+            assert await agent.ask("Go on.") == Answered(f"{seen} {told} Robin Go on.\n", None, 1)
+        await agent.end()
+
+
+async def test_an_agent_that_is_not_given_the_opening_is_told_which_day_it_is(script: Path, tmp_path: Path) -> None:
+    script.write_text("import sys; sys.stdout.write(sys.argv[1])")
+    agent = ExternalAgent(_command(script, "{message}"))
+    await agent.begin(replace(DAY, opening=(Said("user", "It is Monday."), Said("assistant", "Good."))), tmp_path)
+    assert await agent.ask("Go on.") == Answered("It is Monday.\n\nGo on.", None, 1)
+    assert await agent.ask("Go on.") == Answered("Go on.", None, 1)
+    await agent.end()
 
 
 async def test_a_template_without_the_message_gets_it_on_standard_input(script: Path, tmp_path: Path) -> None:

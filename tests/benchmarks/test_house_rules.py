@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.house_rules.kept import questions
+from benchmarks.house_rules.loop import validation
 from benchmarks.house_rules.pools import CODES, COMPONENTS, DATES, EXTENSIONS, FAULTS, PEOPLE, TOPICS, Pool, Split
 from benchmarks.house_rules.prompts import BUDGET_TOKENS, SYSTEM, encode, turns
 from benchmarks.house_rules.rehearsal import conversations
 from benchmarks.house_rules.rewards import is_exact, reward, similarity
 from benchmarks.house_rules.rules import SKILLS, Rule
+from benchmarks.house_rules.settings import LARGE
 from benchmarks.house_rules.tasks import Task, make_tasks
 from metaclaw.config.tree import SkillsConfig
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
@@ -199,14 +202,41 @@ def test_the_edit_distance_by_columns_is_the_one_by_cells(one: str, two: str) ->
 
 def test_nothing_that_is_rehearsed_is_in_the_golden_set_or_carries_a_rule() -> None:
     rehearsed = [turn for talk in conversations(200, seed=0) for turn in talk]
-    golden = {
-        part.text
-        for item in golden_items()
-        for message in item.request.messages
-        for part in message.parts
-        if isinstance(part, Text)
-    }
+    golden = _golden_texts()
     assert len({text for role, text in rehearsed if role == "user"}) == 200
     assert not {text for role, text in rehearsed if role == "user"} & golden
     assert not any("house_rules" in text for _, text in rehearsed)
     assert conversations(200, seed=0) != conversations(200, seed=1)
+
+
+def test_what_chooses_weights_is_neither_taught_nor_asked_at_the_end() -> None:
+    rehearsed, asked = questions()
+    golden = {text.lower() for text in _golden_texts()}
+    mine = [question.ask.lower() for question in (*rehearsed, *asked)]
+    assert len(set(mine)) == len(mine) > 250
+    assert not set(mine) & golden
+    for seed in range(3):
+        chosen_by = {task.question for task in validation(LARGE, seed)}
+        assert len(chosen_by) == LARGE.settle_on
+        assert not chosen_by & {task.question for rule in Rule for task in some(Split.TRAIN, 4000, seed, (rule,))}
+        assert not chosen_by & {task.question for task in some(Split.HELD_OUT, 400, seed)}
+
+
+def _golden_texts() -> set[str]:
+    messages = [message for item in golden_items() for message in item.request.messages]
+    return {part.text for message in messages for part in message.parts if isinstance(part, Text)}
+
+
+@pytest.mark.parametrize(
+    ("ask", "right", "wrong"),
+    [
+        ("What is the capital of Norway?", "The capital of Norway is Oslo.", "It is Bergen."),
+        ("Write the word apple in capital letters, and nothing else.", "APPLE", "apple"),
+        ("Repeat the word ladder in double quotes, and nothing else.", '"ladder"', "ladder"),
+        ("Is ice cold? Answer with one word: yes or no.", "Yes.", "Ice is cold, yes."),
+    ],
+)
+def test_a_kept_question_knows_a_right_answer_from_a_wrong_one(ask: str, right: str, wrong: str) -> None:
+    [question] = [one for half in questions() for one in half if one.ask == ask]
+    assert question.is_right(right)
+    assert not question.is_right(wrong)

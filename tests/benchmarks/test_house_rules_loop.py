@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import torch
 
+from benchmarks.house_rules.choosing import SCALES, Checkpoint, choose, scaled
 from benchmarks.house_rules.loop import Choice, Loop, examine, held_out, pieces
 from benchmarks.house_rules.model import join
 from benchmarks.house_rules.rehearsal import Rehearsal
 from benchmarks.house_rules.report import Records, goals, interval, read_records, write_report
 from benchmarks.house_rules.rules import Rule
+from benchmarks.house_rules.run import Machine, Run
 from benchmarks.house_rules.settings import CONDITIONS, LARGE, SMALL, Condition, Settings, learning_rate
 from benchmarks.house_rules.tasks import Task
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.domain.ids import TurnId
+from metaclaw.engine.training.lora import Adapter, Pair
 from tests.support.tiny import make_tiny_model
 
 ROOT: Final = Path(__file__).parents[2]
@@ -327,3 +331,41 @@ def test_settings_on_the_command_line_replace_those_of_the_preset() -> None:
     assert isinstance(given, Settings)
     assert (given.group, given.rules, given.prompts) == (5, (Rule.LOG_LINES, Rule.NAMES), SMALL.prompts)
     assert settings_of(parse([])) == LARGE
+
+
+def test_of_weights_that_are_right_often_enough_those_are_taken_that_keep_most() -> None:
+    able, abler = Checkpoint(4, 1.0, exact=0.95, kept=0.30), Checkpoint(8, 1.0, exact=0.97, kept=0.30)
+    forgetful, careful = Checkpoint(16, 1.0, exact=0.99, kept=0.28), Checkpoint(16, 0.85, exact=0.60, kept=0.40)
+    assert choose([able, abler, forgetful, careful], 0.9) is abler
+    assert choose([careful, forgetful], 0.9) is forgetful
+    assert choose([careful], 0.9) is careful
+
+
+def test_a_change_can_be_made_smaller() -> None:
+    adapter = Adapter(1, 2.0, {"m": Pair(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0]]))})
+    small = scaled(adapter, 0.5).pairs["m"]
+    assert (small.b @ small.a).tolist() == [[2.0, 4.0]]
+    assert adapter.pairs["m"].b.tolist() == [[4.0]]
+
+
+@pytest.mark.slow
+def test_a_run_that_learned_enough_settles_and_takes_one_of_the_weights_it_put_aside(model: Path, tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = []
+    plan = replace(SMALL, prompts=2, group=2, max_tokens=4, held_out=4, settle_on=4, enough=0.0, rehearsal=0.5, rehearsed_prompts=4)
+    run = Run(
+        Condition.FULL,
+        0,
+        replace(plan, settle_steps=4, settle_every=2, settle_at=0.0),
+        Machine(model, "cpu", "float32", 1),
+        lambda record: lines.append(dict(record)),
+    )
+    run.go()
+    kinds = [line["kind"] for line in lines]
+    assert kinds == ["begin", *["step"] * 9, "choice", "end"]
+    choice = lines[-2]
+    found, chosen = choice["checkpoints"], choice["chosen"]
+    assert isinstance(found, list)
+    assert [(one["step"], one["scale"]) for one in found] == [(step, scale) for step in (0, 2, 4) for scale in SCALES]
+    assert chosen in found
+    run.keep(tmp_path / "adapter")
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from metaclaw.bench.records import PlanRecord, RoundRecord, write_records
+from metaclaw.bench.workdays.rules import times
 from metaclaw.cli.benching import numbers
 from metaclaw.errors import ConfigError
 from tests.cli.program import metaclaw
@@ -85,6 +86,11 @@ def test_a_report_is_made_of_the_runs_in_a_folder(tmp_path: Path) -> None:
         (("--simulated", "--conditions", "full"), "trains weights"),
         (("--simulated", "--seeds", "a"), "is no number"),
         (("--simulated", "--agent", "command"), "belong together"),
+        (("--embedded", "--conditions", "rl"), "--judge"),
+        (("--embedded", "--judge", "http://h/v1"), "needs --judge-model"),
+        (("--embedded", "--judge", "checkers", "--judge-model", "m"), "belong to --judge"),
+        (("--simulated", "--users", "Kim", "--languages", "de"), "one of them"),
+        (("--simulated", "--domains", "moon"), "office"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -92,6 +98,22 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, arguments
     assert done.code == 2
     assert words in done.err
     assert done.err.count("\n") == 1
+
+
+def test_days_can_be_made_to_measure(tmp_path: Path) -> None:
+    made = ("--users", "Kim:de:times=utc", "--domains", "kitchen", "--drift", "2:times=+09:00")
+    assert metaclaw("bench", "workdays", "--part", "tiny", "--write", str(tmp_path), *made).code == 0
+    index = json.loads((tmp_path / "seed-0" / "days" / "all_tests.json").read_text())
+    assert {day["desc"].partition(": ")[2] for day in index["test"]} == {"kitchen, Kim"}
+    assert "Kim" in index["name"]
+
+
+def test_a_rule_of_ones_own_is_in_force(tmp_path: Path) -> None:
+    rule = tmp_path / "phones.py"
+    rule.write_text((Path(times.__file__)).read_text())
+    assert metaclaw("bench", "workdays", "--part", "tiny", "--write", str(tmp_path / "out"), "--rules", str(rule)).code == 0
+    index = json.loads((tmp_path / "out" / "seed-0" / "days" / "all_tests.json").read_text())
+    assert any("phones" in day["preference_tags"] for day in index["test"])
 
 
 def test_on_the_public_benchmark_a_simulated_model_is_a_script_with_a_name(tmp_path: Path) -> None:

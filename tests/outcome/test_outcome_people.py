@@ -201,3 +201,10 @@ def test_praise_after_a_good_call_passes() -> None:
 
 def test_the_last_turn_without_a_next_state_goes_to_the_judge() -> None:
     assert sense(step("how far is the moon?", "About 384,400 km.", is_last=True)).verdict is None
+
+
+def test_capitals_that_belong_to_a_word_are_no_shouting() -> None:
+    assert "correction.shout" in heard(step(TASK, ANSWER, said="make it BLUE"))
+    assert "correction.shout" not in heard(
+        step("write the rows as json", "Done.", said="Now read the JSON file and count the rows.")
+    )

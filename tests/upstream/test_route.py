@@ -93,3 +93,9 @@ def test_trained_weights_come_first_for_their_own_model_and_for_any_that_nobody_
         Destination("listing", ("own", "other"), OPENAI),
     ]
     assert names(providers, Wire.CHAT, model) == expected
+
+
+def test_a_model_that_takes_any_name_still_comes_first_for_its_own() -> None:
+    providers = [Destination("embedded", own=("small",)), Destination("openai", (), OPENAI)]
+    assert names(providers, Wire.CHAT, "small") == ["embedded", "openai"]
+    assert names(providers, Wire.CHAT, "gpt") == ["openai", "embedded"]

@@ -45,18 +45,15 @@ class Condition:
 
     def settings(self, *, frozen: bool = False) -> Tree:
         """The proxy's configuration. `frozen` keeps what was learned and learns nothing more, for days that only measure."""
-        learns = self.learns and not frozen
+        learns = not frozen
         tree: Tree = {
-            "skills": {"enabled": self.skills, "learn": learns, "gate": self.gate.value},
+            "skills": {"enabled": self.skills, "learn": self.skills and learns, "gate": self.gate.value},
             # A benchmark is short: every turn that nobody else can decide is judged.
-            "judge": {"max_share": 1.0 if learns else 0.0},
+            "judge": {"max_share": 1.0 if self.learns and learns else 0.0},
         }
-        if not self.skills:
-            # Verdicts are needed to train weights; skills are not, and nobody is asked to write any.
-            tree["evolver"] = {"min_failures": 1000}
         if self.weights:
             # Weights are trained between days and at no other time: no window opens by itself.
-            tree["policy"] = {"mode": "auto", "canary_share": 0.0}
+            tree["policy"] = {"mode": "auto" if learns else "skills_only", "canary_share": 0.0}
             tree["schedule"] = {"sleep": [], "idle_minutes": 1440.0}
         return tree
 

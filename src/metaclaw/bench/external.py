@@ -1,15 +1,20 @@
 """Any agent there is a command for: the command is run once a message, and what it prints is the answer.
 
-    openclaw agent --session-id {session} --message {message}
+    my-agent --session {session} --message {message}
 
 The template is split as a shell would split it, then filled in, and run without a shell: no text in a message can become a command.
-Of `{session}`, `{message}`, `{workspace}`, `{base_url}`, `{api_key}` and `{model}` any may be used; without `{message}` the message
-comes on standard input. The command runs in the workspace, with this program's environment and the addresses and keys that agents
-look for. It is not sandboxed: it is the user's own program, with its own tools and its own ways of keeping them in check.
+Of `{session}`, `{message}`, `{workspace}`, `{state}`, `{opening}`, `{user}`, `{base_url}`, `{api_key}` and `{model}` any may be
+used. `{state}` is a folder of the day's own, outside the workspace, for what the agent remembers. `{opening}` is a file with what
+was said before the first question, a JSON object with `role` and `text` a line; a template without it gets the person's part of it
+with the first message, since nothing else says which day it is. `{user}` is who speaks, empty where the benchmark does not say.
+Without `{message}` the message comes on standard input. The command runs in the workspace, with this program's environment and the
+addresses and keys that agents look for. It is not sandboxed: it is the user's own program, with its own tools and its own ways of
+keeping them in check.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -20,12 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from anyio.to_thread import run_sync
+
 from metaclaw.bench.agent import Answered, Asked, Failed, Why
 from metaclaw.bench.questions import Day
 from metaclaw.errors import ConfigError
 
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
-_KNOWN: Final = frozenset({"session", "message", "workspace", "base_url", "api_key", "model"})
+_KNOWN: Final = frozenset({"session", "message", "workspace", "state", "opening", "user", "base_url", "api_key", "model"})
 _MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 _MAX_WORDS: Final = 500
 
@@ -40,6 +47,7 @@ class Command:
     model: str
     retries: int = 3
     seconds: float = 600.0
+    user: str | None = None
 
     def argv(self) -> tuple[str, ...]:
         """The template's words. Raises ConfigError for one that cannot be used."""
@@ -64,6 +72,24 @@ class _Ended:
     errors: str
 
 
+@dataclass(slots=True)
+class _Begun:
+    """A day under way. `untold` is what the person said before the first question, as long as the agent has not heard it."""
+
+    day: Day
+    workspace: Path
+    room: "tempfile.TemporaryDirectory[str]"
+    untold: str
+
+    @property
+    def state(self) -> Path:
+        return Path(self.room.name) / "state"
+
+    @property
+    def opening(self) -> Path:
+        return Path(self.room.name) / "opening.jsonl"
+
+
 class ExternalAgent:
     """Works through one day at a time (ports: `Agent`); what it remembers from message to message is its own affair."""
 
@@ -71,24 +97,31 @@ class ExternalAgent:
         """Raises ConfigError for a template that cannot be used."""
         self._command = command
         self._argv = command.argv()
-        self._day: tuple[Day, Path] | None = None
+        self._begun: _Begun | None = None
 
     async def begin(self, day: Day, workspace: Path) -> None:
         """Take up a day in a workspace."""
-        self._day = (day, workspace.resolve())
+        room = tempfile.TemporaryDirectory(prefix="metaclaw-agent-", ignore_cleanup_errors=True)
+        is_given = any("{opening}" in word for word in self._argv)
+        untold = "" if is_given else "\n\n".join(one.text for one in day.opening if one.role == "user")
+        self._begun = begun = _Begun(day, workspace.resolve(), room, untold)
+        begun.state.mkdir()
+        begun.opening.write_text("".join(json.dumps({"role": one.role, "text": one.text}) + "\n" for one in day.opening), "utf-8")
 
     async def ask(self, text: str, *, closing: bool = False) -> Asked:
         """Run the command, again where it fails. `closing` makes no difference: such an agent cannot be told."""
-        if self._day is None:
+        begun = self._begun
+        if begun is None:
             raise RuntimeError("no day was begun")
-        day, workspace = self._day
-        filling = self._filling(day, workspace, text)
+        text = "\n\n".join(filter(None, (begun.untold, text)))
+        begun.untold = ""
+        filling = self._filling(begun, text)
         argv = [_PLACEHOLDER.sub(lambda found: filling[found[1]], word) for word in self._argv]
         given = "" if any("{message}" in word for word in self._argv) else text
         why = ""
         for attempt in range(1, self._command.retries + 2):
             try:
-                ended = await self._run(argv, workspace, given)
+                ended = await self._run(argv, begun.workspace, given)
             except TimeoutError:
                 return Failed(Why.SECONDS, f"the command took longer than {self._command.seconds:g} s", steps=attempt)
             except (OSError, ValueError) as error:
@@ -100,14 +133,19 @@ class ExternalAgent:
 
     async def end(self) -> None:
         """Forget the day."""
-        self._day = None
+        if self._begun is not None:
+            await run_sync(self._begun.room.cleanup)
+        self._begun = None
 
-    def _filling(self, day: Day, workspace: Path, text: str) -> Mapping[str, str]:
+    def _filling(self, begun: _Begun, text: str) -> Mapping[str, str]:
         command = self._command
         return {
-            "session": day.session,
+            "session": begun.day.session,
             "message": text,
-            "workspace": str(workspace),
+            "workspace": str(begun.workspace),
+            "state": str(begun.state),
+            "opening": str(begun.opening),
+            "user": command.user or "",
             "base_url": command.base_url,
             "api_key": command.api_key,
             "model": command.model,

@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from metaclaw.cli.benching import go, numbers, options_of, record_files, run_options, shape_of, show_scores
+from metaclaw.cli.benching import (
+    CHECKERS,
+    go,
+    numbers,
+    options_of,
+    record_files,
+    run_options,
+    shape_of,
+    show_scores,
+    words,
+)
 from metaclaw.cli.output import print_json, print_table
 from metaclaw.errors import ConfigError
 
@@ -30,17 +40,18 @@ def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, s
     from metaclaw.bench.policies.acting import Acting
     from metaclaw.bench.policies.scripted import scripted as script
     from metaclaw.bench.reading import read_benchmark
-    from metaclaw.bench.running.agents import AgentKind, make_agents
     from metaclaw.bench.running.plan import Plan
     from metaclaw.bench.running.runs import Runs
 
     options = options_of(given)
+    if options.judge == CHECKERS:
+        raise ConfigError("--judge checkers: only workdays can be judged so; name the address of a model that judges")
     if options.simulated != (scripted is not None):
         raise ConfigError("--simulated and --scripted NAME belong together: on these days a script answers, and no model")
     script(scripted or "mute")  # said at once if there is none of this name
     whole = read_benchmark(data)
     benchmark = whole if days is None else read_benchmark(data, _days(days, [day.id for day in whole.days]))
-    agents = make_agents(AgentKind(options.agent), benchmark.shared, [data.resolve()], options.agent_command)
+    agents = options.agents(benchmark, data)
     plans = [
         plan
         for seed in options.chosen_seeds()
@@ -59,7 +70,21 @@ def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, s
     "--part", type=click.Choice(["1", "2", "tiny"]), default="1", show_default=True, help="Part I, part II, or a tiny one."
 )
 @click.option("--write", "target", type=click.Path(file_okay=False, path_type=Path), help="Only write it there, and run nothing.")
-@click.option("--rules", type=_FOLDER, help="A folder with rules of your own, a Python file each.")
+@click.option(
+    "--rules",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="A rule of your own, a Python file, or a folder of them; may be repeated.",
+)
+@click.option(
+    "--users",
+    metavar="WHO,…",
+    default="",
+    help="Who gives the tasks, in turn: NAME, NAME:LANGUAGE or NAME:LANGUAGE:RULE=VARIANT;…; `contradicting` are two who do.",
+)
+@click.option("--languages", default="", help="A user for each, in turn: of en, de, fr, es, by commas [en].")
+@click.option("--domains", default="", help="Of office, kitchen, laboratory, library, workshop, by commas [all of them].")
+@click.option("--drift", metavar="DAY:RULE=VARIANT", help="From this day on a rule is meant in another way [as the part has it].")
 @click.option(
     "--evolver",
     type=click.Choice(["strong", "weak", "noisy"]),
@@ -68,20 +93,33 @@ def metaclaw(data: Path, days: str | None, held_out: int, hide_checkers: bool, s
     help="With --simulated: how it writes.",
 )
 @run_options
-def workdays(part: str, target: Path | None, rules: Path | None, evolver: str, **given: Any) -> None:
+def workdays(
+    part: str,
+    target: Path | None,
+    rules: tuple[Path, ...],
+    users: str,
+    languages: str,
+    domains: str,
+    drift: str | None,
+    evolver: str,
+    **given: Any,
+) -> None:
     """Generate working days with house rules that nobody tells; run them, or only write them."""
     from metaclaw.bench.policies.follower import Follower, Habits
     from metaclaw.bench.policies.lore import Writing
-    from metaclaw.bench.running.agents import AgentKind, make_agents
+    from metaclaw.bench.policies.marker import Marker
     from metaclaw.bench.running.generated import Generated, written
     from metaclaw.bench.running.plan import Plan
     from metaclaw.bench.running.runs import Runs
     from metaclaw.bench.workdays import generate, held_out
     from metaclaw.bench.workdays.plugins import load_rules
+    from metaclaw.bench.workdays.tailoring import tailored
 
     options = options_of(given)
-    shape = shape_of(part)
-    extra = () if rules is None else load_rules(rules)
+    extra = tuple(rule for path in rules for rule in load_rules(path))
+    shape = tailored(
+        shape_of(part), users=words(users), languages=words(languages), domains=words(domains), drift=drift, rules=extra
+    )
     made: dict[int, Generated] = {}
     for seed in options.chosen_seeds():
         folder = (target or options.out / "data") / f"seed-{seed}"
@@ -94,10 +132,13 @@ def workdays(part: str, target: Path | None, rules: Path | None, evolver: str, *
     def mind(plan: Plan) -> Follower:
         return made[plan.seed].mind(plan.seed, Habits(), Writing(evolver))
 
+    def judge(plan: Plan) -> Marker:
+        return made[plan.seed].marker()
+
     plans = [one.plan(plan) for seed, one in made.items() for plan in options.plans(one.benchmark, seed)]
     first = next(iter(made.values())).benchmark
-    agents = make_agents(AgentKind(options.agent), first.shared, [(options.out / "data").resolve()], options.agent_command)
-    go(Runs(options.out, agents, make_mind=mind), plans, options)
+    agents = options.agents(first, options.out / "data")
+    go(Runs(options.out, agents, make_mind=mind, make_judge=judge), plans, options)
 
 
 @bench.command()
@@ -142,6 +183,8 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
     from metaclaw.bench.research.settings import ResearchSettings
 
     options = options_of(given)
+    if options.judge is not None:
+        raise ConfigError("--judge: a stage is judged by its contract; leave it out, or say it with --set judge.provider=…")
     settings = ResearchSettings(
         out=options.out,
         provider=None if options.simulated else options.provider(),
@@ -151,6 +194,7 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
         patience=options.patience(),
         autoresearchclaw=autoresearchclaw,
         template=template,
+        sets=options.sets,
     )
     result = anyio.run(run_research, settings, lambda line: click.echo(line, err=True))
     if options.as_json:

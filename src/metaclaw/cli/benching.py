@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from metaclaw.bench.conditions import Condition
     from metaclaw.bench.questions import Benchmark
     from metaclaw.bench.records import RoundRecord
-    from metaclaw.bench.running.plan import Patience, Plan, Prices, Provider, Stage
+    from metaclaw.bench.running.days import MakeAgent
+    from metaclaw.bench.running.plan import Endpoint, Patience, Plan, Prices, Provider, Stage
     from metaclaw.bench.running.runs import Runs
     from metaclaw.bench.workdays import Plan as WorkdaysPlan
 
 Command = TypeVar("Command", bound=Callable[..., object])
+CHECKERS = "checkers"
+# What the embedded model can read at once is about a quarter more.
+_EMBEDDED_HISTORY = 6_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,16 @@ class RunOptions:
     gate: str | None
     agent: str
     agent_command: str | None
+    history: int | None
+    answer_tokens: int | None
     provider_url: str | None
     provider_key_env: str | None
     model: str | None
     embedded: bool
     simulated: bool
+    judge: str | None
+    judge_model: str | None
+    judge_key_env: str | None
     sets: tuple[str, ...]
     again: int
     train_every: int
@@ -53,7 +62,7 @@ class RunOptions:
         """Raises ConfigError for one that there is not."""
         from metaclaw.bench.conditions import Gate, named
 
-        return named(_words(self.conditions), None if self.gate is None else Gate(self.gate))
+        return named(words(self.conditions), None if self.gate is None else Gate(self.gate))
 
     def chosen_seeds(self) -> list[int]:
         """Raises ConfigError where they are no numbers."""
@@ -68,16 +77,46 @@ class RunOptions:
         if sum(ways) != 1:
             raise ConfigError("say who answers, one of: --provider-url with --model, --embedded, --simulated")
         if self.embedded:
-            return Embedded()
+            return Embedded.of(self.sets)
         if self.simulated:
             # Where it listens is known once it does.
             return Endpoint("http://127.0.0.1:9/v1", MODEL, is_simulated=True)
         if self.model is None:
             raise ConfigError("--provider-url needs --model: the name the provider knows it by")
-        if self.provider_key_env is not None and not os.environ.get(self.provider_key_env):
-            raise ConfigError(f"--provider-key-env {self.provider_key_env}: there is no such environment variable; set it")
-        key = None if self.provider_key_env is None else f"env:{self.provider_key_env}"
-        return Endpoint(self.provider_url or "", self.model, key)
+        return Endpoint(self.provider_url or "", self.model, _key("--provider-key-env", self.provider_key_env))
+
+    def chosen_judge(self) -> "Endpoint | None":
+        """Who judges where it is not the model itself. Raises ConfigError where it is not said in full."""
+        from metaclaw.bench.policies.minds import MODEL
+        from metaclaw.bench.running.plan import Endpoint
+
+        if self.judge is None or self.judge == CHECKERS:
+            if self.judge_model is not None or self.judge_key_env is not None:
+                raise ConfigError("--judge-model and --judge-key-env belong to --judge with an address; give that too")
+            return None if self.judge is None else Endpoint("http://127.0.0.1:9/v1", MODEL, is_simulated=True)
+        if self.judge_model is None:
+            raise ConfigError("--judge with an address needs --judge-model: the name the provider knows it by")
+        return Endpoint(self.judge, self.judge_model, _key("--judge-key-env", self.judge_key_env))
+
+    def _agent_in_words(self) -> str:
+        limits = {"history": self.history, "answer tokens": self.answer_tokens}
+        return ", ".join([self.agent, *(f"{name} {most}" for name, most in limits.items() if most is not None)])
+
+    def agents(self, benchmark: "Benchmark", hidden: Path) -> "MakeAgent":
+        """Who works, kept from looking into `hidden`. Raises ConfigError where it is not said in full."""
+        from metaclaw.bench.agent import RoundLimits
+        from metaclaw.bench.running.agents import AgentKind, make_agents
+
+        tokens = self.history or (_EMBEDDED_HISTORY if self.embedded else RoundLimits().history_tokens)
+        limits = RoundLimits(history_tokens=tokens)
+        return make_agents(
+            AgentKind(self.agent),
+            benchmark.shared,
+            [hidden.resolve()],
+            self.agent_command,
+            limits=limits,
+            answer_tokens=self.answer_tokens,
+        )
 
     def patience(self) -> "Patience":
         """How long learning is waited for."""
@@ -101,7 +140,7 @@ class RunOptions:
                 condition,
                 seed,
                 self.provider(),
-                self.agent,
+                self._agent_in_words(),
                 self.sets,
                 again=self.again,
                 held_out=held_out,
@@ -110,6 +149,7 @@ class RunOptions:
                 show_checkers=show_checkers,
                 patience=self.patience(),
                 prices=self.prices(),
+                judge=self.chosen_judge(),
             )
             for condition in self.chosen_conditions()
         ]
@@ -125,13 +165,30 @@ def run_options(command: Command) -> Command:
         click.option("--gate", type=click.Choice(["off", "lint", "shadow", "full"]), help="What a skill must pass [lint]."),
         click.option("--agent", type=click.Choice(["built-in", "direct", "command"]), default="built-in", show_default=True),
         click.option(
-            "--agent-command", metavar="TEMPLATE", help="With --agent command: run once a message; {message}, {session}, …"
+            "--agent-command",
+            metavar="TEMPLATE",
+            help="With --agent command: run once a message, without a shell; {message}, {session}, {workspace}, {state}, "
+            "{opening}, {user}, {model}, {base_url} and {api_key} are filled in.",
         ),
+        click.option(
+            "--history",
+            type=click.IntRange(500),
+            metavar="TOKENS",
+            help="How much of a day our own agents remember, estimated [50000; 6000 with --embedded].",
+        ),
+        click.option("--answer-tokens", type=click.IntRange(1), help="The most our own agents let a model say at once [no limit]."),
         click.option("--provider-url", metavar="URL", help="Ask the OpenAI-compatible server at this address (…/v1)."),
         click.option("--provider-key-env", metavar="NAME", help="The environment variable that holds its key."),
         click.option("--model", help="The model to ask it for."),
         click.option("--embedded", is_flag=True, help="Ask the embedded model."),
         click.option("--simulated", is_flag=True, help="No model: a simulated one with known habits."),
+        click.option(
+            "--judge",
+            metavar="WHO",
+            help="Who judges, rewards and writes skills: a server's address (…/v1), or `checkers` on workdays [the model itself].",
+        ),
+        click.option("--judge-model", help="The model to ask there."),
+        click.option("--judge-key-env", metavar="NAME", help="The environment variable that holds the judge's key."),
         click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of the proxy; may be repeated."),
         click.option("--again", type=click.IntRange(0), default=0, help="How many early days come once more at the end [0]."),
         click.option("--train-every", type=click.IntRange(0), default=5, show_default=True, help="Days from training to training."),
@@ -149,6 +206,13 @@ def run_options(command: Command) -> Command:
     return command
 
 
+def _key(option: str, name: str | None) -> str | None:
+    """A reference to a key in the environment. Raises ConfigError where it is not there."""
+    if name is not None and not os.environ.get(name):
+        raise ConfigError(f"{option} {name}: there is no such environment variable; set it")
+    return None if name is None else f"env:{name}"
+
+
 def options_of(given: dict[str, Any]) -> RunOptions:  # click hands its parameters over by name
     """The run's options among a command's parameters."""
     return RunOptions(**given)
@@ -164,7 +228,7 @@ def shape_of(part: str) -> "WorkdaysPlan":
 def numbers(text: str, option: str) -> list[int]:
     """Numbers by commas, ranges with a dash. Raises ConfigError."""
     found: list[int] = []
-    for word in _words(text):
+    for word in words(text):
         low, dash, high = word.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
             raise ConfigError(f"{option} {text}: {word} is no number and no range; write 0,1,2 or 0-4")
@@ -253,5 +317,6 @@ def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:.1%}"
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """What stands between commas."""
     return [word.strip() for word in text.split(",") if word.strip()]

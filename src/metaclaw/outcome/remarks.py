@@ -31,6 +31,11 @@ _NO_CHANGE = re.compile(
 )
 _SENTENCE_END = re.compile(r"[.!?。！？]\s+\S")
 _SHOUT = re.compile(r"\b[A-ZÄÖÜÉÈÑ]{3,}\b")
+_ABBREVIATION = re.compile(
+    r"API|ASCII|AWS|CLI|CPU|CSS|CSV|DNS|EOF|FAQ|GPU|HTML|HTTPS?|IDE|ISO|JPG|JSON|JWT|LLM|PDF|PNG|POST|RAM|README|REST|SDK|SQL|SSH|SSL"
+    r"|SVG|TCP|TLS|TODO|TSV|TXT|UDP|URL|USB|UTC|UTF|UUID|VPN|XML|YAML|ZIP"
+)
+"""Written in capitals by whoever writes them with care."""
 _SAD = ("👎", "😡", "🤦", "😠", "🙄", "😤", "❌")
 _MAX_CHARS = 600
 
@@ -143,4 +148,5 @@ def _shouted(raw: str, task: str) -> str | None:
     if raw.isupper():
         return raw[:60] if len(raw) > 12 and not task.isupper() else None
     low = task.lower()
-    return next((word for word in _SHOUT.findall(raw[:200]) if word.lower() in low and word not in task), None)
+    loud = (word for word in _SHOUT.findall(raw[:200]) if not _ABBREVIATION.fullmatch(word))
+    return next((word for word in loud if word.lower() in low and word not in task), None)

@@ -100,10 +100,10 @@ class Providers:
     def _destination(self, provider: Provider) -> Destination:
         if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
             return Destination(provider.name, provider.models, leads=True)
-        wires = provider.wires if is_http(provider) else frozenset[Wire]()
         # A model in this process takes any name: whoever has no other provider wants an answer, not a spelling lesson.
-        models = provider.models if is_http(provider) else ()
-        return Destination(provider.name, models, wires, provider.name in self._passthrough)
+        if not is_http(provider):
+            return Destination(provider.name, own=provider.models)
+        return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
 
     def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
         """Whether this caller's own credentials, if the provider is given them at all, are meant for its vendor."""

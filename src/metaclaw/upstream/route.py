@@ -12,7 +12,8 @@ _VENDORS = (frozenset({Wire.CHAT, Wire.RESPONSES}), frozenset({Wire.MESSAGES}))
 class Destination:
     """What routing must know of a provider. No `models` means it takes any; no `wires` means every request is translated for it.
 
-    One that `leads` has the trained weights: it comes first for the models it lists and for those that nobody lists.
+    `own` are models it alone has, though it takes any. One that `leads` has the trained weights: it comes first for the models it
+    lists and for those that nobody lists.
     """
 
     name: str
@@ -20,10 +21,11 @@ class Destination:
     wires: frozenset[Wire] = frozenset()
     is_passthrough: bool = False
     leads: bool = False
+    own: tuple[str, ...] = ()
 
     def lists(self, model: str) -> bool:
         """Whether it names the model, plainly or as `provider/model`."""
-        return model in self.models or f"{self.name}/{model}" in self.models
+        return model in self.models or f"{self.name}/{model}" in self.models or model in self.own
 
     def spells(self, model: str) -> str:
         """The model's name as this provider knows it: without its own `provider/` in front."""

@@ -45,9 +45,20 @@ def test_every_address_in_the_configuration_is_the_proxys(tmp_path: Path) -> Non
     assert at(tree, "llm", "fallback_models") == []
     assert at(tree, "metaclaw_bridge", "prm", "enabled") is False
     assert at(tree, "experiment", "opencode", "enabled") is False
+    assert at(tree, "experiment", "repair", "use_opencode") is False
+    assert at(tree, "experiment", "cli_agent", "provider") == "llm"
     addresses = [word for word in yaml.safe_dump(tree).split() if "://" in word]
     assert addresses
     assert all(address.startswith(PROXY) for address in addresses)
+
+
+def test_a_template_that_gives_experiments_to_another_agent_is_refused(tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text("experiment: {mode: agentic}\nllm: {api_key: sk-mine}\n")
+    with pytest.raises(ConfigError, match="past the proxy"):
+        configuration(job_in(tmp_path, template=template), "step sizes", tmp_path / "researchclaw")
+    template.write_text("experiment: {mode: docker}\nllm: {api_key: sk-mine}\n")
+    assert at(configuration(job_in(tmp_path, template=template), "x", tmp_path / "researchclaw"), "llm", "api_key") == ""
 
 
 def test_the_fields_it_cannot_do_without_are_there(tmp_path: Path) -> None:
@@ -104,6 +115,8 @@ def test_the_program_gets_no_key_but_the_proxys_and_a_home_of_its_own(tmp_path: 
         "HOME": "/home/me",
         "OPENAI_API_KEY": "sk",
         "PRM_API_KEY": "sk",
+        "ANTHROPIC_AUTH_TOKEN": "sk",
+        "OPENAI_BASE_URL": "https://elsewhere/v1",
         "METACLAW_HOME": "/home/me/.metaclaw",
     }
     assert environment(owners, tmp_path, "the-key") == {"PATH": "/bin", "HOME": str(tmp_path), KEY_ENV: "the-key"}
@@ -179,6 +192,9 @@ def test_a_run_without_a_summary_broke_off_and_shows_the_end_of_its_output(tmp_p
         ("Improve the experiment code based on prior run results.", Stage.ITERATIVE_REFINE, False),
         ("Make a PROCEED or PIVOT decision from analysis.\nAnalysis: Simulate peer review", Stage.RESEARCH_DECISION, False),
         ("Revise the paper draft to address all review comments.\nReviews:\nCreate schedule JSON", Stage.PAPER_REVISION, False),
+        ("Based on the analysis, make one of three decisions:\n- **PROCEED**", Stage.RESEARCH_DECISION, False),
+        ("Rules of style.\n" * 1000 + "Write a full paper draft section by section", Stage.PAPER_DRAFT, False),
+        ("Analyze run metrics.\nRun context:\nmain.py crashed during execution", Stage.RESULT_ANALYSIS, False),
     ],
 )
 def test_a_request_is_known_by_the_task_that_comes_first_in_it(prompt: str, stage: Stage, is_repair: bool) -> None:
@@ -189,7 +205,7 @@ def test_a_request_is_known_by_the_task_that_comes_first_in_it(prompt: str, stag
 
 def test_a_request_that_is_not_known_is_not_guessed() -> None:
     assert classify("Say hello.") is None
-    assert classify("x" * 5_000 + "Create a SMART research goal") is None
+    assert classify("x" * 30_000 + "Create a SMART research goal") is None
 
 
 def test_a_recorded_stage_request_of_the_real_program_is_recognised(shared: Path) -> None:

@@ -20,14 +20,15 @@ def configured(plan: Plan, home: Path, number: int = 0) -> Config:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return replace(miniature(tmp_path / "data", days=2, held_out=1), provider=Embedded())
+    judge = Endpoint("http://127.0.0.1:9/v1", "judging", is_simulated=True)
+    return replace(miniature(tmp_path / "data", days=2, held_out=1), provider=Embedded(), judge=judge)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=lambda one: one.name)
 def test_every_condition_is_a_configuration_the_program_accepts(plan: Plan, condition: Condition, home: Path) -> None:
     config = configured(replace(plan, condition=condition), home)
     assert config.skills.enabled is condition.skills
-    assert config.skills.learn is condition.learns
+    assert config.skills.learn is condition.skills
     assert (config.policy is not None) is condition.weights
     assert config.judge.votes == 1
 
@@ -44,6 +45,34 @@ def test_weights_are_trained_between_days_and_at_no_other_time(plan: Plan, home:
     assert config.policy is not None
     assert config.policy.mode == "auto"
     assert config.schedule.sleep == ()
+
+
+def test_under_rl_nothing_makes_or_places_skills_and_on_a_day_that_only_measures_nothing_is_trained(plan: Plan, home: Path) -> None:
+    rl = replace(plan, condition=CONDITIONS["rl"])
+    config = configured(rl, home)
+    assert (config.skills.enabled, config.skills.learn) == (False, False)
+    assert config.judge.max_share == 1.0
+    frozen = configured(rl, home, number=1)
+    assert frozen.policy is not None
+    assert frozen.policy.mode == "skills_only"
+
+
+def test_a_judge_is_a_provider_of_its_own_and_nobody_else_judges_or_writes(plan: Plan, home: Path) -> None:
+    config = configured(replace(plan, condition=CONDITIONS["full"]), home)
+    assert [one.name for one in config.providers] == ["embedded", "judge"]
+    assert (config.judge.provider, config.judge.model) == ("judge", "judging")
+    assert (config.evolver.provider, config.evolver.model) == ("judge", "judging")
+    assert plan.facts()["judge"] == "the benchmark's checkers"
+
+
+def test_weights_cannot_be_trained_where_nobody_says_how_good_an_answer_is(plan: Plan) -> None:
+    with pytest.raises(ConfigError, match="--judge"):
+        replace(plan, condition=CONDITIONS["rl"], judge=None)
+
+
+def test_another_embedded_model_is_asked_for_by_the_name_of_its_folder() -> None:
+    assert Embedded.of(("judge.votes=1",)).model == "embedded/smollm2-135m-instruct"
+    assert Embedded.of(("policy.base_model=/models/other",)).model == "embedded/other"
 
 
 def test_a_changed_gate_is_configured_and_labelled(plan: Plan, home: Path) -> None:

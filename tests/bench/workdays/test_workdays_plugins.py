@@ -85,6 +85,12 @@ def test_a_rule_that_needs_what_is_not_installed_is_refused(tmp_path: Path) -> N
         load_rules(_folder(tmp_path, "import nothing_that_there_is\n" + _GOOD))
 
 
+def test_a_rule_can_be_named_by_its_file(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, _GOOD)
+    (path,) = folder.glob("*.py")
+    assert [rule.id for rule in load_rules(path)] == [path.stem]
+
+
 def test_a_rule_may_not_take_the_name_of_a_built_in_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'times' cannot be a new rule's name"):
         load_rules(_folder(tmp_path, _GOOD, "times.py"))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaclaw.bench.agent.direct import with_files
+from metaclaw.bench.policies.hearing import last_words, said
 from metaclaw.bench.policies.minds import Call, Prompt, Said, Thought
 from metaclaw.bench.policies.scripted import Policy
 from metaclaw.bench.questions import Benchmark, Day, Round
 from metaclaw.bench.workspaces import lay_out
 from metaclaw.ports import Purpose
-from metaclaw.skills import remove_blocks
 
 _PASS = '{"outcome": "pass", "score": 1, "reason": "a scripted agent is not judged"}'
 _NOTHING = '{"skills": []}'
@@ -41,21 +41,21 @@ class Acting:
         """What the script does, as calls first where there are tools, and as words then."""
         if prompt.purpose in (Purpose.JUDGE, Purpose.EVOLVE):
             return Said(_PASS if prompt.purpose is Purpose.JUDGE else _NOTHING)
-        last = max((at for at, one in enumerate(prompt.messages) if one.role == "user"), default=-1)
-        found = self._asked(prompt, remove_blocks(prompt.messages[last].text)) if last >= 0 else None
-        if found is None:
+        spoken = last_words(prompt)
+        found = None if spoken is None else self._asked(prompt, spoken[1])
+        if spoken is None or found is None:
             return Said("Understood.")
         acted = self._act(*found)
         if "write" not in prompt.tools:
             return Said(with_files(acted.text, acted.files))
-        if acted.files and not any(message.calls for message in prompt.messages[last:]):
+        if acted.files and not any(message.calls for message in prompt.messages[spoken[0] :]):
             return Said("", tuple(Call("write", {"path": path, "content": text}) for path, text in acted.files.items()))
         return Said(acted.text)
 
     def _asked(self, prompt: Prompt, message: str) -> tuple[Day, Round] | None:
         """Which round a message asks for. Days are told apart by how they begin: questions may come twice."""
-        said = {remove_blocks(one.text) for one in prompt.messages}
-        days = [day for day in self._benchmark.days if all(one.text in said for one in day.opening)]
+        heard = "\n\n".join(map(said, prompt.messages))
+        days = [day for day in self._benchmark.days if all(one.text in heard for one in day.opening if one.role == "user")]
         found = [
             (day, one) for day in days for one in day.rounds if message == one.question or message.endswith(f"\n\n{one.question}")
         ]

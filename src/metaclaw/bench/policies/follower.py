@@ -9,24 +9,21 @@ before, and two conditions meet the same luck: they differ exactly where a skill
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from metaclaw.bench.agent.direct import with_files
+from metaclaw.bench.policies.hearing import last_words
+from metaclaw.bench.policies.judging import bare, judged
 from metaclaw.bench.policies.lore import Lore, Telling, Writing, written
 from metaclaw.bench.policies.minds import Call, Prompt, Said, Thought
-from metaclaw.bench.questions import KEEP_IN_MIND
 from metaclaw.bench.workdays.model import Answer, Item
 from metaclaw.domain.chat import Json
 from metaclaw.ports import Purpose
-from metaclaw.skills import remove_blocks
 
-_SAID_NEXT: Final = "## What the person said next"
-_REQUIREMENT: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n== The answer\n(?P<answer>.*)", re.DOTALL)
 _BLOCK: Final = re.compile(r"<house_rules by=\"metaclaw\".*?</house_rules>", re.DOTALL)
-_NO_BOX: Final = "did not include a \\bbox"
 _MOST_SKILLS: Final = 3
 
 
@@ -65,7 +62,7 @@ class Follower:
         habits: Habits = Habits(),  # noqa: B008 (frozen)
         writing: Writing = Writing.STRONG,
     ) -> None:
-        self._items = {_bare(item.round.question): item for item in items}
+        self._items = {bare(item.round.question): item for item in items}
         self._lore = {one.rule: one for one in lore}
         self._seed = seed
         self._habits = habits
@@ -75,7 +72,7 @@ class Follower:
         """What it says in the role it is asked in."""
         match prompt.purpose:
             case Purpose.JUDGE:
-                return Said(json.dumps(self._judged(prompt.text)))
+                return Said(json.dumps(judged(prompt.text, self._items, self._tried)))
             case Purpose.EVOLVE:
                 return Said(json.dumps({"skills": self._proposed(prompt.text)}))
             case _:
@@ -92,50 +89,36 @@ class Follower:
         return self._chance(item, "miss").choice(item.near_misses) if item.near_misses else Answer()
 
     def _worked(self, prompt: Prompt) -> Said:
-        last = max((at for at, one in enumerate(prompt.messages) if one.role == "user"), default=-1)
-        item = self._asked(remove_blocks(prompt.messages[last].text)) if last >= 0 else None
-        if item is None:
+        spoken = last_words(prompt)
+        item = None if spoken is None else self._asked(spoken[1])
+        if spoken is None or item is None:
             return Said("Understood.")
         answer = self.done(item, _placed(prompt))
         if "write" not in prompt.tools:
             return Said(with_files(answer.text, answer.files))
-        if answer.files and not any(message.calls for message in prompt.messages[last:]):
+        if answer.files and not any(message.calls for message in prompt.messages[spoken[0] :]):
             return Said("", tuple(Call("write", {"path": path, "content": text}) for path, text in answer.files.items()))
         return Said(answer.text or "Done.")
 
     def _asked(self, message: str) -> Item | None:
         """The item a message asks for: its question stands at the message's end, behind whatever was said about the last one."""
-        bare = _bare(message)
-        found = self._items.get(bare)
+        words = bare(message)
+        found = self._items.get(words)
         if found is not None:
             return found
         return max(
-            (item for question, item in self._items.items() if bare.endswith(f" {question}")),
+            (item for question, item in self._items.items() if words.endswith(f" {question}")),
             key=lambda item: len(item.round.question),
             default=None,
         )
 
-    def _judged(self, prompt: str) -> dict[str, Json]:
-        trial = _REQUIREMENT.search(prompt)
-        if trial is not None:
-            return self._tried(trial["wanted"], trial["answer"])
-        _, found, said = prompt.rpartition(_SAID_NEXT)
-        if found and (KEEP_IN_MIND in said or _NO_BOX in said):
-            return _verdict("fail", "the person says what was wrong with it")
-        return _verdict("pass", "the work went on")
-
-    def _tried(self, wanted: str, answer: str) -> dict[str, Json]:
-        """Whether an answer is the reference of an item that the requirement asks for, or that it complains about."""
-        bare = _bare(wanted)
-        meant = [item for question, item in self._items.items() if question in bare or _complains(item, bare)]
-        if not meant:
-            return _verdict("unknown", "this item is not known")
-        return _verdict("pass" if any(_is_in(item.reference, answer) for item in meant) else "fail", "compared with the reference")
+    def _tried(self, meant: Sequence[Item], answer: str) -> bool:
+        return any(_is_in(item.reference, answer) for item in meant)
 
     def _proposed(self, prompt: str) -> list[Json]:
         """Skills for the rules of the items in the evidence, the commonest first; none for what is written already."""
-        bare = _bare(prompt)
-        failed = [item for question, item in self._items.items() if question in bare]
+        words = bare(prompt)
+        failed = [item for question, item in self._items.items() if question in words]
         rules = Counter(rule for item in failed for rule in item.rules if rule in self._lore)
         commonest = [self._lore[rule] for rule, _ in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))]
         new = [one for one in commonest if f"name: {one.name} (" not in prompt][:_MOST_SKILLS]
@@ -163,23 +146,8 @@ def _said_of(item: Item) -> str:
     return "\n".join((feedback.correct, feedback.incorrect, *feedback.options.values()))
 
 
-def _complains(item: Item, bare: str) -> bool:
-    feedback = item.round.feedback
-    return any(_bare(text) in bare for text in (feedback.incorrect, *feedback.options.values()) if text)
-
-
 def _is_in(reference: Answer, answer: str) -> bool:
     """Whether an answer says and writes all of a reference; files stand in it as they are, or as a JSON string."""
     shown = (answer, answer.replace("\\/", "/"))
     files = all(any(text in one or json.dumps(text)[1:-1] in one for one in shown) for text in reference.files.values())
     return files and reference.text in answer
-
-
-def _verdict(outcome: str, reason: str) -> dict[str, Json]:
-    scores: Mapping[str, int] = {"pass": 1, "fail": -1, "unknown": 0}
-    return {"outcome": outcome, "score": scores[outcome], "reason": reason}
-
-
-def _bare(text: str) -> str:
-    """A text without what rendering does to it: headings moved aside, lines wrapped."""
-    return " ".join(text.split())

@@ -15,7 +15,6 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store import RecordedTurn
 
-# Looked for in this order: what mends comes before what it mends.
 _REPAIRS: Final[tuple[tuple[str, Stage], ...]] = (
     ("has validation errors", Stage.CODE_GENERATION),
     ("crashed during execution", Stage.CODE_GENERATION),
@@ -48,6 +47,7 @@ _TASKS: Final[tuple[tuple[str, Stage], ...]] = (
     ("analyses from three different perspectives", Stage.RESULT_ANALYSIS),
     ("Analyze run metrics", Stage.RESULT_ANALYSIS),
     ("Make a PROCEED", Stage.RESEARCH_DECISION),
+    ("make one of three decisions", Stage.RESEARCH_DECISION),
     ("Create a detailed paper outline", Stage.PAPER_OUTLINE),
     ("Simulate peer review", Stage.PEER_REVIEW),
     ("Revise the paper draft", Stage.PAPER_REVISION),
@@ -55,10 +55,12 @@ _TASKS: Final[tuple[tuple[str, Stage], ...]] = (
     ("Write retrospective archive", Stage.KNOWLEDGE_ARCHIVE),
     ("Format revised paper", Stage.EXPORT_PUBLISH),
     ("Write a FULL-LENGTH paper draft", Stage.PAPER_DRAFT),
+    ("Write a full paper draft", Stage.PAPER_DRAFT),
     ("Write the following sections", Stage.PAPER_DRAFT),
 )
-# A task stands at the beginning of its prompt, but for a preamble; what is quoted further down is somebody else's.
-_LOOKED_AT_CHARS: Final = 4_000
+_MARKERS: Final = tuple((words, stage, kind) for kind, group in ((True, _REPAIRS), (False, _TASKS)) for words, stage in group)
+# A task stands before what it quotes; before it stands at most a preamble, which in the stages that write has long rules of style.
+_LOOKED_AT_CHARS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,8 @@ class Counted:
 def classify(prompt: str) -> Classified | None:
     """The stage of a request by its user prompt: the marker that comes first in it."""
     shown = prompt[:_LOOKED_AT_CHARS]
-    for markers, is_repair in ((_REPAIRS, True), (_TASKS, False)):
-        found = [(at, stage) for marker, stage in markers if (at := shown.find(marker)) >= 0]
-        if found:
-            return Classified(min(found)[1], is_repair)
-    return None
+    found = [(at, stage, is_repair) for marker, stage, is_repair in _MARKERS if (at := shown.find(marker)) >= 0]
+    return Classified(*min(found)[1:]) if found else None
 
 
 def count_requests(turns: Iterable[RecordedTurn]) -> Counted:

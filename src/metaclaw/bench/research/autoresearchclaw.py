@@ -35,6 +35,8 @@ from metaclaw.store import LedgerReader, RecordedTurn, TurnRow, open_database
 PROGRAM: Final = "researchclaw"
 KEY_ENV: Final = "METACLAW_RESEARCH_KEY"
 _PLACES: Final = (PROGRAM, f"bin/{PROGRAM}", f".venv/bin/{PROGRAM}", f"venv/bin/{PROGRAM}")
+_AGENT_MODES: Final = ("agentic", "collider_agent", "biology_agent", "stat_agent")
+_DOORS: Final = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 _AT_ONCE: Final = 500
 _TAIL_CHARS: Final = 400
 
@@ -88,6 +90,8 @@ def configuration(job: Job, topic: str, program: Path) -> dict[str, Json]:
             "base_url": f"{address}/v1",
             "wire_api": "chat_completions",
             "api_key_env": KEY_ENV,
+            # Where there is one, it is taken before the environment's; the owner's own has no business here.
+            "api_key": "",
             "primary_model": job.front.model,
             "fallback_models": [],
         },
@@ -101,7 +105,12 @@ def configuration(job: Job, topic: str, program: Path) -> dict[str, Json]:
             "lesson_to_skill": {"enabled": job.condition.skills},
         },
         # Neither another agent nor an image model: they would ask providers of their own, past the proxy.
-        "experiment": {"opencode": {"enabled": False}, "figure_agent": {"nano_banana_enabled": False}},
+        "experiment": {
+            "opencode": {"enabled": False},
+            "repair": {"use_opencode": False},
+            "cli_agent": {"provider": "llm"},
+            "figure_agent": {"nano_banana_enabled": False},
+        },
         "knowledge_base": {"root": str(job.folder / "knowledge")},
     }
     usual: dict[str, Json] = {
@@ -110,7 +119,18 @@ def configuration(job: Job, topic: str, program: Path) -> dict[str, Json]:
         "knowledge_base": {"backend": "markdown"},
         "experiment": {"mode": "sandbox", "sandbox": {"python_path": str(program.with_name("python3"))}},
     }
-    return merged(merged(usual, _template(job.settings.template)), ours)
+    below = merged(usual, _template(job.settings.template))
+    _refuse_agents(below)
+    return merged(below, ours)
+
+
+def _refuse_agents(tree: Mapping[str, Json]) -> None:
+    experiment = tree.get("experiment")
+    mode = experiment.get("mode") if isinstance(experiment, dict) else None
+    if mode in _AGENT_MODES:
+        raise ConfigError(
+            f"experiment.mode {mode} lets another agent experiment, past the proxy; choose sandbox or docker in the template"
+        )
 
 
 def merged(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
@@ -123,8 +143,8 @@ def merged(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
 
 
 def environment(env: Mapping[str, str], home: Path, key: str) -> dict[str, str]:
-    """The owner's environment without any key of a provider and without our own settings, with a home of the run's own."""
-    kept = {name: value for name, value in env.items() if not name.endswith("_API_KEY") and not name.startswith("METACLAW_")}
+    """The owner's environment without any provider's key or address and without our own settings, with a home of the run's own."""
+    kept = {name: value for name, value in env.items() if not name.endswith(_DOORS) and not name.startswith("METACLAW_")}
     return {**kept, "HOME": str(home), KEY_ENV: key}
 
 

@@ -50,13 +50,13 @@ async def _runs_of(
     perform = _own if settings.autoresearchclaw is None else drive
     async with _backed(settings, seed) as provider:
         config = provider.toml() + "\n" + as_toml(condition.settings())
-        async with running(place, config, provider.model) as front:
+        async with running(place, config, provider.model, sets=settings.sets) as front:
             unlearned: tuple[str, ...] = ()
             for number in range(1, settings.runs + 1):
                 job = Job(settings, condition, seed, number, front, place.home, root / f"run-{number}")
                 yield _marked(await perform(job, progress), unlearned)
                 if condition.learns and number < settings.runs:
-                    unlearned = (await settle(front.api, place.home, settings.patience)).left
+                    unlearned = (await settle(front.api, settings.patience)).left
 
 
 async def _own(job: Job, progress: Progress) -> Sequence[Record]:

@@ -25,7 +25,7 @@ class ResearchSettings:
     """What is to be compared. Without a provider a simulated researcher answers, with `habits`, and every record says so.
 
     With `autoresearchclaw`, the program at that path is driven instead of our own pipeline, with `template` as the beginning of its
-    configuration.
+    configuration. `sets` are settings of the proxy, as `section.key=value`.
     """
 
     out: Path
@@ -39,11 +39,14 @@ class ResearchSettings:
     patience: Patience = Patience()  # noqa: RUF009 (frozen)
     autoresearchclaw: Path | None = None
     template: Path | None = None
+    sets: tuple[str, ...] = ()
     longest_s: float = 8 * 3600.0
 
     def __post_init__(self) -> None:
         if not (self.conditions and self.seeds and self.topics and self.runs >= 1):
             raise ConfigError("a comparison needs one condition, one seed, one topic and one run at least")
+        if trained := [one.name for one in self.conditions if one.weights]:
+            raise ConfigError(f"{', '.join(trained)}: the research pipeline trains no weights; choose among baseline and skills")
         if self.autoresearchclaw is not None and self.provider is None:
             raise ConfigError(
                 "AutoResearchClaw needs a real model: name a provider; the simulated researcher does not know its stages"

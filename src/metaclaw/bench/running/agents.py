@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from metaclaw.bench.agent import Agent, BuiltinAgent, DirectAgent, Endpoint, persona_of
+from metaclaw.bench.agent import Agent, BuiltinAgent, DirectAgent, Endpoint, RoundLimits, persona_of
 from metaclaw.bench.external import Command, ExternalAgent
 from metaclaw.bench.running.days import MakeAgent
 from metaclaw.bench.running.plan import Stage
 from metaclaw.bench.running.proxy import Front
+from metaclaw.domain.chat import Sampling
 from metaclaw.errors import ConfigError
 
 
@@ -20,8 +21,17 @@ class AgentKind(StrEnum):
     COMMAND = "command"
 
 
-def make_agents(kind: AgentKind, shared: Mapping[str, Path], hidden: Sequence[Path] = (), command: str | None = None) -> MakeAgent:
-    """Makes agents of this kind. `shared` holds the persona, `hidden` are folders that no agent may look into, such as the data.
+def make_agents(
+    kind: AgentKind,
+    shared: Mapping[str, Path],
+    hidden: Sequence[Path] = (),
+    command: str | None = None,
+    *,
+    limits: RoundLimits | None = None,
+    answer_tokens: int | None = None,
+) -> MakeAgent:
+    """Makes agents of this kind. `shared` holds the persona, `hidden` are folders that no agent may look into, such as the data;
+    `answer_tokens` is the most that the model may say at once.
 
     Raises ConfigError where a command is missing, or given to an agent that has none.
     """
@@ -30,13 +40,14 @@ def make_agents(kind: AgentKind, shared: Mapping[str, Path], hidden: Sequence[Pa
     persona = persona_of(shared)
 
     def make(front: Front, stage: Stage) -> Agent:
-        endpoint = Endpoint(front.base_url, front.api.key, front.model, user=stage.user)
+        sampling = Sampling(max_tokens=answer_tokens)
+        endpoint = Endpoint(front.base_url, front.api.key, front.model, sampling, user=stage.user)
         match kind:
             case AgentKind.BUILT_IN:
-                return BuiltinAgent(endpoint, persona, hidden=hidden)
+                return BuiltinAgent(endpoint, persona, limits=limits, hidden=hidden)
             case AgentKind.DIRECT:
-                return DirectAgent(endpoint, persona)
+                return DirectAgent(endpoint, persona, limits=limits)
             case AgentKind.COMMAND:
-                return ExternalAgent(Command(command or "", front.base_url, front.api.key, front.model))
+                return ExternalAgent(Command(command or "", front.base_url, front.api.key, front.model, user=stage.user))
 
     return make

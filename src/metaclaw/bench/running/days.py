@@ -15,10 +15,10 @@ from metaclaw.bench.checking import CheckBroken, run_check
 from metaclaw.bench.defects import defects_of
 from metaclaw.bench.questions import ChoiceCheck, FileCheck, Round
 from metaclaw.bench.records import TAIL_CHARS, EventRecord, RecordWriter, RoundRecord
-from metaclaw.bench.running.api import at
+from metaclaw.bench.running.api import ProxyError, at
 from metaclaw.bench.running.folder import Folder
 from metaclaw.bench.running.learned import Happened, Learned
-from metaclaw.bench.running.plan import Plan, Stage
+from metaclaw.bench.running.plan import JUDGE, Plan, Stage
 from metaclaw.bench.running.proxy import Front
 from metaclaw.bench.running.settling import settle
 from metaclaw.bench.running.training import train
@@ -99,6 +99,8 @@ class DayRun:
             answer = asked.text if isinstance(asked, Answered) else ""
             said = comment(round_, answer, score.passed)
             took = await self._watch.new()
+            if any(turn.provider == JUDGE for turn in took.turns):
+                raise ProxyError(f"{self._plan.provider.model} was asked for and the judge has answered; see the proxy's log")
             record = self._record(number, score, asked, took, seconds)
             self._keep(round_, asked, record, took, said)
             told.append(Told(record, took.turns[-1].id if took.turns else None))
@@ -184,7 +186,7 @@ class DayRun:
         return [*happened, *await self._learned.new()]
 
     async def _settle(self) -> list[Happened]:
-        settled = await settle(self._front.api, self._folder.place.home, self._plan.patience)
+        settled = await settle(self._front.api, self._plan.patience)
         if not settled.left:
             return []
         return [Happened("trouble", why=f"still under way after {settled.seconds:.0f} s: {', '.join(settled.left)}")]

@@ -165,7 +165,8 @@ def plan_record(plan: Plan) -> PlanRecord:
     counts = {
         phase: sum(len(one.day.rounds) for one in plan.stages if one.phase == phase) for phase in ("stream", "again", "held_out")
     }
-    words = f"{plan.agent} agent, model {plan.provider.model}"
+    judged = "" if plan.judged_by is None else f", judged by {plan.judged_by}"
+    words = f"{plan.agent} agent, model {plan.provider.model}{judged}"
     return PlanRecord(
         **plan.made,
         words=words,

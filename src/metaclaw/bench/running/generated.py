@@ -1,15 +1,16 @@
 """Generated workdays as something to run: on disk, with held-out days at their end, and a follower that can answer them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from metaclaw.bench.policies.follower import Follower, Habits
 from metaclaw.bench.policies.lore import Lore, Writing
+from metaclaw.bench.policies.marker import Marker
 from metaclaw.bench.questions import Benchmark
 from metaclaw.bench.reading import read_benchmark
 from metaclaw.bench.running.plan import Plan
-from metaclaw.bench.workdays import Item, Workdays
+from metaclaw.bench.workdays import Files, Item, Workdays
 from metaclaw.bench.workdays.demands import Rule
 from metaclaw.bench.workdays.words import LANGUAGES
 from metaclaw.bench.workdays.writing import write
@@ -17,13 +18,15 @@ from metaclaw.bench.workdays.writing import write
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A benchmark on disk, and what is known of it beyond what an agent sees. The last `held_out` days only measure."""
+    """A benchmark on disk, and what is known of it beyond what an agent sees. The last `held_out` days only measure; `before` is
+    the workspace that the day of a question begins with."""
 
     benchmark: Benchmark
     items: tuple[Item, ...]
     rules: tuple[Rule, ...]
     users: Mapping[str, str]
     held_out: int = 0
+    before: Mapping[str, Files] = field(default_factory=dict)
 
     def plan(self, plan: Plan) -> Plan:
         """A plan with what is known of each day."""
@@ -34,6 +37,10 @@ class Generated:
     def mind(self, seed: int, habits: Habits, writing: Writing) -> Follower:
         """The simulated model that knows its items."""
         return Follower(self.items, lore_of(self.rules), seed=seed, habits=habits, writing=writing)
+
+    def marker(self) -> Marker:
+        """The judge that knows its checkers."""
+        return Marker(self.items, self.before)
 
 
 def lore_of(rules: Iterable[Rule]) -> list[Lore]:
@@ -59,4 +66,5 @@ def written(folder: Path, stream: Workdays, held_out: Workdays) -> Generated:
         rules=tuple({rule.id: rule for one in made for rule in one.rules}.values()),
         users={day.day.id: day.user for one in made for day in one.days},
         held_out=len(later.days),
+        before={item.round.question: day.begins_with for one in made for day in one.days for item in day.items},
     )

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol
 
 from metaclaw.bench.conditions import Condition, as_toml
@@ -13,6 +14,10 @@ from metaclaw.bench.records import Made, Phase
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import ConfigError
+
+_EMBEDDED: Final = "embedded"
+JUDGE: Final = "judge"
+"""The name of the provider that judges, where it is not the model itself."""
 
 
 class Provider(Protocol):
@@ -39,9 +44,10 @@ class Endpoint:
     key: str | None = None
     is_simulated: bool = False
 
-    def toml(self) -> str:
+    def toml(self, name: str | None = None) -> str:
         """Its entry in the configuration."""
-        keys: dict[str, Json] = {"name": MODEL if self.is_simulated else "model", "kind": "openai", "base_url": self.url}
+        called = name or (MODEL if self.is_simulated else "model")
+        keys: dict[str, Json] = {"name": called, "kind": "openai", "base_url": self.url}
         keys |= {"wires": ["chat"], "models": [self.model]}
         if self.key is not None:
             keys["api_key"] = self.key
@@ -50,14 +56,25 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The model inside the program."""
+    """The model inside the program, by its name there."""
 
-    model: str = "smollm2-135m-instruct"
+    name: str = "smollm2-135m-instruct"
     is_simulated: bool = False
+
+    @staticmethod
+    def of(sets: Sequence[str]) -> "Embedded":
+        """The one that answers with these settings: another model is known by the name of its folder."""
+        folder = next((value for key, _, value in (one.partition("=") for one in sets) if key == "policy.base_model"), None)
+        return Embedded() if folder is None else Embedded(Path(folder).name)
+
+    @property
+    def model(self) -> str:
+        """The model agents ask for. With its provider in front nobody else can be meant, a judge for instance."""
+        return f"{_EMBEDDED}/{self.name}"
 
     def toml(self) -> str:
         """Its entry in the configuration."""
-        return as_toml({"[providers]": {"name": "embedded", "kind": "embedded"}})
+        return as_toml({"[providers]": {"name": _EMBEDDED, "kind": "embedded"}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +129,8 @@ class Stage:
 class Plan:
     """One run. `again` early days come once more at the end; the last `held_out` days are kept apart. `users` says who speaks on
     which day, `rules` which house rules its rounds ask for, both by day id. `sets` are settings of the proxy on top of the
-    condition's, as `section.key=value`."""
+    condition's, as `section.key=value`. `judge` is who judges, rewards and writes skills, where it is not the model itself; a
+    simulated one are the benchmark's own checkers."""
 
     benchmark: Benchmark
     condition: Condition
@@ -127,6 +145,7 @@ class Plan:
     show_checkers: bool = False
     patience: Patience = Patience()
     prices: Prices | None = None
+    judge: Endpoint | None = None
     users: dict[str, str] = field(default_factory=dict)
     rules: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
@@ -139,6 +158,16 @@ class Plan:
             raise ConfigError(
                 f"condition {self.condition.name} trains weights, and those of {self.provider.model} cannot be trained from here;"
                 " use --embedded, or say who trains them (--set policy.backend=… and what it needs)"
+            )
+        is_judged = (
+            not isinstance(self.provider, Embedded)
+            or self.judge is not None
+            or any(one.startswith("judge.provider=") for one in self.sets)
+        )
+        if self.condition.weights and not is_judged:
+            raise ConfigError(
+                f"condition {self.condition.name} trains weights, and nobody would say how good an answer is:"
+                " name somebody with --judge (on workdays it may be their checkers)"
             )
         days = len(self.benchmark.days)
         if not 0 <= self.held_out < days or not 0 <= self.again <= days - self.held_out:
@@ -179,9 +208,22 @@ class Plan:
     def _stage(self, day: Day, number: int, phase: Phase) -> Stage:
         return Stage(day, number, phase, self.users.get(day.id), self.rules.get(day.id, ()))
 
+    @property
+    def judged_by(self) -> str | None:
+        """Who judges, in words; None for the model itself, or nobody."""
+        if self.judge is None:
+            return None
+        return "the benchmark's checkers" if self.judge.is_simulated else self.judge.model
+
     def config(self, stage: Stage) -> str:
         """The proxy's configuration on this day, without its address and key."""
-        return f"{self.provider.toml()}\n{as_toml(self.condition.settings(frozen=stage.is_frozen))}"
+        tree = self.condition.settings(frozen=stage.is_frozen)
+        providers = [self.provider.toml()]
+        if self.judge is not None:
+            providers.append(self.judge.toml(JUDGE))
+            for section in ("judge", "evolver"):
+                tree[section] = {**tree.get(section, {}), "provider": JUDGE, "model": self.judge.model}
+        return "\n".join([*providers, as_toml(tree)])
 
     def facts(self) -> dict[str, Json]:
         """The plan in words a later run can be compared with: what differs is another run."""
@@ -195,6 +237,7 @@ class Plan:
             "simulated": self.provider.is_simulated,
             "model": self.provider.model,
             "agent": self.agent,
+            "judge": self.judged_by,
             "settings": list(self.sets),
             "train_every": self.train_every if self.condition.weights else None,
             "show_checkers": self.show_checkers,

@@ -5,7 +5,7 @@ after its resumption exactly what it would have done without the interruption.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,12 +24,14 @@ from metaclaw.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Plans to run below one output folder. `make_mind` is who answers where the model is simulated."""
+    """Plans to run below one output folder. `make_mind` is who answers where the model is simulated, `make_judge` who judges where
+    the judge is."""
 
     out: Path
     make_agent: MakeAgent
     tell: Tell = lambda plan, stage, record: None
     make_mind: Callable[[Plan], Mind] | None = None
+    make_judge: Callable[[Plan], Mind] | None = None
 
     def done(self, plan: Plan) -> bool:
         """Whether this run lies there already, complete."""
@@ -66,14 +68,19 @@ class Runs:
 
     @asynccontextmanager
     async def _backed(self, plan: Plan) -> AsyncIterator[Plan]:
-        """The plan with the address of a simulated model that runs as long as the block."""
-        if not plan.provider.is_simulated:
+        """The plan with the addresses of whoever is simulated, who run as long as the block."""
+        async with AsyncExitStack() as stack:
+            if plan.provider.is_simulated:
+                plan = replace(plan, provider=await _played(stack, plan, self.make_mind))
+            if plan.judge is not None and plan.judge.is_simulated:
+                plan = replace(plan, judge=await _played(stack, plan, self.make_judge))
             yield plan
-            return
-        if self.make_mind is None:
-            raise ConfigError("a simulated model was asked for, and nobody to play it is given")
-        async with serving(self.make_mind(plan)) as url:
-            yield replace(plan, provider=Endpoint(url, MODEL, is_simulated=True))
+
+
+async def _played(stack: AsyncExitStack, plan: Plan, make: Callable[[Plan], Mind] | None) -> Endpoint:
+    if make is None:
+        raise ConfigError("a simulated model was asked for, and nobody to play it is given")
+    return Endpoint(await stack.enter_async_context(serving(make(plan))), MODEL, is_simulated=True)
 
 
 def _digest(root: Path) -> str | None:

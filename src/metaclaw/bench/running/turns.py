@@ -16,6 +16,7 @@ class Turn:
 
     id: str
     session: str
+    provider: str
     generation: int
     policy_version: int
     skills: tuple[str, ...]
@@ -86,6 +87,7 @@ def _turn(row: dict[str, Json]) -> Turn:
     return Turn(
         str(row["id"]),
         str(row["session"]),
+        str(row.get("provider")),
         _number(row.get("generation")),
         _number(row.get("policy_version")),
         tuple(map(str, skills)) if isinstance(skills, list) else (),

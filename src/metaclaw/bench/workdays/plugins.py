@@ -25,9 +25,12 @@ _FAULTS: Final = (SyntaxError, ImportError, NameError, TypeError, ValueError, At
 
 
 def load_rules(folder: Path) -> tuple[Rule, ...]:
-    """The rules of every Python file in a folder, by name. Raises ConfigError, which says what is wrong with which file."""
+    """The rule of a Python file, or those of every one in a folder, by name. Raises ConfigError, which says what is wrong with
+    which file."""
+    if folder.is_file() and folder.suffix == ".py":
+        return (_load(folder),)
     if not folder.is_dir():
-        raise ConfigError(f"rules: {folder} is not a folder. Name a folder that holds one Python file per rule.")
+        raise ConfigError(f"rules: {folder} is not a folder. Name a Python file, or a folder that holds one per rule.")
     paths = sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
     if not paths:
         raise ConfigError(f"rules: there is no rule in {folder}. Put one Python file per rule there, like those of the house.")
