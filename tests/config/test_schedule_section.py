@@ -83,8 +83,6 @@ def test_calendars_and_rules_are_lists_of_tables_or_lines(home: Path) -> None:
     [
         ("sleep = '23:00-07:00'", "FILE:2: schedule.sleep is not a list"),
         ("sleep = ['at night']", 'FILE:2: schedule.sleep has "at night", which is no range of hours; write "23:00-07:00"'),
-        ("sleep = ['25:00-07:00']", "which has 25:00, which is no time of day"),
-        ("sleep = ['07:00-07:00']", "which begins when it ends; write 00:00-24:00 for the whole day"),
         ("sleep = ['funday 07:00-08:00']", "which has 'funday', which is no weekday"),
         ("timezone = 'Vienna'", 'FILE:2: schedule.timezone is not the name of a time zone; write, for example, timezone = "Europe'),
         ("timezone = '../etc/passwd'", "schedule.timezone is not the name of a time zone"),
@@ -117,3 +115,18 @@ def test_what_does_not_fit_is_named_with_its_place_and_a_remedy(home: Path, text
 def test_many_hours_and_zones_may_be_given_in_code(home: Path) -> None:
     config = build({"schedule": {"sleep": ["mon 00:00-01:00", "12:00-13:00"], "timezone": "Asia/Tokyo"}}, home)
     assert len(config.schedule.sleep_ranges) == 2
+
+
+@pytest.mark.parametrize(
+    ("impossible", "why"),
+    [
+        ("25:00-07:00", "has 25:00, which is no time of day"),
+        ("07:00-07:00", "begins when it ends; write 00:00-24:00 for the whole day"),
+    ],
+)
+def test_hours_that_cannot_be_are_the_signals_trouble_and_nothing_else_changes(home: Path, impossible: str, why: str) -> None:
+    schedule = build({"schedule": {"sleep": ["12:00-13:00", impossible]}}, home).schedule
+    assert schedule.sleep_ranges == (sleep_range("12:00-13:00"),)
+    assert schedule.sleep_trouble is not None
+    assert f'"{impossible}" {why}' in schedule.sleep_trouble
+    assert build({"schedule": {"sleep": ["12:00-13:00"]}}, home).schedule.sleep_trouble is None

@@ -81,6 +81,10 @@ def test_one_bad_event_does_not_hide_the_others(tmp_path: Path) -> None:
     assert len(busy(tmp_path, calendar("DTSTART:20260324T090000Z\r\nRRULE:FREQ=NEVERLY", MEETING))) == 1
 
 
+def test_an_event_that_ends_before_it_begins_takes_no_time_and_hides_no_other(tmp_path: Path) -> None:
+    assert len(busy(tmp_path, calendar("DTSTART:20260324T090000Z\r\nDTEND:20260324T080000Z", MEETING))) == 1
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"<html>sign in</html>", b"\xff\xfe\x00rubbish", b"BEGIN:VEVENT\r\nEND:VEVENT\r\n", b"BEGIN:VCALENDAR"]
 )

@@ -85,3 +85,9 @@ def test_hours_follow_the_zone_the_machine_is_in() -> None:
     assert hours.read(now).presence is Presence.AWAY
     zones.append(ZoneInfo("America/New_York"))
     assert hours.read(now).presence is Presence.UNKNOWN
+
+
+def test_while_some_hours_cannot_be_it_is_unknown_when_the_person_sleeps() -> None:
+    reading = SleepHours([sleep_range("00:00-24:00")], lambda: VIENNA, '"25:00-07:00" has 25:00').read(datetime.now(UTC))
+    assert (reading.presence, reading.is_trouble) == (Presence.UNKNOWN, True)
+    assert "25:00" in reading.why

@@ -58,6 +58,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_skills(config)
     yield from check_providers(config, timeout_s)
     yield from check_calendars(home, config)
+    yield from check_sleep(config)
     yield from check_input(config)
     yield from check_clock(home)
 
@@ -166,6 +167,12 @@ def check_calendars(home: Path, config: Config) -> Iterator[Finding]:
                 yield Finding(name, State.OK, "it can be read")
             else:
                 yield Finding(name, State.WARN, trouble, "correct it in schedule.calendars; until then it says nothing")
+
+
+def check_sleep(config: Config) -> Iterator[Finding]:
+    """The hours of sleep can be; while some cannot, it is unknown when the person sleeps."""
+    if (trouble := config.schedule.sleep_trouble) is not None:
+        yield Finding("sleep hours", State.WARN, trouble, "correct it in schedule.sleep; until then they say nothing")
 
 
 def check_input(config: Config) -> Iterator[Finding]:

@@ -38,14 +38,18 @@ class SleepRange:
 
 
 def sleep_range(text: str) -> SleepRange:
-    """A range as a person writes it. Raises ValueError."""
+    """A range as a person writes it. Raises NoRangeError where it is none, ValueError where there can be no such hours."""
     match = _RANGE.fullmatch(text.strip().lower())
     if match is None:
-        raise ValueError(_HOW)
+        raise NoRangeError(_HOW)
     begins, ends = _clock(match["begins"]), _clock("0:00" if match["ends"] == "24:00" else match["ends"])
     if begins == ends and match["ends"] != "24:00":
         raise ValueError("begins when it ends; write 00:00-24:00 for the whole day")
     return SleepRange(_days(match["days"]), begins, ends)
+
+
+class NoRangeError(ValueError):
+    """What is written is not even in the form of a range."""
 
 
 def _clock(text: str) -> time:
@@ -62,7 +66,7 @@ def _days(text: str | None) -> frozenset[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
-            raise ValueError(f"has {part!r}, which is no weekday; write {', '.join(DAYS)}, or two of them with - between")
+            raise NoRangeError(f"has {part!r}, which is no weekday; write {', '.join(DAYS)}, or two of them with - between")
         begins, ends = DAYS.index(first), DAYS.index(last or first)
         found |= {day % 7 for day in range(begins, ends + 1 if ends >= begins else ends + 8)}
     return frozenset(found)
@@ -168,11 +172,14 @@ class ScheduleConfig(Section):
     @field_validator("sleep")
     @classmethod
     def _are_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
+        """Hours that cannot be (25:00) are the signal's trouble: it says nothing until they are corrected, and all else goes on."""
         for text in ranges:
             try:
                 sleep_range(text)
-            except ValueError as error:
+            except NoRangeError as error:
                 raise PydanticCustomError("sleep", "has {text}, which {why}", {"text": f'"{text}"', "why": str(error)}) from error
+            except ValueError:
+                continue
         return ranges
 
     @field_validator("timezone")
@@ -184,8 +191,21 @@ class ScheduleConfig(Section):
 
     @property
     def sleep_ranges(self) -> tuple[SleepRange, ...]:
-        """The hours of sleep, read."""
-        return tuple(sleep_range(text) for text in self.sleep)
+        """The hours of sleep, read; those that can be."""
+        return tuple(one for one in (_possible(text)[0] for text in self.sleep) if one is not None)
+
+    @property
+    def sleep_trouble(self) -> str | None:
+        """Which hours cannot be, and why; None where all of them can."""
+        return next((f'"{text}" {why}' for text in self.sleep if (why := _possible(text)[1])), None)
+
+
+def _possible(text: str) -> tuple[SleepRange | None, str | None]:
+    """The range, or why there is no such thing."""
+    try:
+        return sleep_range(text), None
+    except ValueError as error:
+        return None, str(error)
 
 
 def _is_zone(name: str) -> bool:

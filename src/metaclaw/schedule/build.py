@@ -58,7 +58,7 @@ def build_windows(
         habits=habits,
         traffic=traffic,
         sources=input_sources() if sources is None else sources,
-        sleep=SleepHours(schedule.sleep_ranges, zone) if schedule.sleep else None,
+        sleep=SleepHours(schedule.sleep_ranges, zone, schedule.sleep_trouble) if schedule.sleep else None,
         calendars=calendars,
         neighbours=neighbours,
         rules=Rules(timedelta(seconds=least_s), timedelta(minutes=schedule.cooldown_minutes)),

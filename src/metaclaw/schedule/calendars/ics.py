@@ -33,6 +33,7 @@ def parse(content: bytes, question: Question, zone: tzinfo) -> Iterator[Event]:
             raise CalendarError("it is not an iCalendar file: there is no VCALENDAR in it")
         for calendar in calendars:
             addresses = _own_addresses(calendar, question.user)
+            calendar.subcomponents = [part for part in calendar.subcomponents if not _is_backwards(part, zone)]
             found = recurring_ical_events.of(calendar, skip_bad_series=True).between(question.begins, question.ends)
             if len(found) > _MOST_EVENTS:
                 raise CalendarError(f"it has more than {_MOST_EVENTS} events in a few days")
@@ -50,6 +51,14 @@ def _busy(found: Iterable[icalendar.Component], addresses: frozenset[str], zone:
         ends = _instant(one.end, zone)
         if begins < ends:
             yield Event(begins, ends, str(one.get("SUMMARY", "")))
+
+
+def _is_backwards(part: icalendar.Component, zone: tzinfo) -> bool:
+    """Whether it ends before it begins: there is no such time, and the library would turn it round."""
+    begins, ends = part.get("DTSTART"), part.get("DTEND")
+    if not isinstance(part, icalendar.Event) or not hasattr(begins, "dt") or not hasattr(ends, "dt"):
+        return False
+    return _instant(ends.dt, zone) < _instant(begins.dt, zone)
 
 
 def _is_free(event: icalendar.Component) -> bool:

@@ -17,13 +17,17 @@ class SleepHours:
 
     name = "sleep hours"
 
-    def __init__(self, ranges: Sequence[SleepRange], zone: Zone) -> None:
+    def __init__(self, ranges: Sequence[SleepRange], zone: Zone, trouble: str | None = None) -> None:
+        """`trouble` says which of a person's hours cannot be; until they are corrected it is unknown when they sleep."""
         self._ranges = tuple(ranges)
         self._zone = zone
+        self._trouble = trouble
         self._planned: tuple[tuple[date, tzinfo], list[tuple[datetime, datetime]]] | None = None
 
     def read(self, now: datetime) -> Reading:
         """Whether this is a time of sleep."""
+        if self._trouble is not None:
+            return Reading(Presence.UNKNOWN, self._trouble, is_trouble=True)
         zone = self._zone()
         stretches = self._plan(now.astimezone(zone).date(), zone)
         end = _end_of_sleep(now, stretches)
