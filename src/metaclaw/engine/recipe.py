@@ -1,8 +1,8 @@
 """What a version of the weights is made from: the model that is there, and an adapter.
 
 A version answers as soon as its adapter is read: every product has the adapter's small factors added. Then, step by step beside the
-answers, layers of its own take their place, with the adapter merged into their weights. That changes how fast a token comes (by a
-few hundredths), and what comes by no more than rounding does.
+answers, layers of its own take their place, with the adapter merged into their weights. That makes tokens come a little faster, and
+changes them by no more than rounding does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
