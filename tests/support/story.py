@@ -96,7 +96,7 @@ def wait_until(wanted: Callable[[], bool], program: Program, within_s: float = 1
 
 def judged(program: Program) -> list[int]:
     """The versions on which the gate has ruled."""
-    return [one["number"] for one in program.get("/api/policy")["versions"] if one["state"] != "candidate"]
+    return [one["version"] for one in program.get("/api/policy")["versions"] if one["state"] != "candidate"]
 
 
 def serving(program: Program) -> int:
