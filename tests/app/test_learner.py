@@ -11,12 +11,12 @@ import anyio
 import pytest
 
 from metaclaw.app.deeds import build_deeds
-from metaclaw.app.learning import Learner
+from metaclaw.app.learning import Learner, Outbox, carry_out
 from metaclaw.config import Config, build
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
-from metaclaw.errors import LearnerError
-from metaclaw.learn.channel import Begin
+from metaclaw.errors import LearnerError, MetaClawError, StoreError
+from metaclaw.learn.channel import Begin, Errand, Failed
 from metaclaw.skills import Shelf
 from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, open_database
 
@@ -99,3 +99,16 @@ async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> Non
     assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]
     await ledger.aclose()
     database.close()
+
+
+@pytest.mark.parametrize("error", [StoreError("full"), ValueError("odd")])
+def test_whoever_waits_for_an_errand_is_told_that_it_failed_whatever_went_wrong(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    outbox: Outbox = Outbox()
+    carry_out(Errand(7, "note_uses", ()), {"note_uses": fail}, outbox)
+    told = outbox.get_nowait()
+    assert isinstance(told, Failed)
+    assert (told.number, isinstance(told.error, MetaClawError)) == (7, True)
+    assert str(error) in str(told.error)

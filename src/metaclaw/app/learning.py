@@ -138,19 +138,23 @@ class Learner:
                     case Told():
                         self._told, self._facts = message, message.facts
                     case Errand(name=name) if name in _SLOW:
-                        threading.Thread(target=_carry_out, args=(message, deeds, outbox), name=name, daemon=True).start()
+                        threading.Thread(target=carry_out, args=(message, deeds, outbox), name=name, daemon=True).start()
                     case Errand():
-                        _carry_out(message, deeds, outbox)
+                        carry_out(message, deeds, outbox)
         finally:
             outbox.put(None)
             sender.join()
 
 
-def _carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> None:
+def carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> None:
+    """Do one thing for the learner and say what came of it, whatever that is."""
     try:
         value = deeds[errand.name](*errand.arguments)
     except MetaClawError as error:
         outbox.put(Failed(errand.number, error))
+    except Exception as error:  # whoever waits for the errand must be told, or waits for ever
+        log.exception("errand_failed name=%s", errand.name)
+        outbox.put(Failed(errand.number, LearnerError(f"{errand.name} could not be done: {error}")))
     else:
         outbox.put(Done(errand.number, value))
 

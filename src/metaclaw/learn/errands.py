@@ -179,7 +179,8 @@ class SentProvider:
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
         """The whole answer at once: nobody here reads along."""
-        deltas = await run_sync(self._errands.run, "generate", self.name, request, version)
+        # Whoever has waited long enough goes on; the answer is then heard by nobody.
+        deltas = await run_sync(self._errands.run, "generate", self.name, request, version, abandon_on_cancel=True)
         assert isinstance(deltas, tuple)
         for delta in deltas:
             yield delta
