@@ -1,7 +1,7 @@
 """What weights should keep: small questions in the manner of the golden set, with a check each, and none of them one of its items.
 
-They are cut in two for ever. One half is rehearsed while the rules are taught; the other, never taught, says which of several
-checkpoints to take (`choosing`). The golden set itself, and the held-out questions, are only asked at the end.
+They are cut in two for ever. One half is rehearsed while the rules are taught; the other, never taught and with no say in which
+weights are taken (`choosing`), is only asked before and at the end.
 """
 
 import random

@@ -94,10 +94,9 @@ def goals(runs: Sequence[Records]) -> dict[str, bool]:
 
 
 def _conditions(runs: Sequence[Records]) -> str:
-    rows = [
-        "| condition | seeds | exact, held out (95 %) | other prompt | steps | seconds | golden set, points | likelihood, points |"
-    ]
-    rows.append("|---|---|---|---|---|---|---|---|")
+    others = ("golden set, points", "likelihood, points", "other things kept, points")
+    rows = [_row(["condition", "seeds", "exact, held out (95 %)", "other prompt", "steps", "seconds", *others])]
+    rows.append("|---|---|---|---|---|---|---|---|---|")
     for condition in Condition:
         chosen = [run for run in runs if run.condition is condition]
         if chosen:
@@ -109,14 +108,18 @@ def _condition(condition: Condition, runs: Sequence[Records]) -> str:
     exact = interval([run.number("exam", "exact") for run in runs])
     cells = [condition, ", ".join(str(run.seed) for run in runs), exact]
     if not condition.learns:
-        return _row([*cells, "–", "–", "–", "–", "–"])
+        return _row([*cells, "–", "–", "–", "–", "–", "–"])
     other = interval([run.number("exam_other_prompt", "exact") for run in runs])
-    golden = ["–", "–"]
-    if all("golden" in (run.end or {}) for run in runs):
-        golden = [_spread([run.number("golden", name) for run in runs]) for name in ("points", "likelihood_points")]
+    other_things = [_points(runs, *path) for path in (("golden", "points"), ("golden", "likelihood_points"), ("kept", "points"))]
     steps = statistics.fmean(len(run.steps) for run in runs)
     seconds = statistics.fmean(run.number("wall_s") for run in runs)
-    return _row([*cells, other, f"{steps:.0f}", f"{seconds:.0f}", *golden])
+    return _row([*cells, other, f"{steps:.0f}", f"{seconds:.0f}", *other_things])
+
+
+def _points(runs: Sequence[Records], section: str, name: str) -> str:
+    if not all(section in (run.end or {}) for run in runs):
+        return "–"
+    return _spread([run.number(section, name) for run in runs])
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.house_rules.choosing import Checkpoint, choose, measured
+from benchmarks.house_rules.choosing import choose, measured
 from benchmarks.house_rules.general import Golden, compared
 from benchmarks.house_rules.kept import questions, share_right
 from benchmarks.house_rules.loop import Exam, Loop, Step, examine, held_out, validation
@@ -23,6 +23,8 @@ from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
 from metaclaw.engine.training.peft import write_adapter
+from metaclaw.train.golden import GoldenScore
+from metaclaw.train.regression import compare_golden
 
 Record = Mapping[str, object]
 Sink = Callable[[Record], None]
@@ -54,6 +56,8 @@ class Run:
         )
         self._loaded_s = time.perf_counter() - began
         self._asked = held_out(settings, seed)
+        self._golden: Golden | None = None
+        self._before: GoldenScore | None = None
 
     def go(self) -> None:
         """Look before, learn if the condition does, look after."""
@@ -61,15 +65,20 @@ class Run:
         self._tell(
             "begin", settings=asdict(settings), device=self._machine.device, dtype=self._machine.dtype, loaded_s=self._loaded_s
         )
-        golden = Golden(self._machine.folder, self.vocabulary) if settings.golden and self._condition.learns else None
-        before = golden.take(self.learner) if golden else None
+        guarded = settings.golden and self._condition.learns
+        self._golden = Golden(self._machine.folder, self.vocabulary) if guarded else None
+        self._before = self._golden.take(self.learner) if self._golden else None
+        kept = self._share_kept() if guarded else None
         seconds = self._teach() if self._condition.learns else 0.0
         exams = {"exam": self._examine(self._asked, with_skill=self._condition.has_skill)}
         if self._condition.learns:
             exams["exam_other_prompt"] = self._examine(self._asked, with_skill=not self._condition.has_skill)
-        facts = {name: asdict(exam) for name, exam in exams.items()}
-        if golden and before:
-            facts["golden"] = compared(before, golden.take(self.learner))
+        facts: dict[str, object] = {name: asdict(exam) for name, exam in exams.items()}
+        if self._golden and self._before:
+            facts["golden"] = compared(self._before, self._golden.take(self.learner))
+        if kept is not None:
+            after = self._share_kept()
+            facts["kept"] = {"before": kept, "after": after, "points": 100.0 * (after - kept)}
         self._tell("end", wall_s=seconds, peak_bytes=peak_bytes(self._machine.device), **facts)
 
     def _teach(self) -> float:
@@ -119,26 +128,27 @@ class Run:
             self._choose(aside, began)
 
     def _choose(self, aside: list[tuple[int, Adapter]], began: float) -> None:
-        asked, tasks = questions()[1], validation(self._settings, self._seed)
-        self.learner.adopt(None)
-        untrained = share_right(self.learner, self.vocabulary, asked)
+        tasks = validation(self._settings, self._seed)
 
         def exact(adapter: Adapter) -> float:
             self.learner.adopt(adapter)
             return self._examine(tasks, with_skill=self._condition.has_skill).exact
 
-        def kept(adapter: Adapter) -> float:
-            self.learner.adopt(adapter)
-            return share_right(self.learner, self.vocabulary, asked)
-
-        found = measured(aside, exact, kept)
+        found = measured(aside, exact, self._golden_points)
         chosen = choose([one for one, _ in found], self._settings.settle_at)
         self.learner.adopt(next(adapter for one, adapter in found if one is chosen))
-        self._tell_choice([one for one, _ in found], chosen, untrained, began)
+        checkpoints = [asdict(one) for one, _ in found]
+        self._tell("choice", wall_s=time.perf_counter() - began, checkpoints=checkpoints, chosen=asdict(chosen))
 
-    def _tell_choice(self, found: list[Checkpoint], chosen: Checkpoint, untrained: float, began: float) -> None:
-        facts = {"checkpoints": [asdict(one) for one in found], "chosen": asdict(chosen), "untrained_kept": untrained}
-        self._tell("choice", wall_s=time.perf_counter() - began, **facts)
+    def _golden_points(self, adapter: Adapter) -> float | None:
+        """What the golden set says of weights against the untrained, where it is asked at all."""
+        if not (self._golden and self._before):
+            return None
+        self.learner.adopt(adapter)
+        return compare_golden(self._before, self._golden.take(self.learner)).points
+
+    def _share_kept(self) -> float:
+        return share_right(self.learner, self.vocabulary, questions()[1])
 
     def _rehearsal(self) -> Rehearsal | None:
         settings = self._settings

@@ -333,12 +333,18 @@ def test_settings_on_the_command_line_replace_those_of_the_preset() -> None:
     assert settings_of(parse([])) == LARGE
 
 
-def test_of_weights_that_are_right_often_enough_those_are_taken_that_keep_most() -> None:
-    able, abler = Checkpoint(4, 1.0, exact=0.95, kept=0.30), Checkpoint(8, 1.0, exact=0.97, kept=0.30)
-    forgetful, careful = Checkpoint(16, 1.0, exact=0.99, kept=0.28), Checkpoint(16, 0.85, exact=0.60, kept=0.40)
-    assert choose([able, abler, forgetful, careful], 0.9) is abler
-    assert choose([careful, forgetful], 0.9) is forgetful
+def test_of_weights_that_are_right_often_enough_and_lose_nothing_the_ones_most_often_right_are_taken() -> None:
+    able, abler = Checkpoint(4, 1.0, exact=0.95, golden=2.6), Checkpoint(8, 1.0, exact=0.97, golden=-0.9)
+    forgetful, worse = Checkpoint(16, 1.0, exact=0.99, golden=-1.3), Checkpoint(12, 1.0, exact=0.99, golden=-2.6)
+    careful = Checkpoint(16, 0.8, exact=0.60, golden=5.2)
+    assert choose([able, abler, forgetful, worse, careful], 0.9) is abler
+    assert choose([careful, worse, forgetful], 0.9) is forgetful
     assert choose([careful], 0.9) is careful
+
+
+def test_where_the_golden_set_is_not_asked_the_ones_most_often_right_are_taken() -> None:
+    early, late = Checkpoint(4, 1.0, exact=0.95, golden=None), Checkpoint(8, 1.0, exact=0.97, golden=None)
+    assert choose([early, late], 0.9) is late
 
 
 def test_a_change_can_be_made_smaller() -> None:
