@@ -147,3 +147,33 @@ def test_a_template_that_cannot_be_used_is_refused(script: Path, template: str, 
 async def test_asking_before_a_day_is_begun_is_a_mistake(script: Path) -> None:
     with pytest.raises(RuntimeError, match="no day"):
         await ExternalAgent(_command(script)).ask("?")
+
+
+async def test_what_an_agent_has_started_does_not_outlive_a_benchmark_that_is_killed(script: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    script.write_text(
+        "import os, subprocess, sys, time; child = subprocess.Popen(['sleep', '600'])\n"
+        "from pathlib import Path; whole = Path(sys.argv[1] + '.part'); whole.write_text(f'{os.getpid()} {child.pid}')\n"
+        "whole.rename(sys.argv[1]); time.sleep(600)"
+    )
+    benchmark = tmp_path / "benchmark.py"
+    benchmark.write_text(
+        "import asyncio, sys; from pathlib import Path\n"
+        "from metaclaw.bench.external import Command, ExternalAgent; from metaclaw.bench.questions import Day\n"
+        "async def main():\n"
+        "    agent = ExternalAgent(Command(sys.argv[1], 'http://127.0.0.1:1/v1', 'k', 'm'))\n"
+        "    await agent.begin(Day('day01', '', 'day01_x', (), (), None), Path(sys.argv[2]))\n"
+        "    await agent.ask('Go on.')\n"
+        "asyncio.run(main())"
+    )
+    template = _command(script, shlex.quote(str(started))).template
+    process = await asyncio.create_subprocess_exec(sys.executable, str(benchmark), template, str(tmp_path))
+    async with asyncio.timeout(60):
+        while not started.exists():
+            await asyncio.sleep(0.02)
+        running = [int(word) for word in started.read_text().split()]
+        assert all(map(_is_alive, running))
+        process.kill()
+        await process.wait()
+        while any(map(_is_alive, running)):
+            await asyncio.sleep(0.02)

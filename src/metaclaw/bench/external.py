@@ -28,6 +28,7 @@ from typing import BinaryIO, Final
 from anyio.to_thread import run_sync
 
 from metaclaw.bench.agent import Answered, Asked, Failed, Why
+from metaclaw.bench.leash import Leash
 from metaclaw.bench.questions import Day
 from metaclaw.errors import ConfigError
 
@@ -98,6 +99,7 @@ class ExternalAgent:
         self._command = command
         self._argv = command.argv()
         self._begun: _Begun | None = None
+        self._leash = Leash()
 
     async def begin(self, day: Day, workspace: Path) -> None:
         """Take up a day in a workspace."""
@@ -133,6 +135,7 @@ class ExternalAgent:
 
     async def end(self) -> None:
         """Forget the day."""
+        await run_sync(self._leash.close)
         if self._begun is not None:
             await run_sync(self._begun.room.cleanup)
         self._begun = None
@@ -165,11 +168,12 @@ class ExternalAgent:
             process = await asyncio.create_subprocess_exec(
                 *argv, stdin=source, stdout=output, stderr=errors, cwd=workspace, env=self._environment(), start_new_session=True
             )
-            try:
-                async with asyncio.timeout(self._command.seconds):
-                    status = await process.wait()
-            finally:
-                await asyncio.shield(asyncio.ensure_future(_stop(process)))
+            with self._leash.hold(process.pid):
+                try:
+                    async with asyncio.timeout(self._command.seconds):
+                        status = await process.wait()
+                finally:
+                    await asyncio.shield(asyncio.ensure_future(_stop(process)))
             return _Ended(status, _read(output), _read(errors))
 
 

@@ -22,6 +22,7 @@ import anyio
 import yaml
 from anyio.to_thread import run_sync
 
+from metaclaw.bench.leash import Leash
 from metaclaw.bench.research.arc_requests import Counted, count_requests
 from metaclaw.bench.research.metrics import MOST_REFINES
 from metaclaw.bench.research.pipeline import Progress
@@ -182,14 +183,15 @@ def _within(number: Json) -> int:
 
 async def _run(program: Path, config: Path, artefacts: Path, topic: str, job: Job) -> int | None:
     """Its exit status; None where it was stopped because it took too long."""
-    child = _spawn(program, config, artefacts, topic, job)
+    child, leash = _spawn(program, config, artefacts, topic, job), Leash()
     try:
-        with anyio.move_on_after(job.settings.longest_s):
+        with leash.hold(child.pid), anyio.move_on_after(job.settings.longest_s):
             while child.poll() is None:
                 await anyio.sleep(0.05)
         return child.poll()
     finally:
         _end(child)
+        leash.close()
 
 
 def _spawn(program: Path, config: Path, artefacts: Path, topic: str, job: Job) -> "subprocess.Popen[bytes]":
