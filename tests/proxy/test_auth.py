@@ -15,12 +15,13 @@ KEY = "mc-secret-key"
         {"authorization": f"Bearer {KEY}"},
         {"authorization": f"bearer {KEY}"},
         {"x-api-key": KEY},
+        {"x-api-key": f"Bearer {KEY}"},
         {"x-metaclaw-key": KEY},
         {"authorization": "Bearer sk-theirs", "x-metaclaw-key": KEY},
     ],
 )
 def test_the_key_is_found_wherever_a_client_can_put_it(headers: dict[str, str]) -> None:
-    assert Gatekeeper(KEY).admits(headers, None)
+    assert Gatekeeper(KEY).admit(headers, None) is not None
 
 
 @pytest.mark.parametrize(
@@ -35,20 +36,21 @@ def test_the_key_is_found_wherever_a_client_can_put_it(headers: dict[str, str]) 
     ],
 )
 def test_anything_else_is_refused(headers: dict[str, str]) -> None:
-    assert not Gatekeeper(KEY).admits(headers, None)
+    assert Gatekeeper(KEY).admit(headers, None) is None
 
 
 def test_a_key_in_the_path_opens_and_is_taken_out() -> None:
     path, key = split_path_key(f"/k/{KEY}/v1/messages")
     assert (path, key) == ("/v1/messages", KEY)
-    assert Gatekeeper(KEY).admits({}, key)
+    assert Gatekeeper(KEY).admit({}, key) == {}
 
 
 def test_our_key_never_travels_on_but_the_callers_own_credentials_do() -> None:
     keeper = Gatekeeper(KEY)
-    assert keeper.callers_own({"authorization": f"Bearer {KEY}", "x-other": "1"}) == {"x-other": "1"}
-    assert keeper.callers_own({"x-api-key": KEY, "authorization": "Bearer sk-own"}) == {"authorization": "Bearer sk-own"}
-    assert keeper.callers_own({"x-metaclaw-key": "whatever", "x-api-key": "sk-own"}) == {"x-api-key": "sk-own"}
+    assert keeper.admit({"authorization": f"Bearer {KEY}", "x-other": "1"}, None) == {"x-other": "1"}
+    assert keeper.admit({"x-api-key": KEY, "authorization": "Bearer sk-own"}, None) == {"authorization": "Bearer sk-own"}
+    assert keeper.admit({"x-metaclaw-key": "whatever", "x-api-key": "sk-own"}, KEY) == {"x-api-key": "sk-own"}
+    assert keeper.admit({"x-api-key": KEY, "authorization": f"Bearer {KEY}"}, KEY) == {}
 
 
 @given(st.text(max_size=40), st.text(min_size=1, max_size=40))

@@ -23,7 +23,6 @@ from metaclaw.proxy import Listener
 log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 2.0
-_THREAD_SLICE_S = 0.0003
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,6 @@ def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None =
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     # What this library says at INFO is about itself, not about the owner's day.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # What learns works in threads; a request that comes in meanwhile is to wait for them for as short as can be.
-    sys.setswitchinterval(_THREAD_SLICE_S)
     with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(config, home, instance, ready))
     return 0

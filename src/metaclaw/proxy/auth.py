@@ -12,28 +12,26 @@ class Gatekeeper:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
-    def admits(self, headers: Mapping[str, str], path_key: str | None) -> bool:
-        """Whether any credential of the request is our key."""
+    def admit(self, headers: Mapping[str, str], path_key: str | None) -> dict[str, str] | None:
+        """The header fields that belong to the caller, everything but our key, if some credential of the request is our key; else
+        None."""
         # Every credential is compared, so that the time taken does not tell which of them was right.
         found = path_key is not None and self.is_ours(path_key)
+        kept = dict(headers)
         for name in _CREDENTIALS:
-            value = headers.get(name)
-            if value and self.is_ours(_bare(value) if name == "authorization" else value.strip()):
+            value = kept.get(name)
+            if value is None:
+                continue
+            if self.is_ours(_bare(value)):
                 found = True
-        return found
+                del kept[name]
+            elif name == "x-metaclaw-key":
+                del kept[name]
+        return kept if found else None
 
     def is_ours(self, value: str) -> bool:
         """Whether this credential is our key."""
         return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), self._key)
-
-    def callers_own(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The header fields that belong to the caller: everything but our key."""
-        kept = dict(headers)
-        for name in _CREDENTIALS:
-            value = kept.get(name)
-            if value is not None and (name == "x-metaclaw-key" or self.is_ours(_bare(value))):
-                del kept[name]
-        return kept
 
 
 def _bare(value: str) -> str:

@@ -81,7 +81,8 @@ class Server:
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
             client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
             return
-        if not self._gatekeeper.admits(headers, path_key):
+        caller = self._gatekeeper.admit(headers, path_key)
+        if caller is None:
             raise WireError(_NO_KEY, status=401, code="invalid_api_key")
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
@@ -90,7 +91,6 @@ class Server:
         if inner is None:
             await serve_asgi(self._api, client, path, query, body)
             return
-        caller = self._gatekeeper.callers_own(headers)
         caller.pop("content-encoding", None)  # `read_body` has undone it
         caller.pop("content-length", None)  # the body that is sent has its own
         if spoken is None:
