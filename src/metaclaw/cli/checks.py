@@ -182,11 +182,19 @@ def check_input(config: Config) -> Iterator[Finding]:
 
         tried = try_inputs()
         for name in [name for name, trouble in tried if trouble is None]:
-            asked = "it does not tell by itself; it is asked every 0.3 s while a window is open"
-            yield Finding(name, State.OK, asked if "asked" in name else "it tells at once")
+            yield Finding(name, State.OK, _how_noticed(name))
         if all(trouble is not None for _, trouble in tried):
             why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
             yield Finding("input", State.OK, f"no keyboard can be watched here, so requests alone say that you are there ({why})")
+
+
+def _how_noticed(name: str) -> str:
+    """How input is noticed by a source of this name."""
+    if "asked" in name:
+        return "it does not tell by itself; it is asked every 0.3 s while a window is open"
+    if "told after" in name:
+        return "it tells of the first input after five minutes without any; until then it is asked, every 0.3 s in a window"
+    return "it tells at once"
 
 
 def check_embedded() -> Finding:

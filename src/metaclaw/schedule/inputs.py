@@ -16,13 +16,13 @@ _TRY_S: Final = 3.0
 def input_sources() -> list[Source]:
     """Every way in which input may be noticed on this system."""
     if sys.platform == "darwin":
-        from metaclaw.schedule.signals.macos import MacInput
+        from metaclaw.schedule.signals.macos import mac_input
 
-        return [MacInput()]
+        return [mac_input()]
     if sys.platform == "win32":
-        from metaclaw.schedule.signals.windows_os import WindowsInput
+        from metaclaw.schedule.signals.windows_os import windows_input
 
-        return [WindowsInput()]
+        return [windows_input()]
     return _linux_sources()
 
 
@@ -51,6 +51,7 @@ def _linux_sources() -> list[Source]:
 def try_inputs(sources: Sequence[Source] | None = None) -> list[tuple[str, str | None]]:
     """Listen to every source for a moment: its name, and why it cannot be heard, if it cannot. Blocks."""
     tried = list(input_sources() if sources is None else sources)
+    names: dict[int, str] = {}
     troubles: dict[int, str] = {}
 
     async def listen(place: int, source: Source) -> None:
@@ -67,6 +68,7 @@ def try_inputs(sources: Sequence[Source] | None = None) -> list[tuple[str, str |
 
                 group.start_soon(follow)
                 await word.come.wait()
+                names[place] = source.name  # as long as it is listened to: it says whether it tells
                 group.cancel_scope.cancel()
 
     async def listen_to_all() -> None:
@@ -75,7 +77,7 @@ def try_inputs(sources: Sequence[Source] | None = None) -> list[tuple[str, str |
                 group.start_soon(listen, place, source)
 
     anyio.run(listen_to_all)
-    return [(source.name, troubles.get(place)) for place, source in enumerate(tried)]
+    return [(names.get(place, source.name), troubles.get(place)) for place, source in enumerate(tried)]
 
 
 class _FirstWord:

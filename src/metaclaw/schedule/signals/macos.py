@@ -1,4 +1,4 @@
-"""Input idle on macOS: IOKit's HIDIdleTime, as `ioreg` prints it. It can only be asked."""
+"""Input idle on macOS: IOKit's HIDIdleTime, as `ioreg` prints it, asked for; and at once when powerd says that somebody is back."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,8 +6,9 @@ from typing import Final
 
 import anyio
 
-from metaclaw.schedule.signals.asking import Sleep, ask_again_and_again
-from metaclaw.schedule.signals.inactivity import Report, SignalError
+from metaclaw.schedule.signals.asking import Bell, Sleep, ToldAndAsked
+from metaclaw.schedule.signals.inactivity import SignalError
+from metaclaw.schedule.signals.powerd import PowerdBell
 
 # From the object itself (-r): counted from the root, how deep it lies differs from system to system, and too few print nothing.
 _COMMAND: Final = ("/usr/sbin/ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")
@@ -16,23 +17,15 @@ _IDLE: Final = re.compile(rb'"HIDIdleTime"\s*=\s*(?P<nanoseconds>\d+)')
 Run = Callable[[Sequence[str]], Awaitable[bytes]]
 
 
-class MacInput:
-    """A source of input."""
+def mac_input(run: Run | None = None, *, bell: Bell | None = None, sleep: Sleep = anyio.sleep) -> ToldAndAsked:
+    """The source of input on a Mac. Where this is none, or it does not tell, it raises SignalError when followed."""
+    running = _run if run is None else run
 
-    name = "input (macOS, asked)"
-    hears_all = True
+    async def ask() -> float:
+        return parse_idle_s(await running(_COMMAND))
 
-    def __init__(self, run: Run | None = None, *, sleep: Sleep = anyio.sleep) -> None:
-        self._run = _run if run is None else run
-        self._sleep = sleep
-
-    async def follow(self, report: Report) -> None:
-        """Ask again and again. Raises SignalError where this is no Mac, or it does not tell."""
-
-        async def ask() -> float:
-            return parse_idle_s(await self._run(_COMMAND))
-
-        await ask_again_and_again(ask, report, sleep=self._sleep)
+    # A shorter silence than powerd's is ended by the next answer.
+    return ToldAndAsked("macOS", ask, PowerdBell() if bell is None else bell, told=", told after 5 min", sleep=sleep)
 
 
 def parse_idle_s(printed: bytes) -> float:

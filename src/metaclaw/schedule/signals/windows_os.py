@@ -1,4 +1,4 @@
-"""Input idle on Windows: GetLastInputInfo. It can only be asked; asking costs a microsecond."""
+"""Input idle on Windows: GetLastInputInfo, asked for, which costs a microsecond; and at once when raw input comes."""
 
 import ctypes
 import sys
@@ -7,8 +7,9 @@ from typing import Final
 
 import anyio
 
-from metaclaw.schedule.signals.asking import Sleep, ask_again_and_again
-from metaclaw.schedule.signals.inactivity import Report, SignalError
+from metaclaw.schedule.signals.asking import Bell, Sleep, ToldAndAsked
+from metaclaw.schedule.signals.inactivity import SignalError
+from metaclaw.schedule.signals.raw_input import RawInputBell
 
 _WRAP: Final = 1 << 32
 
@@ -17,23 +18,17 @@ class _LastInput(ctypes.Structure):
     _fields_ = (("size", ctypes.c_uint), ("ticks", ctypes.c_uint))
 
 
-class WindowsInput:
-    """A source of input. `ask` gives the tick of the last input and the tick of now, in milliseconds."""
+def windows_input(
+    ask: Callable[[], tuple[int, int]] | None = None, *, bell: Bell | None = None, sleep: Sleep = anyio.sleep
+) -> ToldAndAsked:
+    """The source of input on Windows; elsewhere it raises SignalError when followed. `ask` gives the tick of the last input and the
+    tick of now, in milliseconds."""
+    asking = _ask if ask is None else ask
 
-    name = "input (Windows, asked)"
-    hears_all = True
+    async def idle_s() -> float:
+        return ticks_between_s(*asking())
 
-    def __init__(self, ask: Callable[[], tuple[int, int]] | None = None, *, sleep: Sleep = anyio.sleep) -> None:
-        self._ask = _ask if ask is None else ask
-        self._sleep = sleep
-
-    async def follow(self, report: Report) -> None:
-        """Ask again and again. Raises SignalError where this is not Windows."""
-
-        async def ask() -> float:
-            return ticks_between_s(*self._ask())
-
-        await ask_again_and_again(ask, report, sleep=self._sleep)
+    return ToldAndAsked("Windows", idle_s, RawInputBell() if bell is None else bell, sleep=sleep)
 
 
 def ticks_between_s(last: int, now: int) -> float:

@@ -1,0 +1,154 @@
+"""Bells: a ring is a question, and the answer decides. And the one on macOS, behind the calls of libSystem."""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from metaclaw.schedule.inputs import try_inputs
+from metaclaw.schedule.signals.asking import Bell, ToldAndAsked
+from metaclaw.schedule.signals.inactivity import SignalError
+from metaclaw.schedule.signals.powerd import PowerdBell
+from metaclaw.schedule.signals.raw_input import RawInputBell
+from tests.schedule.test_input_sources import following
+
+
+@asynccontextmanager
+async def listened(bell: Bell) -> AsyncIterator[None]:
+    with anyio.fail_after(10):
+        await bell.begin()
+        try:
+            yield
+        finally:
+            bell.end()
+
+
+class LibSystem:
+    """notify(3) with a real pipe: a token is written to it in the order of the network whenever the name is posted."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.names: list[bytes] = []
+        self.cancelled: list[int] = []
+        self.reader, self.writer = -1, -1
+
+    def post(self) -> None:
+        os.write(self.writer, (7).to_bytes(4, "big"))
+
+    def notify_register_file_descriptor(self, name: bytes, descriptor: ctypes.c_int, flags: int, token: ctypes.c_int) -> int:
+        self.names.append(name)
+        if self.status == 0:
+            self.reader, self.writer = os.pipe()
+            descriptor.value, token.value = self.reader, 7
+        return self.status
+
+    def notify_cancel(self, token: int) -> int:
+        self.cancelled.append(token)
+        os.close(self.reader)
+        os.close(self.writer)
+        return 0
+
+
+@pytest.mark.anyio
+async def test_on_macos_what_powerd_posts_rings_once() -> None:
+    system = LibSystem()
+    bell = PowerdBell(system)
+    async with listened(bell):
+        assert system.names == [b"com.apple.system.powermanagement.useractivity2"]
+        assert not await bell.rings(0.0)
+        system.post()
+        system.post()
+        assert await bell.rings(5.0)
+        assert not await bell.rings(0.05)
+    assert (system.cancelled, bell.is_heard) == ([7], False)
+
+
+@pytest.mark.anyio
+async def test_on_macos_what_is_posted_while_somebody_is_there_does_not_ring_later() -> None:
+    system = LibSystem()
+    bell = PowerdBell(system)
+    async with listened(bell):
+        assert not await bell.rings(0.0)
+        bell.disarm()
+        system.post()
+        await asyncio.sleep(0.05)  # the loop takes it
+        assert not await bell.rings(0.05)
+
+
+@pytest.mark.anyio
+async def test_on_macos_that_posts_no_more_the_source_says_that_it_is_asked() -> None:
+    system = LibSystem()
+    bell = PowerdBell(system)
+    await bell.begin()
+    os.close(system.writer)
+    system.writer = os.open(os.devnull, os.O_RDONLY)
+    with anyio.fail_after(5):
+        assert not await bell.rings(0.05)
+    assert not bell.is_heard
+    with pytest.raises(SignalError, match="notify status 1000000"):
+        await PowerdBell(LibSystem(status=1_000_000)).begin()
+
+
+@pytest.mark.anyio
+async def test_where_there_is_no_such_system_there_is_no_bell() -> None:
+    with pytest.raises(SignalError, match="not Windows"):
+        await RawInputBell().begin()
+    with pytest.raises(SignalError, match="no Mac"):
+        await PowerdBell().begin()
+
+
+class Quiet:
+    """A bell that is heard and never rings."""
+
+    is_heard = False
+
+    async def begin(self) -> None:
+        self.is_heard = True
+
+    async def rings(self, within_s: float) -> bool:
+        await asyncio.sleep(within_s)
+        return False
+
+    def disarm(self) -> None: ...
+
+    def end(self) -> None:
+        self.is_heard = False
+
+
+@pytest.mark.anyio
+async def test_a_ring_is_a_question_and_only_the_answer_says_whether_somebody_is_there() -> None:
+    idle_s, system = 300.0, LibSystem()
+    rang: list[bool] = []
+
+    class Noted(PowerdBell):
+        async def rings(self, within_s: float) -> bool:
+            rang.append(await super().rings(within_s))
+            return rang[-1]
+
+    async def ask() -> float:
+        return idle_s
+
+    source = ToldAndAsked("macOS", ask, Noted(system), told=", told after 5 min")
+    with anyio.fail_after(10):
+        async with following(source) as heard:
+            await heard.next()
+            assert source.name == "input (macOS, told after 5 min)"
+            for idle_s in (300.0, 0.0):
+                rang.clear()
+                while True not in rang:
+                    system.post()  # again, where it was not armed before the next question
+                    await heard.next()
+                assert heard.idles[-1] == idle_s
+    assert heard.inputs == []  # that something rang is not yet input
+
+
+def test_doctor_names_what_tells_and_what_is_asked() -> None:
+    async def ask() -> float:
+        return 3.0
+
+    told, asked = ToldAndAsked("Windows", ask, Quiet()), ToldAndAsked("macOS", ask, PowerdBell(LibSystem(status=1)))
+    assert try_inputs([told, asked]) == [("input (Windows)", None), ("input (macOS, asked)", None)]
