@@ -208,3 +208,21 @@ def test_capitals_that_belong_to_a_word_are_no_shouting() -> None:
     assert "correction.shout" not in heard(
         step("write the rows as json", "Done.", said="Now read the JSON file and count the rows.")
     )
+
+
+@pytest.mark.parametrize(
+    "said", ["Correct! B and D hold.", "Fully correct.", "that's correct!", "Das ist richtig.", "¡Correcto!", "korrekt"]
+)
+def test_an_answer_that_is_confirmed_passes(said: str) -> None:
+    verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
+    assert verdict is not None
+    assert verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["correct the date in the second row", "the correct value is 5", "Correct. But the second one is wrong.", "not correct!"],
+)
+def test_a_wish_to_correct_something_is_no_confirmation(said: str) -> None:
+    verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
+    assert verdict is None or verdict.outcome is not Outcome.PASS

@@ -12,6 +12,12 @@ _CONTENT = re.compile(
     r" (?:that's|that is|exactly|just|precisely|it's|this is) (?:exactly |just |precisely )?what (?:i|we) "
     r"(?:wanted|needed|meant|asked for|was looking for|were looking for|had in mind|hoped for)(?: to \w+)?(?= )"
 )
+# With a stop behind it; "correct the date" is a wish, and "the correct value is 5" a correction.
+_CONFIRMED = re.compile(
+    r"\A\W{0,3}(?:(?:yes|ja|sí|oui|that's|that is|this is|it's|all|fully|entirely|quite|absolutely|das ist|alles)\W{1,2}){0,3}"
+    r"(correct|korrekt|richtig|stimmt|correct[oa]|corretto|correto|exact|klopt|верно|правильно|正解|맞아요|정답)\s?(?:[!.。！]|\Z)",
+    re.IGNORECASE,
+)
 _TOO = (" too ", " as well ", " also ", " auch ", " también ", " aussi ")
 _GLAD = ("👍", "👌", "😍", "❤", "🎉", "👏", "🙏", "🙌", "💯", "😊", "✅", "🚀")
 _QUOTE_CHARS = 120
@@ -64,6 +70,8 @@ def _about_the_answer(said: str) -> str:
 def _gladness(raw: str, said: str) -> Remark | None:
     if found := phrases.PRAISE.find(said) or next((one for one in _GLAD if one in raw), None):
         return "praise", found
+    if confirmed := _CONFIRMED.match(raw):
+        return "praise", confirmed[1]
     if found := phrases.THANKS.find(said):
         return "thanks", found
     found = phrases.ASSENT.opens(said) or phrases.HARMLESS_DENIALS.find(said)
