@@ -226,3 +226,33 @@ def test_an_answer_that_is_confirmed_passes(said: str) -> None:
 def test_a_wish_to_correct_something_is_no_confirmation(said: str) -> None:
     verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
     assert verdict is None or verdict.outcome is not Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    "said", ["The report is correctly named.", "The plan follows our naming convention.", "The file has a valid header."]
+)
+def test_a_statement_that_all_is_in_order_passes(said: str) -> None:
+    verdict = sense(step(TASK, ANSWER, edit(), said=said)).verdict
+    assert verdict is not None
+    assert verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The report is not correctly named.",
+        "make sure the report is correctly named",
+        "does it follow our naming convention",
+        "The header should be properly aligned.",
+    ],
+)
+def test_to_wish_or_doubt_that_all_is_in_order_is_no_praise(said: str) -> None:
+    assert "accepted.praise" not in heard(step(TASK, ANSWER, edit(), said=said))
+
+
+def test_what_a_thing_of_the_answer_must_be_speaks_against_it_and_what_comes_next_does_not() -> None:
+    notes = ("write the release notes", "I wrote the release notes.")
+    assert "correction.mild" in heard(step(*notes, said="The notes must include the date."))
+    assert "correction.complaint" in heard(step(*notes, said="The notes do not follow our format."))
+    for said in ("Write tests: the notes must have a title.", "passwords must be hashed", "Next: the API must use OAuth."):
+        assert not kinds(step(*notes, said=said)) & {"correction"}

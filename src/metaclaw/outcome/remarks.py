@@ -97,7 +97,7 @@ def _statements(reading: Reading, said: str, glad: Remark | None) -> list[Remark
             found += [("complaint", complaint)] if complaint else []
             found += [("sarcasm", either)] if glad and glad[0] != "thanks" else []
     if not asks:
-        found += _reservations(said, glad)
+        found += _reservations(reading, said, glad)
     is_answer = reading.asked_back and phrases.DENIALS.opens(said) is not None
     return found or ([] if is_answer else _contradictions(reading, said, glad))
 
@@ -110,13 +110,19 @@ def _contradictions(reading: Reading, said: str, glad: Remark | None) -> list[Re
     return [("denies", quote)] if quote else []
 
 
-def _reservations(said: str, glad: Remark | None) -> list[Remark]:
+def _reservations(reading: Reading, said: str, glad: Remark | None) -> list[Remark]:
     if glad and (quote := phrases.BUTS.find(said)):
         return [("but", quote)]
     if quote := phrases.NEARLY.find(said):
         return [("nearly", quote)]
-    quote = phrases.MISGIVINGS.find(said)
+    quote = None if glad and glad[0] == "praise" else phrases.MISGIVINGS.find(said) or _requirement(reading, said)
     return [("mild", quote)] if quote else []
+
+
+def _requirement(reading: Reading, said: str) -> str | None:
+    """What a thing of the answer must be. In a request, or of something else, it is what they want next."""
+    is_about = form_of(reading, said) is Form.STATEMENT and shares_words(reading, said)
+    return phrases.REQUIREMENTS.find(said) if is_about else None
 
 
 def _denials(reading: Reading, said: str) -> list[Remark]:

@@ -18,6 +18,17 @@ _CONFIRMED = re.compile(
     r"(correct|korrekt|richtig|stimmt|correct[oa]|corretto|correto|exact|klopt|верно|правильно|正解|맞아요|정답)\s?(?:[!.。！]|\Z)",
     re.IGNORECASE,
 )
+# A statement of how it is; what is wished for, doubted or asked is none.
+_IN_ORDER = re.compile(
+    r" (?:correctly|properly|successfully|as (?:required|requested|expected|agreed|specified)"
+    r"|(?:is|are|has|have|with|contains?) (?:a |an |the )?(?:correct|valid|compliant|proper)|(?:right|required) format\w*"
+    r"|(?:follows?|meets?|matches|complies with) (?:\S+ ){0,3}"
+    r"(?:conventions?|standards?|naming|requirements?|format|rules?|spec\w*))(?= )"
+)
+_OPEN = re.compile(
+    r" (?:not|no|never|nor|\w+n't|but|except|however|although|make sure|ensure|should|must|please|check|verify|if|whether|needs?"
+    r"|unless|wrong|missing|can|could|would|will|let's|instead|only|still|yet|how|why|what|want|wants|to be) "
+)
 _TOO = (" too ", " as well ", " also ", " auch ", " también ", " aussi ")
 _GLAD = ("👍", "👌", "😍", "❤", "🎉", "👏", "🙏", "🙌", "💯", "😊", "✅", "🚀")
 _QUOTE_CHARS = 120
@@ -47,7 +58,7 @@ def read_reply(reading: Reading) -> Reply:
     said = _about_the_answer(_CONTENT.sub(" perfect", reading.said))
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
     changed = phrases.CHANGED_MIND.find(said)
-    glad = _gladness(reading.raw, said)
+    glad = _gladness(reading, said)
     begins_new = turns_to_new(said)
     corrections: tuple[Remark, ...] = ()
     redo: tuple[Remark, ...] = ()
@@ -67,11 +78,14 @@ def _about_the_answer(said: str) -> str:
     return said if cue is None else said[: said.index(f" {cue} ") + 1]
 
 
-def _gladness(raw: str, said: str) -> Remark | None:
+def _gladness(reading: Reading, said: str) -> Remark | None:
+    raw = reading.raw
     if found := phrases.PRAISE.find(said) or next((one for one in _GLAD if one in raw), None):
         return "praise", found
     if confirmed := _CONFIRMED.match(raw):
         return "praise", confirmed[1]
+    if (in_order := _IN_ORDER.search(said)) and not _OPEN.search(said) and form_of(reading, said) is Form.STATEMENT:
+        return "praise", in_order[0].strip()
     if found := phrases.THANKS.find(said):
         return "thanks", found
     found = phrases.ASSENT.opens(said) or phrases.HARMLESS_DENIALS.find(said)
