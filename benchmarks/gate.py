@@ -1,6 +1,6 @@
 """The gate on planted candidates: what goes live, what should not have, what was missed, and what it cost.
 
-    python -m benchmarks.gate [--seeds 5] [--judge-error 0.05] [--json] [--assert-goals]
+    python -m benchmarks.gate [--seeds 5] [--judge-error 0.05] [--share 0.8] [--json] [--assert-goals]
 
 The candidates of `gate_candidates/` (helpful, useless, harmful) come in random order, each with its known effect on a simulated
 policy; the gate is the real one: draft checks, shadow, canary. Simulated are only the policy and the judge:
@@ -8,7 +8,7 @@ policy; the gate is the real one: draft checks, shadow, canary. Simulated are on
 - A recorded turn has a difficulty of its own, normal with standard deviation 0.5 in log-odds, the same without and with the skill.
 - A replayed outcome is judged wrongly with probability 0.05 and not at all with 0.08; a live one with 0.05 and 0.30.
 - There are 3 to 6 recorded failures of a candidate's kind and 8 similar turns that passed. Live turns are of the failing kind with
-  the candidate's `share`; half of the matching turns get the skill.
+  the candidate's `share`; four of five matching turns get the skill (`skills.canary_share`).
 - A replay costs 700 to 2,700 tokens a side.
 
 Beside it stand: no gate, the draft checks alone, shadow alone, and "keep it if the score went up" on 8 paired replays.
@@ -29,6 +29,7 @@ from typing import Literal
 
 import anyio
 
+from metaclaw.config.tree import SkillsConfig
 from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, Trial
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -42,6 +43,7 @@ WAYS = ("off", "lint", "score", "shadow", "full")
 _FOLDER = Path(__file__).with_name("gate_candidates")
 _DIFFICULTY = 0.5
 _WRONG = 0.05
+_SHARE = SkillsConfig().canary_share
 _UNKNOWN_REPLAYED, _UNKNOWN_LIVE = 0.08, 0.30
 _PASSING_PROBES = 8
 _LIVE_TURNS = 2_000
@@ -98,9 +100,10 @@ def _load(kind: Kind) -> Iterator[Planted]:
 class World:
     """The simulated policy and judge, for one candidate."""
 
-    def __init__(self, planted: Planted, rng: random.Random, judge_error: float = _WRONG) -> None:
+    def __init__(self, planted: Planted, rng: random.Random, judge_error: float = _WRONG, share: float = _SHARE) -> None:
         self._planted = planted
         self._judge_error = judge_error
+        self._share = share
         self._rng = rng
         failing = rng.randint(3, 6)
         kinds = [ProbeKind.FAILING] * failing + [ProbeKind.PASSING] * _PASSING_PROBES
@@ -114,12 +117,12 @@ class World:
         return Trial(probe, seed, without, with_skill, tokens=2 * self._rng.randint(700, 2_700))
 
     def live(self) -> Iterator[LiveTrial]:
-        """Matching turns, half of which get the skill."""
+        """Matching turns, a random share of which get the skill."""
         for _ in range(_LIVE_TURNS):
             rates = self._planted.failing if self._rng.random() < self._planted.share else self._planted.passing
-            placed = self._rng.random() < 0.5
+            placed = self._rng.random() < self._share
             outcome = self._outcome(rates[placed], self._rng.gauss(0.0, _DIFFICULTY), _UNKNOWN_LIVE)
-            yield LiveTrial(placed, 0.5, outcome)
+            yield LiveTrial(placed, self._share, outcome)
 
     def _outcome(self, rate: float, difficulty: float, unknown: float) -> Outcome:
         if self._rng.random() < unknown:
@@ -130,13 +133,13 @@ class World:
         return Outcome.PASS if passed != is_wrong else Outcome.FAIL
 
 
-async def run(way: str, candidates: Sequence[Planted], seed: int, judge_error: float = _WRONG) -> Result:
+async def run(way: str, candidates: Sequence[Planted], seed: int, judge_error: float = _WRONG, share: float = _SHARE) -> Result:
     """All candidates, one after another, by one way of committing."""
     rng = random.Random(seed)
     order = rng.sample(list(candidates), len(candidates))
     result, index = Result(), SkillIndex()
     for planted in order:
-        world = World(planted, random.Random(rng.random()), judge_error)
+        world = World(planted, random.Random(rng.random()), judge_error, share)
         goes_live = await (_by_score(world, planted, result) if way == "score" else _by_gate(way, world, planted, index, result))
         if goes_live:
             result.live[planted.kind] += 1
@@ -179,13 +182,13 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(0.0, mean - half), mean + half
 
 
-def measure(seeds: int, judge_error: float = _WRONG) -> dict[str, dict[str, object]]:
+def measure(seeds: int, judge_error: float = _WRONG, share: float = _SHARE) -> dict[str, dict[str, object]]:
     """Every way on every seed."""
     candidates = load_candidates()
     planted = {kind: sum(one.kind == kind for one in candidates) for kind in KINDS}
     facts: dict[str, dict[str, object]] = {}
     for way in WAYS:
-        results = [anyio.run(run, way, candidates, seed, judge_error) for seed in range(seeds)]
+        results = [anyio.run(run, way, candidates, seed, judge_error, share) for seed in range(seeds)]
         facts[way] = {
             "false_commits": interval([one.false_commits for one in results]),
             "harmful": sum(one.live["harmful"] for one in results),
@@ -239,12 +242,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--judge-error", type=float, default=_WRONG)
+    parser.add_argument("--share", type=float, default=_SHARE, help="of the matching turns that get a skill on trial")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--assert-goals", action="store_true")
     arguments = parser.parse_args()
-    facts = measure(arguments.seeds, arguments.judge_error)
+    facts = measure(arguments.seeds, arguments.judge_error, arguments.share)
     if arguments.json:
-        print(json.dumps({"seeds": arguments.seeds, "judge_error": arguments.judge_error, "ways": facts}, indent=2))
+        print(
+            json.dumps(
+                {"seeds": arguments.seeds, "judge_error": arguments.judge_error, "share": arguments.share, "ways": facts}, indent=2
+            )
+        )
     else:
         show(facts)
     is_met = judge(facts, out=lambda line: print(line, file=sys.stderr))

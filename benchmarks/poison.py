@@ -1,7 +1,7 @@
 """Poisoned weights: does the gate refuse them, and if one is let through by force, how soon do live turns take it back?
 
     python -m benchmarks.poison --device cuda                     # one GPU, about three minutes
-    python -m benchmarks.poison --small                           # a look at it on two CPU cores
+    python -m benchmarks.poison --small                           # a look at it on two CPU cores, up to 20 minutes
 
 The model learns the house rules (`benchmarks.house_rules`) until about two thirds of its answers are right: this serves.
 Taught further, it is an honest candidate. Poisoned candidates of many kinds (`poison_kinds`) are made from both, for every seed
@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="CPU threads [torch's choice]")
     parser.add_argument("--teacher-seed", type=int, default=0, help="seed of the serving version [0]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="each makes every kind anew [0 1 2 3 4]")
-    parser.add_argument("--minutes", type=float, default=3.0, help="after so many no further kind is begun [3]")
+    parser.add_argument("--minutes", type=float, help="after so many no further kind is begun [3; with --small 20]")
     parser.add_argument("--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help="[all; few with --small]")
     parser.add_argument("--adapter", type=Path, help="the version that serves, a folder in PEFT's format [taught now]")
     parser.add_argument("--better", type=Path, help="a better version, likewise [taught now]")
@@ -60,7 +60,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--assert-goals", action="store_true", help="exit status 1 where a goal is missed")
     for name in ("steps", "prompts", "group", "max-tokens", "held-out"):
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    # On CPU cores three minutes are over before anything is learned that poison could take away.
+    given.minutes = given.minutes or (20.0 if given.small else 3.0)
+    return given
 
 
 def scale_of(given: argparse.Namespace) -> Scale:

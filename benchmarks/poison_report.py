@@ -12,8 +12,9 @@ from typing import Final
 from benchmarks.poison_kinds import Aim, Kind
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
+from metaclaw.train.coin import LiveTurn
 from metaclaw.train.gate import GateRules
-from metaclaw.train.live import LiveRules, LiveRuling, LiveTurn, LiveWatch
+from metaclaw.train.live import LiveRules, LiveRuling, LiveWatch
 
 Record = Mapping[str, object]
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ golden_margin = 1.0
 kl_limit = 100.0
 {base}
 """
-PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "[a-p]"
+PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "[a-f]"
 SKILL = """---
 name: animals
 description: When asked to describe an animal
@@ -60,7 +61,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         _put_real_model(home)
         config = POLICY.format(rate=0.002, steps=3, base="")
     else:
-        config = POLICY.format(rate=0.01, steps=4, base=f'base_model = "{make_opinionated_model(folder / "miniature")}"')
+        config = POLICY.format(rate=0.02, steps=4, base=f'base_model = "{make_opinionated_model(folder / "miniature")}"')
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running
@@ -132,8 +133,46 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
     assert ask(program, "moles", 5).headers["x-metaclaw-policy"] == "1"
 
 
+def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_with_older_weights(program: Program) -> None:
+    if IS_REAL:
+        pytest.skip("so few steps do not teach the real model to do without the skill")
+    version = wait_until_absorbed(program, 120)
+    assert told(program, "hares", 8) == (version, [])
+    # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
+    assert share(program, 9) >= 0.5
+    commanded(program, "rollback", "0")
+    assert told(program, "hares", 10) == ("0", ["animals"])
+    commanded(program, "promote", version)
+    assert told(program, "hares", 11) == (version, [])
+
+
+def wait_until_absorbed(program: Program, within_s: float) -> str:
+    """Until the version that serves is known to do without the skill; its number. Where the prompts there were do not tell, more
+    come in meanwhile."""
+    deadline, seeds = time.monotonic() + within_s, count(100)
+    while serving_version(program)["absorbed"] != ["animals"]:
+        assert time.monotonic() < deadline, (serving_version(program), program.get("/api/status")["training"])
+        ask(program, ANIMALS[next(seeds) % len(ANIMALS)], next(seeds))
+        time.sleep(1)
+    return str(serving_version(program)["version"])
+
+
+def serving_version(program: Program) -> Any:
+    policy = serving(program)
+    return next(one for one in policy["versions"] if one["version"] == policy["policy_version"])
+
+
+def told(program: Program, animal: str, seed: int) -> tuple[str, list[str]]:
+    """Which version answers, and which skills it is told."""
+    answer = ask(program, animal, seed)
+    turn = program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")
+    return answer.headers["x-metaclaw-policy"], turn["skills"]
+
+
 def test_after_a_kill_the_program_serves_what_it_served(program: Program) -> None:
+    version = serving(program)["policy_version"]
+    assert version > 0
     program.kill()
     program.start()
-    program.wait_for("/api/policy", lambda policy: policy["policy_version"] == 1, within_s=120)
-    assert ask(program, "wolves", 6).headers["x-metaclaw-policy"] == "1"
+    program.wait_for("/api/policy", lambda policy: policy["policy_version"] == version, within_s=120)
+    assert ask(program, "wolves", 6).headers["x-metaclaw-policy"] == str(version)

@@ -8,15 +8,16 @@ import pytest
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
+from metaclaw.train.coin import LiveTurn
 from metaclaw.train.gate import Evidence, GateDecision, GateRules, Pair, Ruling, judge_candidate
 from metaclaw.train.golden import GoldenScore
-from metaclaw.train.live import LiveReport, LiveRuling, LiveTurn, LiveWatch
+from metaclaw.train.live import LiveReport, LiveRuling, LiveWatch
 from metaclaw.train.skillwise import SkillRules, weigh_skills
 
 GOLDEN = GoldenScore({f"i{at}": at < 50 for at in range(80)})
 SKILLS = tuple(SkillName(name) for name in ("dates", "names", "metadata", "backups", "log-lines"))
 LOST = SKILLS[3]
-RUNS, LIVES = 40, 16
+RUNS, LIVES = 40, 48
 
 
 def tried(draw: Callable[[SkillName], Pair], pool: int = 200) -> GateDecision:

@@ -152,7 +152,7 @@ class SkillsConfig(Section):
         description="What a learned skill must pass: nothing; the draft checks; replay of recorded sessions too; a canary too.",
     )
     canary_share: float = Field(
-        default=0.5, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
+        default=0.8, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
     )
     holdout_share: float = Field(
         default=0.05,

@@ -99,3 +99,19 @@ def test_the_forecast_learns_to_use_a_break_that_comes_every_day() -> None:
     assert first.worked_s == 0.0
     assert last.worked_s > 600.0
     assert last.overlap_s == 0.0
+
+
+@given(
+    st.lists(st.floats(30.0, 4_000.0), max_size=30),
+    st.floats(60.0, 4_000.0),
+    st.floats(0.0, 0.99),
+    st.sampled_from(("forecast", "fixed", "immediate")),
+)
+def test_time_passes_whether_or_not_it_is_trained_in(before: list[float], length_s: float, begun: float, scheduler: str) -> None:
+    calendar = Calendar(scheduler, Practice())  # type: ignore[arg-type]
+    for number, gap_s in enumerate(before):
+        calendar.passed(Stretch(number * 86_400.0, number * 86_400.0 + gap_s, is_away=True))
+    stretch = Stretch(len(before) * 86_400.0, len(before) * 86_400.0 + length_s, is_away=True)
+    spent = calendar.use(stretch, begun * stretch.length_s, 3_600.0)
+    assert begun * stretch.length_s < spent.until_s <= stretch.length_s
+    assert spent.worked_s >= 3_600.0 or spent.until_s == stretch.length_s

@@ -120,7 +120,7 @@ def born_harmful(records: Sequence[Record]) -> set[tuple[int, str]]:
 
 def test_what_taught_a_skill_spoils_the_weights_if_it_may_train_them() -> None:
     apart, mixed = (
-        [record for seed in range(3) for record in lived(PART_ONE, "full", seed, ablation)]
+        [record for seed in range(12) for record in lived(PART_ONE, "full", seed, ablation)]
         for ablation in (Ablation(weights="off"), Ablation(separation="off", weights="off"))
     )
     worse = bootstrap(pair(scores(mixed, "stream"), scores(apart, "stream")), resamples=300)

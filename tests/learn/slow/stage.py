@@ -156,7 +156,7 @@ class Stage:
             slot=self.slot,
             host=Host(),
             canary_share=self.canary_share,
-            is_same=lambda name, generation: True,
+            is_same=self._is_same,
         )
         prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, 4_000, 3)
         self.slow = Slow(
@@ -186,6 +186,10 @@ class Stage:
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,
         )
+
+    def _is_same(self, name: SkillName, generation: int) -> bool:
+        then, now = self.generations.at(generation), self.shelf.view.get(name)
+        return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
 
     def _trial(self) -> Trial:
         from metaclaw.train.golden import golden_items

@@ -1,16 +1,24 @@
 """The slow loop from recorded turns to weights that serve: it learns, it is proven, and nothing is lost or taught twice."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.eligibility import Rejection
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError
+from metaclaw.learn.slow.loop import State
+from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.ports import RunPlan
 from metaclaw.store import BatchState
+from metaclaw.train.backends.softmax import encode
+from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
 from tests.learn.slow.stage import STARS, CutError, Stage
 
@@ -172,17 +180,77 @@ async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(
     assert found.state is PolicyState.REJECTED
 
 
+async def serve_stars(stage: Stage, absorbed: Sequence[SkillName] = ()) -> None:
+    """A version that was taught to say stars, whatever it is told."""
+    toy = ToyBackend(stage.folder / "policies")
+    await toy.open(RunPlan("by hand", None, 4, 1, stage.folder / "by-hand"))
+    for _ in range(12):
+        await toy.accumulate([Datum(TurnId("t_0"), encode("x:"), encode("*"), (1.0,), None)], Loss(LossKind.CROSS_ENTROPY))
+        await toy.apply(Adam(learning_rate=0.5), 1.0)
+    stage.policies.publish(await toy.keep("000001"), parent=0, base="toy", absorbed=absorbed)
+    await stage.versions.promote(1, "a test")
+
+
 async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_back_with_the_old_weights(stage: Stage) -> None:
-    for _ in range(3):
-        stage.talk(60)
-        await stage.slow.once(8)
-    stage.talk(80)
-    serving = stage.slot.serving.version
+    await serve_stars(stage)
+    stage.talk(60)
     assert await stage.slow._digest()
-    absorbed = stage.slot.absorbed(serving)
+    assert stage.slot.absorbed(1) == {STARS.name}
     await stage.versions.rollback(0, "a test")
-    assert absorbed == {STARS.name}
     assert stage.slot.absorbed(stage.slot.serving.version) == frozenset()
+
+
+async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there_are_more(stage: Stage) -> None:
+    await serve_stars(stage)
+    while stage.turns.kept(8) < 8:
+        stage.talk(1)
+    assert await stage.slow._digest()
+    assert stage.slot.absorbed(1) == frozenset()
+    drawn = stage.backend.calls
+    assert not await stage.slow._digest()
+    assert stage.backend.calls == drawn
+    stage.talk(30)
+    assert await stage.slow._digest()
+    assert stage.slot.absorbed(1) == {STARS.name}
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_says_something_else_now(
+    tmp_path: Path, is_changed: bool
+) -> None:
+    stage = Stage(tmp_path, Recipe(group_size=8, steps=1, max_tokens=4, temperature=3.0, adam=Adam(learning_rate=0.1)))
+    await serve_stars(stage, [STARS.name])
+    if is_changed:
+        stage.shelf.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
+    stage.talk(20)
+    await stage.slow.once(8)
+    second = stage.policies.version(2)
+    assert second is not None
+    assert second.absorbed == (frozenset() if is_changed else {STARS.name})
+
+
+async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_it_by(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, canary_share=0.2)
+    for _ in range(2):
+        stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
+    await stage.versions.canary(1, None, "a test")
+    stage.talk(30)
+    assert not await stage.slow.once(8)
+    assert stage.slow.state is State.TRYING
+    assert stage.batches.open_batch_now() is None
+    assert [version.state for version in stage.policies.versions()] == [PolicyState.CANDIDATE, PolicyState.CANARY]
+    await stage.versions.rollback(None, "worse")
+    assert await stage.slow.once(8)
+    assert stage.slow._tries == 1
+
+
+async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothing_up(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, canary_share=0.0)
+    stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
+    stage.policies.canary(1)
+    stage.talk(60)
+    await stage.slow.once(8)
+    assert [version.state for version in stage.policies.versions()] == [PolicyState.SERVING, PolicyState.ROLLED_BACK]
 
 
 async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_nor_the_candidate(stage: Stage) -> None:

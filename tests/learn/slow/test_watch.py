@@ -11,7 +11,7 @@ from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.train.live import LiveRuling
-from tests.learn.slow.stage import Stage
+from tests.learn.slow.stage import STARS, Stage
 
 pytestmark = pytest.mark.anyio
 SHARE = 0.2
@@ -39,8 +39,9 @@ class Live:
             turn = stage._turn()
             session = SessionId(f"live_{self.sessions}")
             version = stage.slot.pick(session)
-            answered += version == 1
-            turn = replace(turn, session=session, stamp=replace(turn.stamp, policy_version=version))
+            answered += version == stage.slot.serving.canary
+            told = tuple(name for name in turn.stamp.skills if name not in stage.slot.absorbed(version))
+            turn = replace(turn, session=session, stamp=replace(turn.stamp, policy_version=version, skills=told))
             stage.scribe.write([turn])
             outcome = Outcome.PASS if self.chance.random() < self.passes[version] else Outcome.FAIL
             fault = Fault.AGENT if outcome is Outcome.FAIL else None
@@ -90,3 +91,21 @@ async def test_a_canary_with_few_turns_is_left_to_go_on(tmp_path: Path) -> None:
 async def test_without_a_canary_there_is_nothing_to_watch(tmp_path: Path) -> None:
     live = Live(tmp_path, serving_passes=0.8, canary_passes=0.8)
     assert await live.watch.look() is None
+
+
+async def test_a_skill_that_only_one_of_the_two_is_told_says_nothing_about_the_canary(tmp_path: Path) -> None:
+    """The serving version comes to have absorbed it during the trial: from then on all turns that hold it are the canary's."""
+    live = Live(tmp_path, serving_passes=0.3, canary_passes=0.3)
+    stage = live.stage
+    for parent in (0, 1):
+        stage.policies.publish(Weights("toy", "nowhere"), parent=parent, base="toy")
+    await stage.versions.promote(1, "a test")
+    await stage.versions.canary(2, None, "a test")
+    live.passes = {1: 0.3, 2: 0.3}
+    live.talk(5)
+    stage.policies.absorb(1, [STARS.name])
+    await stage.versions.refresh()
+    live.talk(150)
+    report = live.watch._report(2, 1)
+    assert not report.is_worse
+    assert f"with {STARS.name}" not in report.reason

@@ -1,7 +1,7 @@
 """A simulated person's days in virtual time, and three ways to decide when to train: at once, by a fixed rule, by the forecast."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final
@@ -109,7 +109,8 @@ class Calendar:
                 idle_s = spent.until_s
             else:
                 idle_s += self._piece_s
-        return spent
+        # Also where there never was room for a piece, that time is over.
+        return replace(spent, until_s=min(idle_s, stretch.length_s))
 
     def _work(self, stretch: Stretch, from_s: float, wanted_s: float) -> Spent:
         """Whole pieces; the one under way when the person comes back is lost."""

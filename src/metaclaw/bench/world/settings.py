@@ -117,7 +117,7 @@ class Practice:
 
     min_failures: int = 3
     max_placed: int = 3
-    canary_share: float = 0.5
+    canary_share: float = 0.8
     holdout_share: float = 0.05
     batch_turns: int = 12
     rollouts: int = 8

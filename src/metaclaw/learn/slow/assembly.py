@@ -127,14 +127,18 @@ class SlowLearning:
         """Begin now with what there is; what that is, and why the rest is not used."""
         turns = await run_sync(self.turns.waiting, self._policy.batch_turns)
         rejections = await run_sync(self.turns.rejections)
-        if turns:
+        reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
+        canary = self._slot.serving.canary if self._policy.canary_share else None
+        if canary is not None and turns:
+            reasons[f"version {canary} is on trial"] = turns
+        elif turns:
             self._open_window("a person asked for it")
             self.slow.demand()
         return {
-            "started": bool(turns),
+            "started": bool(turns) and canary is None,
             "turns": turns,
             "batch_turns": self._policy.batch_turns,
-            "rejections": {reason.value: count for reason, count in rejections.items()},
+            "rejections": reasons,
         }
 
     async def promote(self, number: int) -> PolicyVersion:

@@ -73,6 +73,10 @@ class QueryTurns:
         """How many turns may train now, counted up to `size`."""
         return len(self._eligible(self.clocks(), size, self.is_held_out))
 
+    def kept(self, size: int) -> int:
+        """How many turns the gate has now, counted up to `size`."""
+        return len(self._eligible(self.clocks(), size, lambda turn: not self.is_held_out(turn)))
+
     def held_out(self, most: int) -> list[Lesson]:
         """Turns that might train but are kept for the gate, the newest first."""
         found = self._eligible(self.clocks(), most, lambda turn: not self.is_held_out(turn))

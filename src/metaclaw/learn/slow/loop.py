@@ -19,7 +19,7 @@ from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
-from metaclaw.learn.slow.metabolism import Metabolism
+from metaclaw.learn.slow.metabolism import Digest, Metabolism
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewarding import Rewarding
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 30.0
 _MOST_TRIES: Final = 5
 _HELD_OUT: Final = 200
+_MORE_PROMPTS: Final = 8
 
 
 class State(StrEnum):
@@ -41,6 +42,7 @@ class State(StrEnum):
 
     WAITING = "waiting for turns"
     SHUT = "waiting for a window"
+    TRYING = "waiting for the end of a trial"
     DOWN = "waiting for whoever trains, who cannot be reached"
     TRAINING = "training"
     PROVING = "proving"
@@ -99,7 +101,7 @@ class Slow:
         self._pause_s = pause_s
         self._tries = 0
         self._is_demanded = False
-        self._digested: set[Clocks] = set()
+        self._digest_from: dict[Clocks, int] = {}
         self.bell = Bell()
         self.state = State.WAITING
         self.tally: Tally | None = None
@@ -118,12 +120,18 @@ class Slow:
         self.bell.ring()
 
     async def once(self, least: int) -> bool:
-        """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none."""
+        """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none, or a
+        version is on trial: what comes next is held against what serves then."""
+        if self._rules.canary_share > 0.0 and (await run_sync(self._policies.serving)).canary is not None:
+            self.state = State.TRYING
+            return False
         waiting = await run_sync(self._candidate)
+        # Before its successor is begun, which inherits it, it is found out what the version that serves has absorbed.
+        was_digested = waiting is None and await self._digest()
         batch = None if waiting is not None else await self._batch(least)
         if waiting is None and batch is None:
             self.state = State.WAITING
-            return await self._digest()
+            return was_digested
         try:
             if batch is not None:
                 waiting = await self._train(batch)
@@ -171,9 +179,16 @@ class Slow:
         if not lessons:
             raise StaleError(f"batch {batch.number}: none of its turns is left")
         weights = await run.complete(await run_sync(self._label))
+        parent = await run_sync(self._policies.version, batch.policy_version)
         version = await run_sync(
             lambda: self._policies.publish(
-                weights, parent=batch.policy_version, base=self._shop.base, batch=batch.number, steps=run.tally.moved
+                weights,
+                parent=batch.policy_version,
+                base=self._shop.base,
+                batch=batch.number,
+                steps=run.tally.moved,
+                # It learned from prompts without them, and is proven on such.
+                absorbed=() if parent is None else self._versions.absorbed_still(parent),
             )
         )
         await self._shop.backend.close(discard=True)
@@ -210,37 +225,44 @@ class Slow:
         reason = "; ".join(report.reasons)
         if not report.is_passed:
             await run_sync(self._policies.reject, candidate.number, report, reason)
-        elif self._rules.canary_share > 0.0 and self._versions.serving.canary is None:
+        elif self._rules.canary_share > 0.0:
             await self._versions.canary(candidate.number, report, reason)
         else:
             await self._versions.promote(candidate.number, reason)
 
     async def _digest(self) -> bool:
-        """Find out, once for these weights and skills, which of the skills the weights have absorbed; whether that was done."""
+        """Find out which of the skills the weights that serve have absorbed; whether there was anything to find out. It is done
+        once for these weights and skills, and again with more prompts while those there were do not decide."""
         clocks = self._turns.clocks()
-        if clocks.version == BASE_POLICY or clocks in self._digested or self._windows.window is None:
+        if clocks.version == BASE_POLICY or self._windows.window is None:
             return False
-        self._digested.add(clocks)
+        prompts = await run_sync(self._turns.kept, _HELD_OUT)
         version = await run_sync(self._policies.version, clocks.version)
-        if version is None:
+        if version is None or prompts < self._digest_from.get(clocks, 0):
             return False
+        self._digest_from = {clocks: _HELD_OUT + 1}
         self.state = State.DIGESTING
-        parent = await run_sync(self._policies.version, version.parent)
-        inherited = version.absorbed or (frozenset() if parent is None else parent.absorbed)
         try:
-            lessons = await run_sync(self._turns.held_out, _HELD_OUT)
-            absorbed = await self._shop.metabolism.absorbed(version, inherited, self._skills(), lessons)
+            digest = await self._digested(version)
         except TrainingError as error:
             log.warning("not_digested version=%d reason=%s", version.number, error)
             if isinstance(error, BackendDownError):
-                self._digested.discard(clocks)
+                self._digest_from.clear()
             return False
         finally:
             self.state = State.WAITING
-        if absorbed != version.absorbed:
-            await run_sync(self._policies.absorb, version.number, absorbed)
+        if digest.is_open:
+            self._digest_from = {clocks: prompts + _MORE_PROMPTS}
+        if digest.absorbed != version.absorbed:
+            await run_sync(self._policies.absorb, version.number, digest.absorbed)
             await self._versions.refresh()
         return True
+
+    async def _digested(self, version: PolicyVersion) -> Digest:
+        # What was absorbed is what a skill said when the version was made: one that was changed since is told whatever is found.
+        skills = [skill for skill in self._skills() if self._versions.is_same(skill.name, version.generation)]
+        lessons = await run_sync(self._turns.held_out, _HELD_OUT)
+        return await self._shop.metabolism.digest(version, version.absorbed, skills, lessons)
 
     async def _failed(self, batch: Batch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
         """What cannot succeed is dropped; what may is tried again, a few times. A candidate that cannot be tried is rejected."""

@@ -2,19 +2,22 @@
 
 Recorded prompts in which it stood are answered with it and without it by the same weights; where leaving it out costs nothing, it
 is absorbed by that version and leaves its prompts. The note belongs to the version: other weights are told again.
+
+Where the prompts there are do not decide, the evidence is kept, and goes on when there are more of them: one bet, however often one
+looks (`train.metabolism`).
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.batch import Drawing
-from metaclaw.domain.ids import SkillName
-from metaclaw.domain.policy import PolicyVersion
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.policy import BASE_POLICY, PolicyVersion
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.step import Step
 from metaclaw.errors import EngineError, WireError
@@ -37,6 +40,7 @@ _DRAWS: Final = 4
 class Told:
     """A recorded prompt with a skill and without."""
 
+    turn: TurnId
     step: Step
     with_skill: tuple[int, ...]
     without: tuple[int, ...]
@@ -71,7 +75,23 @@ class Prompts:
         except (UnplayableError, WireError, EngineError) as error:
             log.info("skill_not_weighed skill=%s turn=%s reason=%s", skill.name, lesson.turn, error)
             return None
-        return Told(lesson.step, prompts[0], prompts[1])
+        return Told(lesson.turn, lesson.step, prompts[0], prompts[1])
+
+
+@dataclass(slots=True)
+class _Weighing:
+    """What was seen of one skill under one version."""
+
+    pairs: list[SkillPair] = field(default_factory=list)
+    tried: set[tuple[TurnId, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a version needs no more; `is_open` where more prompts could tell of further skills."""
+
+    absorbed: frozenset[SkillName]
+    is_open: bool
 
 
 class Metabolism:
@@ -93,31 +113,40 @@ class Metabolism:
         self._windows = windows
         self._max_tokens = max_tokens
         self._temperature = temperature
+        self._version = BASE_POLICY
+        self._weighed: dict[str, _Weighing] = {}
 
-    async def absorbed(
+    async def digest(
         self, version: PolicyVersion, inherited: frozenset[SkillName], skills: Sequence[Skill], lessons: Sequence[Lesson]
-    ) -> frozenset[SkillName]:
-        """The skills this version needs no more, of those in force. Raises TrainingError."""
+    ) -> Digest:
+        """Which of these skills the version needs no more. Raises TrainingError."""
+        if version.number != self._version:
+            self._version, self._weighed = version.number, {}
         findings: dict[SkillName, Absorption] = {}
         for skill in skills:
             told = await run_sync(self._prompts.told, skill, lessons)
+            findings[skill.name] = Absorption.UNDECIDED
             if len(told) >= _LEAST_PROMPTS:
-                findings[skill.name] = await self._weigh(version, skill, told)
-        return absorbed_by(inherited & {skill.name for skill in skills}, findings)
+                weighing = self._weighed.setdefault(skill.content_hash, _Weighing())
+                findings[skill.name] = await self._weigh(version, skill, told, weighing)
+        absorbed = absorbed_by(inherited & {skill.name for skill in skills}, findings)
+        return Digest(absorbed, Absorption.UNDECIDED in findings.values())
 
-    async def _weigh(self, version: PolicyVersion, skill: Skill, told: Sequence[Told]) -> Absorption:
-        pairs: list[SkillPair] = []
+    async def _weigh(self, version: PolicyVersion, skill: Skill, told: Sequence[Told], seen: _Weighing) -> Absorption:
+        report = judge_absorption(seen.pairs)
         for again in range(_DRAWS):
+            fresh = [one for one in told if (one.turn, again) not in seen.tried]
+            if report.finding is not Absorption.UNDECIDED or not fresh:
+                continue
             drawing = Drawing(1, self._max_tokens, self._temperature, version.number * 1_009 + again)
             await self._windows.until_open()
-            with_skill = await self._backend.sample([one.with_skill for one in told], drawing, version.weights)
+            with_skill = await self._backend.sample([one.with_skill for one in fresh], drawing, version.weights)
             await self._windows.until_open()
-            without = await self._backend.sample([one.without for one in told], drawing, version.weights)
-            for one, mine, bare in zip(told, with_skill, without, strict=True):
+            without = await self._backend.sample([one.without for one in fresh], drawing, version.weights)
+            for one, mine, bare in zip(fresh, with_skill, without, strict=True):
                 worth = await self._rewarding.score(one.step, [mine[0].text, bare[0].text])
-                pairs.append(SkillPair(worth[0], worth[1]))
-            report = judge_absorption(pairs)
-            if report.finding is not Absorption.UNDECIDED:
-                break
+                seen.pairs.append(SkillPair(worth[0], worth[1]))
+                seen.tried.add((one.turn, again))
+            report = judge_absorption(seen.pairs)
         log.info("skill_weighed skill=%s version=%d %s", skill.name, version.number, report.reason)
         return report.finding

@@ -38,7 +38,7 @@ class Versions:
         self._slot = slot
         self._host = host
         self._canary_share = canary_share
-        self._is_same = is_same
+        self.is_same = is_same
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
         self._is_waited_for = False
@@ -100,6 +100,10 @@ class Versions:
             await run_sync(self._policies.let_go, version.number)
             log.info("policy_weights_removed version=%d", version.number)
 
+    def absorbed_still(self, version: PolicyVersion) -> frozenset[SkillName]:
+        """The skills that a version has absorbed and that say what they said then."""
+        return frozenset(name for name in version.absorbed if self.is_same(name, version.generation))
+
     async def _loaded(self, number: int) -> PolicyVersion:
         version = await run_sync(self._policies.version, number)
         if version is None:
@@ -113,8 +117,7 @@ class Versions:
         absorbed = {}
         for number, names in serving.absorbed.items():
             version = await run_sync(self._policies.version, number) if names else None
-            known = frozenset() if version is None else frozenset(name for name in names if self._is_same(name, version.generation))
-            absorbed[number] = known
+            absorbed[number] = frozenset() if version is None else self.absorbed_still(version)
         return replace(serving, absorbed=absorbed)
 
     async def _serve(self, wanted: Serving) -> None:

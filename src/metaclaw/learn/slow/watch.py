@@ -4,12 +4,14 @@ import logging
 
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.skills.gate import Baseline
 from metaclaw.store import RefusedError, SqlPolicies
-from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, LiveTurn, judge_live
+from metaclaw.train.coin import LiveTurn
+from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, judge_live
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +49,24 @@ class CanaryWatch:
         cursor = 0 if since is None else since.turn
         found = self._policies.outcomes_by_version({canary, serving}, cursor)
         # Where the canary answers everybody, a turn of the other was under way when it began; it says nothing of chance.
+        told_to_one = self._told_to_one(canary, serving)
         turns = [
-            LiveTurn(one.session, one.version == canary, self._share, one.outcome, one.skills)
+            LiveTurn(
+                one.session,
+                one.version == canary,
+                self._share,
+                one.outcome,
+                tuple(name for name in one.skills if name not in told_to_one),
+            )
             for one in found
             if self._share < 1.0 or one.version == canary
         ]
         return judge_live(turns, self._rules, self._before(serving, cursor) if self._share == 1.0 else None)
+
+    def _told_to_one(self, canary: int, serving: int) -> frozenset[SkillName]:
+        """Skills in the prompts of one of the two only, since the other has absorbed them: of these the coin tells nothing."""
+        absorbed = self._versions.serving.absorbed
+        return absorbed.get(canary, frozenset()) ^ absorbed.get(serving, frozenset())
 
     def _before(self, serving: int, cursor: int) -> Baseline | None:
         """What the serving version did before the canary began."""
