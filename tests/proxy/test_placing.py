@@ -179,3 +179,18 @@ def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_wi
     without = talk.ask(f"now please {TOPICS['violin']}, once more")
     assert (with_weights.stamp.policy_version, with_weights.stamp.skills) == (7, ())
     assert (without.stamp.policy_version, without.stamp.skills) == (6, ("violin",))
+
+
+def test_a_skill_that_the_weights_have_absorbed_is_told_to_whoever_else_answers() -> None:
+    slot = PolicySlot("embedded")
+    slot.flip(Serving(version=7, absorbed={7: frozenset({SkillName("violin")})}))
+
+    def told(*, is_policys: bool) -> tuple[SkillName, ...]:
+        talk = Talk()
+        talk.placer = Placer(
+            lambda: talk.view, max_placed=3, budget_tokens=4000, policy=slot, policy_answers=lambda wire, model: is_policys
+        )
+        return talk.ask(f"please {TOPICS['violin']}").stamp.skills
+
+    assert told(is_policys=True) == ()
+    assert told(is_policys=False) == ("violin",)

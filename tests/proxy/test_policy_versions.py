@@ -75,3 +75,10 @@ async def test_a_provider_that_is_not_the_policys_is_never_asked_for_a_version()
     slot = PolicySlot("elsewhere")
     slot.flip(Serving(version=3))
     assert await answered(slot, Model("base", frozenset({0}))) == (0, "base 0")
+
+
+def test_the_policys_weights_are_asked_first_for_what_nobody_else_has() -> None:
+    routes = Providers([Model("other", frozenset()), Model("embedded", frozenset())], policy=PolicySlot("embedded"))
+    assert not routes.policy_answers(Wire.CHAT, "anything")
+    alone = Providers([Model("embedded", frozenset()), Model("other", frozenset())], policy=PolicySlot("embedded"))
+    assert alone.policy_answers(Wire.CHAT, "anything")

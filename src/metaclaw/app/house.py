@@ -93,6 +93,7 @@ class House:
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
         self.policy = self._build_policy()
+        self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
         self.placer = Placer(
             lambda: self.shelf.view,
@@ -103,6 +104,7 @@ class House:
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams={team.name: team.users for team in config.teams},
             policy=None if self.policy is None else self.policy.slot,
+            policy_answers=self._routes.policy_answers,
         )
         self.learner = self._build_learner()
         self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)
@@ -169,15 +171,17 @@ class House:
             return self._home / "models" / MODEL_ID
         return Path(policy.base_model).expanduser()
 
-    def _build_server(self) -> Server:
+    def _build_routes(self) -> Providers:
         passthrough = frozenset(
             one.name for one in self._config.providers if one.api_key is not None and one.api_key.is_passthrough
         )
-        providers = Providers(self.providers, passthrough, None if self.policy is None else self.policy.slot)
+        return Providers(self.providers, passthrough, None if self.policy is None else self.policy.slot)
+
+    def _build_server(self) -> Server:
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
-            opener=Opener(providers),
+            opener=Opener(self._routes),
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
@@ -186,7 +190,7 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(providers),
+            elsewhere=Elsewhere(self._routes),
             api=self.api,
             metrics=self.metrics,
             intake=Intake(self._config.proxy.max_body_bytes, max_concurrency=self._config.proxy.max_concurrency),

@@ -114,6 +114,11 @@ class Providers:
         """Whether this provider answers with the weights that a request was stamped with."""
         return self._policy is not None and self._policy.provider == name
 
+    def policy_answers(self, wire: Wire, model: str) -> bool:
+        """Whether the policy's weights are the first that are asked."""
+        chosen = self.candidates(wire, model)
+        return bool(chosen) and self.has_versions(chosen[0].name)
+
     def model_for(self, candidate: Candidate, version: int) -> str:
         """The model to ask a provider for: where each version is a model of its own, the one of this version."""
         policy = self._policy

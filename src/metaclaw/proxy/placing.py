@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
@@ -87,12 +88,15 @@ class Placer:
         holdout_share: float = 0.0,
         teams: Teams | None = None,
         policy: Policy | None = None,
+        policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True,
         max_sessions: int = 4096,
     ) -> None:
+        """`policy_answers` says whether the policy's weights are the first that are asked for a model."""
         self._view = view
         self._chance = Chance(canary_share, holdout_share)
         self._teams = teams
         self._policy = policy
+        self._policy_answers = policy_answers
         self._limit = max_placed if enabled else 0
         self._budget_tokens = budget_tokens
         self._max_sessions = max_sessions
@@ -135,7 +139,7 @@ class Placer:
 
     def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int) -> _Adopted:
         kept, skills = ((), ()) if before is None else self._still_valid(before, origin, view)
-        found = self._find(origin, view, version) if self._limit and origin.task else ()
+        found = self._find(incoming, origin, view, version) if self._limit and origin.task else ()
         new = self._not_yet(found, skills, incoming)
         draws: tuple[Draw, ...] = ()
         if new and self._chance.concerns(new):
@@ -164,9 +168,11 @@ class Placer:
         brought = self._brought.among(found, incoming.body, incoming.json) if found else ()
         return tuple([skill for skill in found if skill not in brought]) if brought else found
 
-    def _find(self, origin: Origin, view: View, version: int) -> tuple[Skill, ...]:
-        """The skills for the task, without those that these weights have absorbed."""
+    def _find(self, incoming: Incoming, origin: Origin, view: View, version: int) -> tuple[Skill, ...]:
+        """The skills for the task, without those that the weights which will answer have absorbed."""
         absorbed = self._policy.absorbed(version) if self._policy is not None else frozenset[SkillName]()
+        if absorbed and not self._policy_answers(incoming.wire, incoming.model):
+            absorbed = frozenset()
         found = view.retrieve(query_text(origin.task or ""), self._limit + len(absorbed), origin.scope, self._teams)
         if not absorbed:
             return found
