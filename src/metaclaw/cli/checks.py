@@ -136,7 +136,7 @@ def check_store(config: Config) -> Iterator[Finding]:
 
 def check_skills(config: Config) -> Iterator[Finding]:
     """Every skill file can be read."""
-    from metaclaw.cli.skills import read_all
+    from metaclaw.cli.inforce import read_all
 
     found, skipped = read_all(config.skills.dir)
     yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")

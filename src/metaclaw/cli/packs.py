@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from metaclaw.cli.inforce import read_in_force
 from metaclaw.cli.output import ask, counted, json_option, plain, print_json
 from metaclaw.errors import SkillError
 
@@ -24,7 +25,6 @@ _NAMES_SHOWN = 5
 @click.pass_obj
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
     """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
-    from metaclaw.cli.skills import read_in_force
     from metaclaw.skills.pack import write_pack
 
     found, skipped = read_in_force(home)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.generations import history, retire, revert
+from metaclaw.cli.inforce import read_in_force, with_authors
 from metaclaw.cli.output import ask, json_option, plain, plain_block, print_facts, print_json, print_table
 from metaclaw.cli.packs import export, import_
 from metaclaw.errors import SkillError
@@ -53,7 +54,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
     from metaclaw.skills.files import read_skill
 
     folder = _folder(home)
-    (skill,) = _with_authors(home, [read_skill(_existing(folder, name))])
+    (skill,) = with_authors(home, [read_skill(_existing(folder, name))])
     if as_json:
         print_json(_facts(folder, skill, whole=True))
         return
@@ -106,42 +107,6 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
         print_json({"removed": name})
     else:
         click.echo(f"Removed {name}.")
-
-
-def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
-    """Every skill of this home by name, with its rightful author, and the files that are not usable with the reason."""
-    found, skipped = read_all(_folder(home))
-    return _with_authors(home, found), skipped
-
-
-def _with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
-    """A learned skill that a person changed is theirs, which the store knows and the file need not say."""
-    from metaclaw.domain.skill import Authorship
-    from metaclaw.skills.ownership import owned
-
-    if all(skill.author is Authorship.PERSON for skill in found):
-        return found
-    from metaclaw.cli.ledger import opened
-    from metaclaw.config import load
-    from metaclaw.store import SqlGenerations
-
-    with opened(load(home)) as database:
-        known = {} if database is None else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
-    return [owned(skill, known.get(skill.name)) for skill in found]
-
-
-def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
-    """Every skill of a folder by name, and the files that are not usable with the reason."""
-    from metaclaw.skills.files import read_skill
-
-    found: list[Skill] = []
-    skipped: list[tuple[Path, str]] = []
-    for path in sorted(folder.glob(f"[!.]*/{_FILE}")):
-        try:
-            found.append(read_skill(path))
-        except SkillError as error:
-            skipped.append((path, str(error)))
-    return found, skipped
 
 
 def _read_anywhere(path: Path) -> "Skill":
