@@ -163,6 +163,17 @@ async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(house
     assert house.told()[-3:] == [("published", 2, 1, None), ("tried", 2, 1, 2), ("promoted", 2, 2, None)]
 
 
+async def test_what_a_version_has_passed_is_noted_with_it_and_with_no_other(house: House) -> None:
+    house.publish()
+    house.policies.promote(1, "better", PASSED)
+    house.publish(parent=1)
+    house.policies.promote(2, "better still", GateReport(True, ("better still",)))
+    first, second = house.policies.version(1), house.policies.version(2)
+    assert first is not None
+    assert second is not None
+    assert (first.report, second.report) == (PASSED, GateReport(True, ("better still",)))
+
+
 async def test_rolling_back_leads_to_the_nearest_ancestor_that_served(house: House) -> None:
     house.publish()
     house.policies.promote(1)

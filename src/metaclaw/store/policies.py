@@ -23,6 +23,12 @@ from metaclaw.store.schema import generations, turns
 from metaclaw.store.versions import announce, knowledge_row, last_turn, seats_of, version_of, version_row, weights_row
 
 _NEEDED = (PolicyState.CANDIDATE, PolicyState.CANARY, PolicyState.SERVING)
+_ENDS = {
+    "tried": PolicyState.CANARY,
+    "rejected": PolicyState.REJECTED,
+    "promoted": PolicyState.SERVING,
+    "rolled back": PolicyState.ROLLED_BACK,
+}
 
 
 def _now() -> datetime:
@@ -134,9 +140,9 @@ class SqlPolicies:
         """A candidate did not pass; `report` says why."""
         self._move("rejected", lambda seats: moves.to_rejected(seats, number), reason, report)
 
-    def promote(self, number: int, reason: str = "") -> None:
-        """This version serves everybody; the one before it is retired."""
-        self._move("promoted", lambda seats: moves.to_serving(seats, number), reason)
+    def promote(self, number: int, reason: str = "", report: GateReport | None = None) -> None:
+        """This version serves everybody; the one before it is retired. `report` says what it has just passed, if anything."""
+        self._move("promoted", lambda seats: moves.to_serving(seats, number), reason, report)
 
     def rollback(self, to: int | None = None, reason: str = "") -> None:
         """Give up the version on trial or, where there is none, the one that serves: its nearest ancestor that has served, or the
@@ -179,14 +185,17 @@ class SqlPolicies:
         with self._writing("moving a version") as connection:
             changes = rule(seats_of(connection.execute(select(policies))))
             now, last = pack_instant(self._clock()), last_turn(connection)
+            concerned = _concerned(changes, action)
             # Who leaves a place goes first: the database never lets two have it.
             for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
                 moved = update(policies).where(policies.c.number == number)
                 moved = moved.values(state=state.value, state_us=now, state_turn=last)
                 if state is PolicyState.SERVING:
                     moved = moved.values(served_us=func.coalesce(policies.c.served_us, now))
-                connection.execute(moved if report is None else moved.values(report=pack_document(report)))
-            announce(connection, now, _concerned(changes, action), action, reason, changes)
+                if report is not None and number == concerned:
+                    moved = moved.values(report=pack_document(report))
+                connection.execute(moved)
+            announce(connection, now, concerned, action, reason, changes)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[Connection]:
@@ -199,8 +208,7 @@ class SqlPolicies:
 
 def _concerned(changes: moves.Moves, action: str) -> int:
     """The version that an action is about."""
-    end = {"promoted": PolicyState.SERVING, "rolled back": PolicyState.ROLLED_BACK}.get(action)
-    return next(number for number, state in changes.items() if end in (None, state))
+    return next(number for number, state in changes.items() if state is _ENDS[action])
 
 
 def _newest_generation(connection: Connection) -> int:

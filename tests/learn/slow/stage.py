@@ -115,7 +115,7 @@ class Stage:
     )
     batch_turns: int = 8
     canary_share: float = 0.0
-    gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20))
+    gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0))
 
     def __post_init__(self) -> None:
         self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")

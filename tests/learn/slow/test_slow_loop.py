@@ -168,7 +168,12 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
     stage.slow._shop.trial.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(8)
-    assert stage.policies.versions()[0].state is PolicyState.SERVING
+    (version,) = stage.policies.versions()
+    assert version.state is PolicyState.SERVING
+    # How far it is from the untrained weights was known to the run that was cut off, and is found out again.
+    assert version.report is not None
+    assert version.report.kl is not None
+    assert version.report.kl > 0.0
 
 
 async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(stage: Stage) -> None:

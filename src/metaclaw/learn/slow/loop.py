@@ -211,7 +211,7 @@ class Slow:
 
     async def _prove(self, candidate: PolicyVersion) -> None:
         """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
-        kl = None if self.tally is None else self.tally.kl
+        tally = self.tally
         self.state = State.PROVING
         serving = await run_sync(self._policies.version, self._versions.serving.version)
         report = await self._shop.trial.weigh(
@@ -219,8 +219,9 @@ class Slow:
             None if serving is None else serving.weights,
             await run_sync(self._turns.held_out, _HELD_OUT),
             seed=candidate.number,
-            kl=kl,
+            kl=None if tally is None else tally.kl,
             judge=self._judge(),
+            measures_kl=tally is None,  # it was trained before the program was started again
         )
         reason = "; ".join(report.reasons)
         if not report.is_passed:
@@ -228,7 +229,7 @@ class Slow:
         elif self._rules.canary_share > 0.0:
             await self._versions.canary(candidate.number, report, reason)
         else:
-            await self._versions.promote(candidate.number, reason)
+            await self._versions.promote(candidate.number, reason, report)
 
     async def _digest(self) -> bool:
         """Find out which of the skills the weights that serve have absorbed; whether there was anything to find out. It is done

@@ -17,6 +17,7 @@ from metaclaw.train.golden import GoldenItem, GoldenScore, golden_score, read_an
 log = logging.getLogger(__name__)
 
 _DRAWS_A_PROMPT = 4
+_DISTANCE_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,15 @@ class Trial:
         seed: int,
         kl: float | None,
         judge: str | None,
+        measures_kl: bool = False,
     ) -> GateReport:
-        """Try the candidate until the gate has made up its mind. Raises TrainingError."""
+        """Try the candidate until the gate has made up its mind. `kl` is its distance to the untrained weights, where its run has
+        measured it; `measures_kl` has it measured now. Raises TrainingError."""
         evidence = Evidence(
             pairs=(),
             golden_serving=await self._golden_score(serving),
             golden_candidate=await self._golden_score(candidate),
-            kl=kl,
+            kl=await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed) if measures_kl else kl,
             judge=judge,
         )
         tries = _tries(held_out, seed)
@@ -87,6 +90,17 @@ class Trial:
                 worth = await self._rewarding.score(lesson.step, [mine.text, theirs.text])
                 pairs.append(Pair(worth[0], worth[1], lesson.step.stamp.skills))
         return pairs
+
+    async def _distance(self, candidate: Weights, some: Sequence[Lesson], seed: int) -> float | None:
+        """How far it is from the untrained weights, in nats a token of its own answers; nobody knows where there are no prompts."""
+        prompts = [lesson.prompt for lesson in some]
+        if not prompts:
+            return None
+        said = await self._sample(prompts, Drawing(1, self._rules.max_tokens, self._rules.temperature, seed), candidate)
+        await self._windows.until_open()
+        untrained = await self._backend.score_base([(prompt, one.tokens_T) for prompt, one in zip(prompts, said, strict=True)])
+        gained = sum(sum(one.logprobs_T) - sum(base) for one, base in zip(said, untrained, strict=True))
+        return gained / sum(len(one.tokens_T) for one in said)
 
     async def _golden_score(self, weights: Weights | None) -> GoldenScore:
         """How a version does on the golden set, and how likely it finds the reference answers."""

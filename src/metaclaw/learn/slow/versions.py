@@ -68,11 +68,11 @@ class Versions:
         """Skills have changed: what was absorbed may have to be told again."""
         await self.restore()
 
-    async def promote(self, number: int, reason: str) -> PolicyVersion:
-        """This version serves everybody from now on. Raises RefusedError or TrainingError, and changes nothing."""
+    async def promote(self, number: int, reason: str, report: GateReport | None = None) -> PolicyVersion:
+        """This version serves everybody from now on; `report` says what it has just passed, if anything. Raises RefusedError or TrainingError, and changes nothing."""
         async with self._lock:
             version = await self._loaded(number)
-            await run_sync(self._policies.promote, number, reason)
+            await run_sync(self._policies.promote, number, reason, report)
             await self._serve(await self._wanted())
             log.info("policy_promoted version=%d reason=%s", number, reason)
             return version
