@@ -69,7 +69,8 @@ class Versions:
         await self.restore()
 
     async def promote(self, number: int, reason: str, report: GateReport | None = None) -> PolicyVersion:
-        """This version serves everybody from now on; `report` says what it has just passed, if anything. Raises RefusedError or TrainingError, and changes nothing."""
+        """This version serves everybody from now on; `report` says what it has just passed, if anything. Raises RefusedError or
+        TrainingError, and changes nothing."""
         async with self._lock:
             version = await self._loaded(number)
             await run_sync(self._policies.promote, number, reason, report)
