@@ -79,7 +79,7 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
         is_placed = talk.placed == ["iso-release-dates"]
         (draw,) = learner.get(f"/api/turns/{talk.turn}")["draws"]
         assert (draw["skill"], draw["placed"]) == ("iso-release-dates", is_placed)
-        shares[is_placed] += draw["propensity"] == 0.5
+        shares[is_placed] += draw["propensity"] == 0.8
         feedback(learner, talk.turn, "pass" if is_placed else "fail")
         uplift = learner.get("/api/skills/iso-release-dates")["uplift"]["estimate"]
         uplifts += [uplift] if uplift is not None else []

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from metaclaw.errors import WireError
-from metaclaw.proxy.client import Client
+from metaclaw.proxy.client import Client, ClientGone
 from metaclaw.proxy.connection import Serve
 from metaclaw.proxy.listener import Listener
 
@@ -41,6 +41,8 @@ async def echo(client: Client) -> None:
     except WireError as error:
         client.respond(error.status, PLAIN, str(error).encode())
         return
+    except ClientGone:
+        return  # whoever was hung up on needs no answer; the program's own server sees it the same way
     client.respond(200, PLAIN, b"%b %b %b" % (client.method.encode(), client.target, body))
 
 
