@@ -37,6 +37,16 @@ class Bell(Protocol):
         """Listen no more."""
 
 
+async def is_rung(rung: asyncio.Event, within_s: float) -> bool:
+    """Whether a bell's event is set within so long."""
+    try:
+        async with asyncio.timeout(within_s):
+            await rung.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 async def ask_again_and_again(
     ask: Ask,
     report: Report,

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Final, Protocol, cast
 
+from metaclaw.schedule.signals.asking import is_rung
 from metaclaw.schedule.signals.inactivity import SignalError
 
 _NAME: Final = b"com.apple.system.powermanagement.useractivity2"
@@ -56,13 +57,9 @@ class PowerdBell:
         if not self._is_armed:
             self._rung.clear()
             self._is_armed = True
-        try:
-            async with asyncio.timeout(within_s):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._is_armed = False
-        return True
+        has_rung = await is_rung(self._rung, within_s)
+        self._is_armed = not has_rung
+        return has_rung
 
     def disarm(self) -> None:
         """What is posted meanwhile is not news."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from metaclaw.schedule.signals.asking import is_rung
 from metaclaw.schedule.signals.inactivity import SignalError
 from metaclaw.schedule.signals.user32 import Handle, Message, RawInputDevice, User32, load_user32
 
@@ -51,13 +52,9 @@ class RawInputBell:
             self._rung.clear()
             self._is_armed = True
             self._post(_ARM)
-        try:
-            async with asyncio.timeout(within_s):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._is_armed = False
-        return True
+        has_rung = await is_rung(self._rung, within_s)
+        self._is_armed = not has_rung
+        return has_rung
 
     def disarm(self) -> None:
         """Nothing shall be told while somebody is there."""
