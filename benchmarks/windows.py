@@ -94,7 +94,7 @@ class SimClock:
 class Keyboard:
     """A source that the simulator speaks through."""
 
-    name, hears_all = "input", True
+    name, hears_all, tells_after_s = "input", True, 0.0
 
     async def follow(self, report: Report) -> None:
         """Nothing comes by itself."""

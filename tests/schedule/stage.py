@@ -47,8 +47,8 @@ class ScriptedSource:
 
     hears_all = True
 
-    def __init__(self, name: str = "input") -> None:
-        self.name = name
+    def __init__(self, name: str = "input", tells_after_s: float = 0.0) -> None:
+        self.name, self.tells_after_s = name, tells_after_s
         self.report: Report | None = None
 
     async def follow(self, report: Report) -> None:
@@ -92,6 +92,7 @@ class Stage:
         cooldown_minutes: float = 1,
         history: History | None = None,
         has_keyboard: bool = True,
+        tells_after_s: float = 0.0,
         clock: HandClock | None = None,
     ) -> None:
         self.clock = HandClock() if clock is None else clock
@@ -106,7 +107,7 @@ class Stage:
         self.windows = Windows(
             habits=self.habits,
             traffic=self.traffic,
-            sources=[ScriptedSource()] if has_keyboard else [],
+            sources=[ScriptedSource(tells_after_s=tells_after_s)] if has_keyboard else [],
             sleep=SleepHours(ranges, lambda: VIENNA) if ranges else None,
             calendars=[self.calendar],
             neighbours=self.neighbour,

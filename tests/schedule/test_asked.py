@@ -263,7 +263,7 @@ async def test_windows_answers_as_recorded_tell_of_a_key_and_of_the_mouse() -> N
 class ScriptedName:
     """A source that says nothing."""
 
-    name, hears_all = "input", True
+    name, hears_all, tells_after_s = "input", True, 0.0
 
     async def follow(self, report: object) -> None:
         raise OverError

@@ -3,18 +3,25 @@
 import asyncio
 import ctypes
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metaclaw.schedule.inputs import try_inputs
 from metaclaw.schedule.signals.asking import Bell, ToldAndAsked
 from metaclaw.schedule.signals.inactivity import SignalError
+from metaclaw.schedule.signals.macos import mac_input
 from metaclaw.schedule.signals.powerd import PowerdBell
 from metaclaw.schedule.signals.raw_input import RawInputBell
+from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import following
+
+RINGS_AFTER_S = 310.0
+"""powerd's five minutes, and a little for noticing."""
 
 
 @asynccontextmanager
@@ -132,11 +139,11 @@ async def test_a_ring_is_a_question_and_only_the_answer_says_whether_somebody_is
     async def ask() -> float:
         return idle_s
 
-    source = ToldAndAsked("macOS", ask, Noted(system), told=", told after 5 min")
+    source = ToldAndAsked("macOS", ask, Noted(system), rings_after_s=RINGS_AFTER_S)
     with anyio.fail_after(10):
         async with following(source) as heard:
             await heard.next()
-            assert source.name == "input (macOS, told after 5 min)"
+            assert source.name == "input (macOS)"
             for idle_s in (300.0, 0.0):
                 rang.clear()
                 while True not in rang:
@@ -152,3 +159,31 @@ def test_doctor_names_what_tells_and_what_is_asked() -> None:
 
     told, asked = ToldAndAsked("Windows", ask, Quiet()), ToldAndAsked("macOS", ask, PowerdBell(LibSystem(status=1)))
     assert try_inputs([told, asked]) == [("input (Windows)", None), ("input (macOS, asked)", None)]
+
+
+@given(
+    silences=st.lists(st.floats(min_value=1.0, max_value=900.0), min_size=1, max_size=6),
+    idle_minutes=st.floats(min_value=0.2, max_value=30.0),
+)
+def test_no_window_is_open_in_a_silence_whose_end_the_system_would_not_tell(silences: list[float], idle_minutes: float) -> None:
+    stage = Stage(sleep=["00:00-24:00"], idle_minutes=idle_minutes, cooldown_minutes=0, tells_after_s=RINGS_AFTER_S)
+    for silence_s in silences:
+        stage.keyboard.input()
+        assert not stage.is_open
+        early_s = min(silence_s, RINGS_AFTER_S - 1.0)
+        assert not stage.go(seconds=early_s)
+        if silence_s > RINGS_AFTER_S + 5.0:
+            assert stage.go(seconds=silence_s - early_s)
+
+
+@pytest.mark.anyio
+async def test_a_mac_that_tells_is_waited_for_and_one_that_does_not_costs_no_windows() -> None:
+    async def print_idle(_command: Sequence[str]) -> bytes:
+        return b'"HIDIdleTime" = 20000000000'
+
+    for status, tells_after_s in ((0, RINGS_AFTER_S), (1, 0.0)):
+        source = mac_input(print_idle, bell=PowerdBell(LibSystem(status=status)))
+        async with following(source) as heard:
+            await heard.next()
+            assert heard.idles == [20.0]
+            assert source.tells_after_s == tells_after_s

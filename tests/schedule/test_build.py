@@ -110,6 +110,7 @@ def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) 
 def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
     class Source:
         hears_all = True
+        tells_after_s = 0.0
 
         def __init__(self, name: str, error: SignalError | None = None) -> None:
             self.name, self._error = name, error

@@ -140,7 +140,7 @@ async def test_without_a_terminal_nobody_is_logged_in(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
     class Broken:
-        name, hears_all = "broken", True
+        name, hears_all, tells_after_s = "broken", True, 0.0
 
         async def follow(self, report: object) -> None:
             raise SignalError("there is no X display")

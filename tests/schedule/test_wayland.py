@@ -149,6 +149,7 @@ class Scripted:
     """A source that does what it is told."""
 
     hears_all = True
+    tells_after_s = 0.0
 
     def __init__(self, name: str, error: SignalError | None) -> None:
         self.name, self._error = name, error

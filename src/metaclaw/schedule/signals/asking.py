@@ -80,14 +80,14 @@ async def ask_again_and_again(
 
 
 class ToldAndAsked:
-    """A source of input that is asked, and at once when its bell rings. Where there is none, its name says that it is asked; `told`
-    is how its name goes on where there is one."""
+    """A source of input that is asked, and at once when its bell rings. Where there is none, its name says that it is asked.
+    `rings_after_s` is the silence after which the bell rings for the next input."""
 
     hears_all = True
 
-    def __init__(self, system: str, ask: Ask, bell: Bell, *, told: str = "", sleep: Sleep = anyio.sleep) -> None:
+    def __init__(self, system: str, ask: Ask, bell: Bell, *, rings_after_s: float = 0.0, sleep: Sleep = anyio.sleep) -> None:
         self._system = system
-        self._told = told
+        self._rings_after_s = rings_after_s
         self._ask = ask
         self._bell = bell
         self._sleep = sleep
@@ -95,7 +95,12 @@ class ToldAndAsked:
     @property
     def name(self) -> str:
         """What people know it by, and whether it is told."""
-        return f"input ({self._system}{self._told if self._bell.is_heard else ', asked'})"
+        return f"input ({self._system}{'' if self._bell.is_heard else ', asked'})"
+
+    @property
+    def tells_after_s(self) -> float:
+        """Where nothing rings, waiting for a bell would only cost windows."""
+        return self._rings_after_s if self._bell.is_heard else 0.0
 
     async def follow(self, report: Report) -> None:
         """Ask again and again. Raises SignalError where nobody answers."""
@@ -127,6 +132,11 @@ class ToldOrAsked:
     def name(self) -> str:
         """That of the one that is heard."""
         return self._heard.name
+
+    @property
+    def tells_after_s(self) -> float:
+        """That of the one that is heard."""
+        return self._heard.tells_after_s
 
     async def follow(self, report: Report) -> None:
         """Report what is told, or else what is answered. Raises SignalError where neither can be had."""

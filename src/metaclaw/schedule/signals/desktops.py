@@ -23,6 +23,7 @@ class GnomeInput:
 
     name = "input (GNOME)"
     hears_all = True
+    tells_after_s = 0.0
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address
@@ -51,6 +52,7 @@ class ScreenSaverInput:
 
     name = "input (screen saver, asked)"
     hears_all = True
+    tells_after_s = 0.0
 
     def __init__(
         self, address: str | None = None, *, clock: Callable[[], float] = time.monotonic, sleep: Sleep = anyio.sleep

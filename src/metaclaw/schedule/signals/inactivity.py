@@ -57,13 +57,17 @@ class Report(Protocol):
 class Source(Protocol):
     """One way to learn of input. `follow` reports until it is cancelled; raises SignalError where it cannot.
 
-    One that does not hear everything (`hears_all`) says away only while it reports that the person is idle.
+    One that does not hear everything (`hears_all`) says away only while it reports that the person is idle. One that is told of
+    input only after a longer silence (`tells_after_s`) counts a person as present until then, so that no window is open of which
+    it would not be told that it must shut.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def hears_all(self) -> bool: ...
+    @property
+    def tells_after_s(self) -> float: ...
     async def follow(self, report: Report) -> None: ...
 
 
@@ -124,7 +128,7 @@ class Inactivity:
         if self._last is None:
             return ASK_SHUT_S
         silence_s = max(0.0, self._clock.monotonic() - self._last)
-        return min(ASK_FRESH_S, max(ASK_SHUT_S, self._patience().present_s - silence_s - 1.0))
+        return min(ASK_FRESH_S, max(ASK_SHUT_S, self._present_s() - silence_s - 1.0))
 
     def jumped(self) -> None:
         """The machine slept or its clock was set: what was known is of another time."""
@@ -136,15 +140,18 @@ class Inactivity:
         if self._last is None and not self._is_locked:
             return Reading(Presence.UNKNOWN, self._trouble)
         silence_s = max(0.0, self._clock.monotonic() - (self._last or 0.0))
-        patience = self._patience()
-        if self._last is not None and silence_s < patience.present_s:
-            return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=patience.present_s - silence_s))
+        patience, present_s = self._patience(), self._present_s()
+        if self._last is not None and silence_s < present_s:
+            return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=present_s - silence_s))
         if self._is_locked:
             return Reading(Presence.AWAY, "the screen is locked")
         if silence_s < patience.away_s or not self.knows:
             wait = timedelta(seconds=max(0.0, patience.away_s - silence_s))
             return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + wait)
         return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
+
+    def _present_s(self) -> float:
+        return max(self._patience().present_s, self._source.tells_after_s)
 
     def _note(self, when: float, ago_s: float) -> None:
         last = self._last

@@ -19,6 +19,7 @@ class LogindInput:
 
     name = "session (logind)"
     hears_all = False
+    tells_after_s = 0.0
 
     def __init__(self, uid: int, address: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._uid = uid

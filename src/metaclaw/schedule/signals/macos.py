@@ -12,6 +12,8 @@ from metaclaw.schedule.signals.powerd import PowerdBell
 
 # From the object itself (-r): counted from the root, how deep it lies differs from system to system, and too few print nothing.
 _COMMAND: Final = ("/usr/sbin/ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")
+# For powerd somebody has left after five minutes; how long it takes to notice that is not written down.
+_RINGS_AFTER_S: Final = 310.0
 _IDLE: Final = re.compile(rb'"HIDIdleTime"\s*=\s*(?P<nanoseconds>\d+)')
 
 Run = Callable[[Sequence[str]], Awaitable[bytes]]
@@ -24,8 +26,7 @@ def mac_input(run: Run | None = None, *, bell: Bell | None = None, sleep: Sleep 
     async def ask() -> float:
         return parse_idle_s(await running(_COMMAND))
 
-    # A shorter silence than powerd's is ended by the next answer.
-    return ToldAndAsked("macOS", ask, PowerdBell() if bell is None else bell, told=", told after 5 min", sleep=sleep)
+    return ToldAndAsked("macOS", ask, PowerdBell() if bell is None else bell, rings_after_s=_RINGS_AFTER_S, sleep=sleep)
 
 
 def parse_idle_s(printed: bytes) -> float:

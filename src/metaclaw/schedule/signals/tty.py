@@ -22,6 +22,7 @@ class TtyInput:
 
     name = "input (terminals)"
     hears_all = True
+    tells_after_s = 0.0
 
     def __init__(self, devices: Path = Path("/dev")) -> None:
         self._devices = devices

@@ -32,6 +32,7 @@ class WaylandInput:
 
     name = "input (Wayland)"
     hears_all = True
+    tells_after_s = 0.0
 
     def __init__(
         self, path: Path | None = None, *, idle_after_s: float = _IDLE_AFTER_S, look_every_s: float = _LOOK_EVERY_S

@@ -31,6 +31,7 @@ class X11Input:
 
     name = "input (X11)"
     hears_all = True
+    tells_after_s = 0.0
 
     def __init__(self, display: str | None = None, authority: Path | None = None) -> None:
         self._display = display
