@@ -105,7 +105,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--keep", action="store_true", help="write each trained adapter beside its records")
     parser.add_argument(
-        "--golden", action=argparse.BooleanOptionalAction, help="the golden set before and after [not with --small]"
+        "--golden", action=argparse.BooleanOptionalAction, help="serve no weights that lose on the golden set [not with --small]"
     )
     parser.add_argument(
         "--examples", action=argparse.BooleanOptionalAction, help="show both forms of an answer before each question"

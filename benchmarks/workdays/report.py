@@ -151,18 +151,25 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def _conditions(runs: Sequence[Records]) -> str:
-    rows = _head(
-        "condition", "seeds", "accuracy, held-out days (95 %)", "golden set, points", "likelihood, points", "steps", "seconds"
-    )
+    others = ("golden set, points", "likelihood, points", "other things kept, points")
+    rows = _head("condition", "seeds", "accuracy, held-out days (95 %)", *others, "nights given up", "steps", "seconds")
     for condition in _present(runs):
         chosen = [run for run in runs if run.condition is condition]
-        points = [_spread(_values(chosen, condition, "golden", name)) for name in ("points", "likelihood_points")]
+        paths = (("golden", "points"), ("golden", "likelihood_points"), ("kept", "points"))
+        points = [_spread(_values(chosen, condition, *path)) for path in paths]
         steps = statistics.fmean(len(run.steps) for run in chosen)
         seconds = statistics.fmean(_values(chosen, condition, "wall_s"))
         seeds = ", ".join(str(run.seed) for run in chosen)
         accuracy = _cell(_values(chosen, condition, "held_out", "accuracy"))
-        rows.append(_row([condition, seeds, accuracy, *points, f"{steps:.0f}", f"{seconds:.0f}"]))
+        rows.append(_row([condition, seeds, accuracy, *points, _given_up(chosen), f"{steps:.0f}", f"{seconds:.0f}"]))
     return "\n".join(rows)
+
+
+def _given_up(runs: Sequence[Records]) -> str:
+    """Of the nights that were judged, how many whose weights were not served."""
+    judged = [night["judged"] for run in runs for night in run.nights if night.get("judged") is not None]
+    given_up = sum(isinstance(one, dict) and one["scale"] is None for one in judged)
+    return f"{given_up} of {len(judged)}" if judged else "–"
 
 
 def _spread(values: Sequence[float]) -> str:

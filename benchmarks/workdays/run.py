@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.house_rules.general import Golden, compared
+from benchmarks.house_rules.general import Golden
+from benchmarks.house_rules.kept import questions, share_right
 from benchmarks.house_rules.loop import Policy
 from benchmarks.house_rules.rehearsal import Rehearsal, conversations
 from benchmarks.house_rules.run import Machine, peak_bytes
 from benchmarks.workdays.asking import Desk, Sessions, batches, questions_of
 from benchmarks.workdays.evolver import Evolver
+from benchmarks.workdays.guard import Guard
 from benchmarks.workdays.house import Heard, House
 from benchmarks.workdays.marks import samples, summarise
 from benchmarks.workdays.nights import Ledger, Teacher, eligible
@@ -65,8 +68,7 @@ class Run:
         """Every day with its night, then the questions kept for the end. What the clock cuts off is days, not the end."""
         settings, learns = self._settings, self._condition.learns
         self._tell("begin", settings=asdict(settings), device=self._machine.device, dtype=self._machine.dtype)
-        golden = Golden(self._machine.folder, self.vocabulary) if settings.golden and learns else None
-        before = golden.take(self._policy) if golden else None
+        guard = self._guard() if settings.golden and learns else None
         teacher = Teacher(self._policy, settings, self._course.score, self._seed, self._rehearsal()) if learns else None
         first: list[list[Asked]] = []
         for number, day in enumerate(self._course.days[: settings.days]):
@@ -74,10 +76,10 @@ class Run:
                 break
             first.append(self._day(day))
             if teacher is not None:
-                self._night(teacher, number)
+                self._night(teacher, number, guard)
         facts = self._exams(first[: settings.early_days])
-        if golden and before:
-            facts["golden"] = compared(before, golden.take(self._policy))
+        if guard is not None:
+            facts |= guard.facts()
         self._tell("end", wall_s=self._seconds(), days=len(first), peak_bytes=peak_bytes(self._machine.device), **facts)
 
     def _day(self, day: Workday) -> list[Asked]:
@@ -118,18 +120,33 @@ class Run:
             self._ledger.support[asked.question.turn] = self._house.view.generation
         return heard
 
-    def _night(self, teacher: Teacher, number: int) -> None:
+    def _guard(self) -> Guard:
+        golden = Golden(self._machine.folder, self.vocabulary)
+        return Guard(
+            self.learner, partial(golden.take, self._policy), partial(share_right, self._policy, self.vocabulary, questions()[1])
+        )
+
+    def _night(self, teacher: Teacher, number: int, guard: Guard | None) -> None:
         lessons, refused = eligible(self._ledger, self._house, self._version, self._settings.flush)
         steps = 0
         while lessons and steps < self._settings.steps and self._has_time():
             step = teacher.step(lessons, self._progress(number))
             steps += 1
             self._tell("step", night=number + 1, wall_s=self._seconds(), phases=dict(teacher.clock.seconds), **asdict(step))
-        if steps:
+        judged = guard.judge() if guard is not None and steps else None
+        if steps and (judged is None or judged.scale is not None):
             self._version += 1
             self._ledger.taught |= {lesson.question.turn for lesson in lessons}
         counts = {str(reason): count for reason, count in refused.items()}
-        self._tell("night", night=number + 1, lessons=len(lessons), refused=counts, steps=steps, version=self._version)
+        self._tell(
+            "night",
+            night=number + 1,
+            lessons=len(lessons),
+            refused=counts,
+            steps=steps,
+            version=self._version,
+            judged=asdict(judged) if judged is not None else None,
+        )
 
     def _exams(self, first: Sequence[Sequence[Asked]]) -> dict[str, object]:
         """Held-out days; the same without (or, for RL only, also without) skills; early days again."""
@@ -153,8 +170,10 @@ class Run:
         settings = self._settings
         if not settings.rehearsal:
             return None
-        prompts = [tuple(self.vocabulary.render(talk, "")) for talk in conversations(settings.rehearsed_questions, self._seed)]
-        return Rehearsal(self._policy, prompts, settings.rehearsed_prompts, self._seed)
+        talks = conversations(settings.rehearsed_questions, self._seed)
+        kept = [[("user", question.ask)] for question in questions()[0]] if settings.golden else []
+        prompts, sure = ([tuple(self.vocabulary.render(talk, "")) for talk in some] for some in (talks, kept))
+        return Rehearsal(self._policy, prompts, settings.rehearsed_prompts, self._seed, sure)
 
     def _progress(self, night: int) -> float:
         """How much of the run is over, by days or by the clock, whichever is further."""

@@ -458,7 +458,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 """
 FEW: Final = (
     "--small --days 2 --questions 6 --batches 2 --steps 1 --prompts 2 --group 2 --max-tokens 4 --max-prompt-tokens 2500 "
-    "--held-out-days 1 --early-days 1 --rehearsal 0.1 --rehearsed-prompts 2 --rehearsed-questions 2 --threads 1"
+    "--held-out-days 1 --early-days 1 --rehearsal 0.1 --rehearsed-prompts 2 --rehearsed-questions 2 --golden --threads 1"
 )
 
 
@@ -471,4 +471,7 @@ def test_the_command_runs_where_only_torch_and_tokenizers_are_installed(model: P
     assert "| full | 0 | 0.0 % |" in done.stdout
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "full-0.jsonl").read_text().splitlines()]
     assert kinds == ["begin", "day", "step", "night", "day", "step", "night", "end"]
+    night, end = (json.loads(line) for line in (tmp_path / "full-0.jsonl").read_text().splitlines()[-2:])
+    assert night["judged"] == {"scale": 1.0, "points": [0.0]}  # so small a model has nothing to lose
+    assert end["golden"]["points"] == end["kept"]["points"] == 0.0
     assert (tmp_path / "report.md").is_file()
