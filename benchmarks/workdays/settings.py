@@ -122,8 +122,10 @@ TWO_RULES: Final = replace(
     steps=12,
     max_tokens=80,
     minutes=7.0,
+    rehearsal=2.0,
+    rehearsed_prompts=96,
 )
-"""For one GPU: two rules, skills by the scripted evolver. Tried on seeds 10 and 11: of three rules that hold from the first day on
+"""For one GPU: two rules, skills by the scripted evolver; rehearsed as much as in `house_rules`. Tried on seeds 10 and 11: of three rules that hold from the first day on
 hardly more than a file's form is learned, and a third one that comes on the eighth day is not found any more."""
 
 SMALL: Final = replace(
@@ -142,6 +144,7 @@ SMALL: Final = replace(
     piece_prompts=4,
     minutes=40.0,
     rehearsal=0.0,
+    rehearsed_prompts=32,
     golden=False,
 )
 """For two CPU cores: the rule about times alone, fewer questions a day, small steps."""
