@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.bench.research.comparing import compare
-from metaclaw.bench.research.metrics import MOST_REFINES, composite, measure
+from metaclaw.bench.research.metrics import MOST_REFINES, Metrics, composite, measure
 from metaclaw.bench.research.records import ComparisonRecord, RunRecord, append_records, read_research
 from metaclaw.errors import MetaClawError
 
@@ -20,10 +20,10 @@ def run(
     *,
     seed: int = 1,
     number: int = 1,
-    completed: int = 23,
+    completed: int | None = 23,
     attempts: int | None = 40,
     retries: int | None = 10,
-    refines: int = 0,
+    refines: int | None = 0,
     ending: str = "completed",
 ) -> RunRecord:
     made = {"pipeline": "own", "condition": condition, "seed": seed, "run": number, "simulated": True, "topic": "t", "scorable": 23}
@@ -84,6 +84,16 @@ def test_attempts_that_nobody_counted_are_unknown_and_not_perfect() -> None:
     measured = measure(run(attempts=None, retries=None))
     assert measured.retry_rate is None
     assert measured.composite is None
+
+
+def test_a_part_that_is_unknown_leaves_the_others_and_no_composite() -> None:
+    assert measure(run(completed=None, retries=10, attempts=40, refines=1)) == Metrics(None, 0.25, 1, None)
+    assert measure(run(completed=23, retries=10, attempts=40, refines=None)) == Metrics(1.0, 0.25, None, None)
+
+
+def test_a_metric_that_one_of_both_does_not_have_is_not_compared() -> None:
+    compared = compare([run(refines=None), run("skills", refines=1)], ["baseline", "skills"])
+    assert {one.metric for one in compared} == {"completion", "retry_rate"}
 
 
 def test_conditions_are_compared_pair_by_pair() -> None:

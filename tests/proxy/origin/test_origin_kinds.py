@@ -90,6 +90,10 @@ TITLE_FORMAT: Json = {"effort": "low", "format": {"type": "json_schema", "schema
         ("copaw-summary", identify("x", system="You are a context compaction assistant (CoPaw).")),
         ("autoresearchclaw-judge", identify("x", system="You are a quality reviewer for an automated academic research pipeline.")),
         ("autoresearchclaw-lesson", identify("x", system="You are a skill designer for an AI agent system.")),
+        (
+            "autoresearchclaw-lesson",
+            identify("x", system="You MUST respond with valid JSON only.\n\nYou are a skill designer for an AI agent system."),
+        ),
         ("heartbeat", identify("Read HEARTBEAT.md if it exists.", system=OPENCLAW, tools=TOOLS)),
         ("heartbeat", identify("[Sun 2026-11-15 00:40 UTC] Read HEARTBEAT.md if it exists.", system=OPENCLAW, tools=TOOLS)),
         ("heartbeat", identify("Check the inbox. If nothing needs attention, reply HEARTBEAT_OK.", tools=TOOLS)),

@@ -98,6 +98,12 @@ class Desk:
             "Make a plan.\n\n## Learned Skills from Prior Runs\n### arc-x",
             "Make a plan.",
         ),
+        (
+            "S",
+            {"user-agent": "Mozilla/5.0 (Macintosh; x)", "accept-encoding": "identity"},
+            "Make a plan.\n\n## Lessons from Prior Runs\nx\n## Learned Skills from Prior Runs\ny\n## Matched Domain Skills\nz",
+            "Make a plan.",
+        ),
         ("S", {}, "if a < b and b > c, say so", "if a < b and b > c, say so"),
     ],
 )

@@ -11,7 +11,7 @@ from metaclaw.bench.stats import bootstrap
 METRICS: Final[Mapping[str, Callable[[Metrics], float | None]]] = {
     "completion": lambda one: one.completion,
     "retry_rate": lambda one: one.retry_rate,
-    "refines": lambda one: float(one.refines),
+    "refines": lambda one: one.refines,
     "composite": lambda one: one.composite,
 }
 _At = tuple[int, int]

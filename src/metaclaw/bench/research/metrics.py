@@ -27,21 +27,22 @@ MOST_REFINES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A run in numbers. Retry rate and composite are None where attempts could not be counted, or there were none."""
+    """A run in numbers. None is what could not be counted, the retry rate where there were no attempts, and a composite that lacks
+    one of its parts."""
 
-    completion: float
+    completion: float | None
     retry_rate: float | None
-    refines: int
+    refines: int | None
     composite: float | None
 
 
 def measure(run: RunRecord) -> Metrics:
     """The numbers of one run."""
-    completion = run.completed / run.scorable
+    completion = None if run.completed is None else run.completed / run.scorable
     retry_rate = run.retries / run.attempts if run.attempts and run.retries is not None else None
-    return Metrics(
-        completion, retry_rate, run.refines, None if retry_rate is None else composite(completion, retry_rate, run.refines)
-    )
+    if completion is None or retry_rate is None or run.refines is None:
+        return Metrics(completion, retry_rate, run.refines, None)
+    return Metrics(completion, retry_rate, run.refines, composite(completion, retry_rate, run.refines))
 
 
 def composite(completion: float, retry_rate: float, refines: float) -> float:

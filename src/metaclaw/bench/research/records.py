@@ -39,21 +39,23 @@ class AttemptRecord(_Made, frozen=True, kw_only=True, tag="attempt", tag_field="
 
 
 class RunRecord(_Made, frozen=True, kw_only=True, tag="run", tag_field="type"):
-    """One run of the pipeline, counted. `retries` and `attempts` are None where requests could not be counted.
+    """One run of the pipeline, counted. What could not be counted is None: requests of prompts nobody knows, files of another kind.
 
-    `unlearned` is what the proxy was still busy to learn from earlier runs when this one began; empty where it had come to rest.
+    `lessons` are the skills that a program of its own made of what it failed at. `unlearned` is what the proxy was still busy to
+    learn from earlier runs when this one began; empty where it had come to rest.
     """
 
     topic: str
     scorable: int
-    completed: int
+    completed: int | None
     attempts: int | None
     retries: int | None
-    refines: int
+    refines: int | None
     rollbacks: int
     ending: Ending
     why: str = ""
     unclassified: int = 0
+    lessons: tuple[str, ...] = ()
     unlearned: tuple[str, ...] = ()
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -10,7 +12,7 @@ from metaclaw.bench.conditions import Condition, as_toml
 from metaclaw.bench.policies.minds import MODEL
 from metaclaw.bench.policies.serving import serving
 from metaclaw.bench.research.asking import HttpModel
-from metaclaw.bench.research.autoresearchclaw import drive
+from metaclaw.bench.research.autoresearchclaw import check, drive
 from metaclaw.bench.research.comparing import compare
 from metaclaw.bench.research.laboratory import SandboxLaboratory
 from metaclaw.bench.research.pipeline import Pipeline, Progress, RunPlan
@@ -27,9 +29,12 @@ RECORDS: Final = "research.jsonl"
 
 async def run_research(settings: ResearchSettings, progress: Progress = lambda line: None) -> ResearchResult:
     """Run everything, one after the other, and compare every other condition with the first."""
+    settings = replace(settings, out=settings.out.absolute())  # a program that is driven has another working folder
     records = settings.out / RECORDS
     if records.exists():
         raise ConfigError(f"{records} is there already: choose another --out, or delete it to run again")
+    check(settings)
+    _refuse_leftovers(settings)
     runs: list[RunRecord] = []
     for seed in settings.seeds:
         for condition in settings.conditions:
@@ -41,11 +46,25 @@ async def run_research(settings: ResearchSettings, progress: Progress = lambda l
     return ResearchResult(records, tuple(runs), tuple(comparisons))
 
 
+def _refuse_leftovers(settings: ResearchSettings) -> None:
+    """What a run that broke off has learned, or left in its folders, would be taken for this one's."""
+    for seed in settings.seeds:
+        for condition in settings.conditions:
+            if (root := _root(settings, condition, seed)).exists():
+                raise ConfigError(
+                    f"{root} is there already, from a run that was not finished or another: choose another --out, or delete it"
+                )
+
+
+def _root(settings: ResearchSettings, condition: Condition, seed: int) -> Path:
+    return settings.out / condition.name / f"seed-{seed}"
+
+
 async def _runs_of(
     settings: ResearchSettings, condition: Condition, seed: int, progress: Progress
 ) -> AsyncIterator[Sequence[Record]]:
     """The runs of one condition and seed, in front of one proxy that keeps what it learns from one to the next."""
-    root = settings.out / condition.name / f"seed-{seed}"
+    root = _root(settings, condition, seed)
     place = Place(root / "home", root / "proxy.log")
     perform = _own if settings.autoresearchclaw is None else drive
     async with _backed(settings, seed) as provider:
