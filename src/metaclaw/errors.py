@@ -67,5 +67,9 @@ class BackendDownError(TrainingError):
     """Whoever trains cannot be reached. Nothing is wrong with what was asked: it is asked again until they are back."""
 
 
+class WeightsLostError(TrainingError):
+    """Whoever is to use these weights has looked at them and cannot: they are missing, cut, or not for this model."""
+
+
 class StoreError(MetaClawError):
     """The database cannot be read or written now."""

@@ -88,6 +88,23 @@ async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is
         assert learner.lessons == 1
 
 
+async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(tmp_path: Path) -> None:
+    async with learner_of(tmp_path) as (learner, _):
+        learner.ring()
+
+        async def die() -> None:
+            with pytest.raises(LearnerError, match=r"with status -9$"):
+                await learner.run()
+
+        for _ in range(3):
+            async with anyio.create_task_group() as group:
+                group.start_soon(die)
+                await until(lambda: learner.loops and learner.lessons == 0)
+                assert learner.pid is not None
+                os.kill(learner.pid, signal.SIGKILL)
+        assert learner.facts["set_aside"] == []
+
+
 async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/ledger.db")
     ledger = SqlLedger(database)

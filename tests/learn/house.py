@@ -33,6 +33,7 @@ from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.reviewing import Reviewing
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.stumbles import Falls, Piece, Workbook
 from metaclaw.learn.tending import Tending
 from metaclaw.learn.widening import Widening
 from metaclaw.learn.worth import Worth
@@ -140,8 +141,9 @@ class House:
         self.ledger = SqlLedger(self.database, Limits(patience_s=10), clock=self.clock)
         self.build()
 
-    def build(self) -> None:
+    def build(self, falls: Falls | None = None) -> None:
         database = self.database
+        self.book = Workbook(falls)
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
         self.candidates, self.generations = SqlCandidates(database, self.clock), SqlGenerations(database, self.clock)
         self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
@@ -162,6 +164,7 @@ class House:
             announce=self.announce,
             redact=self.redact,
             now=self.clock,
+            book=self.book,
         )
         self.worth = Worth(self.reader, self.generations)
         self.fast = Fast(
@@ -171,6 +174,7 @@ class House:
                 candidates=self.candidates,
                 recorded=self.recorded,
                 shelf=self.shelf,
+                book=self.book,
             ),
             candidates=self.candidates,
             shelf=self.shelf,
@@ -179,6 +183,7 @@ class House:
             writer_for=lambda model: self.writer(),
             rules=FastRules(self.min_failures, self.teams),
             pauses_s=self.pauses_s,
+            book=self.book,
         )
         self.sensing = Sensing(
             reader=self.reader,
@@ -190,6 +195,7 @@ class House:
             heard=self.fast.hear,
             failed=self.fast.bell.ring,
             now=self.clock,
+            book=self.book,
         )
         self.tending = self.build_tending()
         self.owner = Owner(
@@ -220,6 +226,7 @@ class House:
             worth=self.worth,
             chores=(aging, merging, widening, *([regating] if self.gate is GateMode.FULL else [])),
             now=self.clock,
+            book=self.book,
         )
 
     def judge_for(self, model: str) -> Judge | None:
@@ -244,6 +251,10 @@ class House:
     def restart(self) -> None:
         """The program was killed, and started again."""
         self.build()
+
+    def die_of(self, loop: str, item: object, times: int = 3) -> None:
+        """Learners were killed so many times in a row while they had this in hand, and there is another one."""
+        self.build(Falls(counts={Piece(loop, str(item)): times}))
 
     async def sense(self) -> None:
         """Look once, and wait until the judge has answered."""

@@ -23,8 +23,9 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Exchange, TurnEnd, TurnKind
+from metaclaw.domain.turn import HIRED, Exchange, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.proxy.origin import glue, tasks
 from metaclaw.proxy.origin.clients import CLIENTS
@@ -46,6 +47,16 @@ def texts(messages: tuple[Message, ...]) -> list[str]:
     parts = [part for message in messages for part in message.parts]
     inner = [piece for part in parts for piece in (part.parts if isinstance(part, ToolResult) else (part,))]
     return [part.text for part in inner if isinstance(part, Text)]
+
+
+@pytest.mark.parametrize("change", [{"parent": SessionId("s_who_hired_it")}, {"kind_reason": HIRED}])
+def test_in_a_sub_agents_turns_nobody_speaks_who_could_praise_or_blame(change: dict[str, Any]) -> None:
+    agent = Agent(Wire.CHAT).hear("Count the tests.").answer(Text("Ten.")).hear("No, that is wrong.").answer(Text("Eleven."))
+    assert (step(agent).said_after, step(agent).is_hired) == ("No, that is wrong.", False)
+
+    hired = [replace(one, turn=replace(one.turn, **change)) for one in agent.turns]
+    first, _ = BUILDER.chain(hired)
+    assert (first.task, first.said_after, first.is_hired) == ("Count the tests.", None, True)
 
 
 @pytest.mark.parametrize("wire", Wire)

@@ -34,6 +34,27 @@ async def test_a_loop_that_fails_is_started_again_later_each_time_and_says_so() 
 
 
 @pytest.mark.anyio
+async def test_a_loop_that_ran_for_long_is_started_again_as_soon_as_at_its_first_failure() -> None:
+    pauses: list[float] = []
+    lives_s = [1.0, 1.0, 1.0, 600.0, 1.0]
+    now_s = 0.0
+
+    async def loop() -> None:
+        nonlocal now_s
+        if lives_s:
+            now_s += lives_s.pop(0)
+            raise ValueError("trouble")
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            Supervisor(group, sleep=pause, now=lambda: now_s).run("watch", loop)
+    assert pauses == [0.5, 1.0, 2.0, 0.5, 1.0]
+
+
+@pytest.mark.anyio
 async def test_cancelling_the_group_ends_a_loop_that_would_run_for_ever() -> None:
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:

@@ -33,6 +33,8 @@ from metaclaw.learn.errands import (
     SentVerdicts,
 )
 from metaclaw.learn.models import Provider
+from metaclaw.learn.slate import Slate
+from metaclaw.learn.stumbles import Workbook
 from metaclaw.proxy import own_words
 from metaclaw.store import Database, SqlGenerations, connect
 
@@ -50,13 +52,13 @@ def main() -> None:
         return  # the program has gone before it said anything
     level = begin.config.log.level.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    asyncio.run(_Learner(begin, channel).run())
+    asyncio.run(_Learner(begin, channel, Slate(int(sys.argv[1]))).run())
 
 
 class _Learner:
     """The loops, and what they say to the program."""
 
-    def __init__(self, begin: Begin, channel: Channel) -> None:
+    def __init__(self, begin: Begin, channel: Channel, slate: Slate) -> None:
         self._channel = channel
         self._sending = threading.Lock()
         self._told: Told | None = None
@@ -74,6 +76,7 @@ class _Learner:
             words=own_words,
             books=_books(database, self._messenger),
             catch_up=shelf.follow,
+            book=Workbook(slate.read(), slate.write),
         )
 
     async def run(self) -> None:
@@ -110,7 +113,14 @@ class _Learner:
 
     def _state(self, supervisor: Supervisor) -> Told:
         learning = self._learning
-        return Told(learning.facts(), learning.models.spent(), supervisor.states, learning.fast.lessons, learning.fast.writing)
+        return Told(
+            learning.facts(),
+            learning.models.spent(),
+            supervisor.states,
+            learning.fast.lessons,
+            learning.fast.writing,
+            learning.book.set_aside,
+        )
 
 
 def only_read(database: Database) -> None:

@@ -2,6 +2,8 @@
 
 Whatever it wants written, published or announced comes as errands and is done here, in a thread: the serving process alone writes.
 The event loop never waits for the learner, and neither does anything that serves.
+
+What a learner had in hand when it died is told to the next one, which leaves alone what several have died of; that is announced.
 """
 
 import asyncio
@@ -21,6 +23,8 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError
 from metaclaw.learn.channel import Begin, Channel, Done, Errand, Failed, LetGo, Ring, Told, ToLearner
 from metaclaw.learn.models import Asked, add_up
+from metaclaw.learn.slate import Slate
+from metaclaw.learn.stumbles import SET_ASIDE, Falls, Piece
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +57,15 @@ class Learner:
         self._told: Told | None = None
         self._facts: Mapping[str, object] = {}
         self._asked_before: Asked = {}
+        self._falls = Falls()
+        self._set_aside: Mapping[Piece, int] = {}
         self.pid: int | None = None
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """How learning is, as a learner said last; nothing where there was none yet."""
-        return self._facts
+        """How learning is, as a learner said last, and what learners have set aside since the program started."""
+        aside = [{"loop": piece.loop, "item": piece.item, "tries": tries} for piece, tries in self._set_aside.items()]
+        return {**self._facts, "set_aside": aside}
 
     @property
     def asked(self) -> Asked:
@@ -95,12 +102,17 @@ class Learner:
             with anyio.move_on_after(_LOOK_EVERY_S):
                 await self._wanted.wait()
         self._wanted.set()
-        status = await self._live()
-        raise LearnerError(f"the learner ended by itself, with status {status}")
+        with Slate() as slate:
+            slate.write(self._falls)
+            status = await self._live(slate)
+            died_of = slate.read()
+        self._falls = died_of.after_death()
+        busy_with = " and ".join(sorted(f"{loop} {item}" for loop, item in died_of.in_hand))
+        raise LearnerError(f"the learner ended by itself, with status {status}{busy_with and f', busy with {busy_with}'}")
 
-    async def _live(self) -> int:
+    async def _live(self, slate: Slate) -> int:
         """From a learner's start to its end; its exit status."""
-        process = await run_sync(_spawn)
+        process = await run_sync(_spawn, slate.handle)
         assert process.stdin is not None
         assert process.stdout is not None
         outbox, channel = Outbox(), Channel(process.stdout, process.stdin)
@@ -136,6 +148,7 @@ class Learner:
             while (message := channel.receive()) is not None:
                 match message:
                     case Told():
+                        self._tell_of(message.set_aside, deeds)
                         self._told, self._facts = message, message.facts
                     case Errand(name=name) if name in _SLOW:
                         threading.Thread(target=carry_out, args=(message, deeds, outbox), name=name, daemon=True).start()
@@ -144,6 +157,16 @@ class Learner:
         finally:
             outbox.put(None)
             sender.join()
+
+    def _tell_of(self, set_aside: Mapping[Piece, int], deeds: Mapping[str, Deed]) -> None:
+        """Whatever is set aside is an event, once."""
+        for piece in set_aside.keys() - self._set_aside.keys():
+            self._set_aside = {**self._set_aside, piece: set_aside[piece]}
+            said = {"loop": piece.loop, "item": piece.item, "tries": set_aside[piece], "reason": SET_ASIDE}
+            try:
+                deeds["announce"]("set_aside", said)
+            except MetaClawError as error:
+                log.warning("not_announced what=%s reason=%s", said, error)
 
 
 def carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> None:
@@ -170,10 +193,12 @@ def _send_all(channel: Channel, outbox: Outbox) -> None:
         channel.close()
 
 
-def _spawn() -> "subprocess.Popen[bytes]":
+def _spawn(slate: int) -> "subprocess.Popen[bytes]":
     """A session of its own keeps a terminal's Ctrl-C away from it: it ends when its input does."""
-    command = [sys.executable, "-P", "-m", "metaclaw.app.learner"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
+    command = [sys.executable, "-P", "-m", "metaclaw.app.learner", str(slate)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=(slate,)
+    )
 
 
 def _end(process: "subprocess.Popen[bytes]") -> int:

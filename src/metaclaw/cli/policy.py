@@ -181,7 +181,7 @@ def _reasons(rejections: "Json") -> str:
 
 
 def _row(version: "PolicyVersion") -> tuple[object, ...]:
-    why = version.note if version.report is None else "; ".join(version.report.reasons)
+    why = version.note or ("" if version.report is None else "; ".join(version.report.reasons))
     shown = why if len(why) <= _MOST_WHY else f"{why[: _MOST_WHY - 1]}…"
     return version.number, version.state.value, version.parent, version.steps, version.generation, moment(version.made), shown
 

@@ -91,6 +91,11 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked if at(learning, 'judge') else ''}"
     yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
     yield from _trust(at(learning, "trust"))
+    for piece in rows(at(learning, "set_aside")):
+        yield (
+            "passed over",
+            f"{at(piece, 'loop')} {at(piece, 'item')}: the learner died of it, or failed, {at(piece, 'tries')} times",
+        )
     spent = at(learning, "asked")
     for purpose, cost in spent.items() if isinstance(spent, dict) else ():
         yield "asked", _spent(purpose, cost)
@@ -108,6 +113,8 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     made = "" if step is None else f", step {step}" + (f" of {steps}" if steps is not None else "")
     paused = at(training, "paused_reason")
     yield "training", f"{at(training, 'state')}{made}" + (f"; paused: {paused}" if paused else "")
+    for trouble in rows(at(training, "troubles")):
+        yield "", trouble
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
 
 

@@ -16,7 +16,8 @@ class Step:
     the person's next words), empty where there is no next request; `said_after` is the person's own next words, without what a
     client glues to them, or None where they said nothing; `is_last` is true once the session is known to have ended here.
     `previous` is the step before this one in its session, for what can only be seen over two turns; `finish` is why the model
-    stopped, None where nobody said.
+    stopped, None where nobody said. `is_hired` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
+    is a person's word.
     """
 
     turn: TurnId
@@ -34,6 +35,7 @@ class Step:
     is_last: bool = False
     previous: "Step | None" = None
     finish: Finish | None = None
+    is_hired: bool = False
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -3,10 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.quick import quickly_made
+
+HIRED: Final = "subagent"
+"""The reason of main turns whose request comes from another agent, where nobody says from which."""
 
 
 class TurnKind(StrEnum):
@@ -156,3 +160,8 @@ class Turn:
     head: bytes = b""
     placements: tuple[Placement, ...] = ()
     draws: tuple[Draw, ...] = ()
+
+    @property
+    def is_hired(self) -> bool:
+        """Whether another agent asked for it: what stands in a user's place is that agent's, and no person's."""
+        return self.parent is not None or self.kind_reason == HIRED

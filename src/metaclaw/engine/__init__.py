@@ -5,5 +5,6 @@ from metaclaw.engine.tokeniser import FolderTokeniser
 from metaclaw.engine.toolcalls import CallParser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.turnstile import Turnstile
+from metaclaw.engine.wholeness import is_whole
 
-__all__ = ["MODEL_ID", "CallParser", "EmbeddedModel", "EmbeddedTrainer", "FolderTokeniser", "Turnstile"]
+__all__ = ["MODEL_ID", "CallParser", "EmbeddedModel", "EmbeddedTrainer", "FolderTokeniser", "Turnstile", "is_whole"]

@@ -5,15 +5,16 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
 from metaclaw.engine.child import Child
-from metaclaw.errors import EngineError, TrainingError
+from metaclaw.errors import BackendDownError, EngineError, TrainingError, WeightsLostError
 
 log = logging.getLogger(__name__)
 
+_OURS: Final = "embedded"
 News: TypeAlias = frames.Loaded | frames.NotLoaded | frames.Unloaded
 
 
@@ -41,6 +42,7 @@ class Hosting:
     def __init__(self, ready_child: Callable[[], Awaitable[Child]]) -> None:
         self._ready_child = ready_child
         self._versions: dict[int, Weights] = {}
+        self._expected: set[int] = set()
         self._ids = itertools.count(1)
         self._load: _Load | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -48,8 +50,8 @@ class Hosting:
 
     @property
     def loaded(self) -> frozenset[int]:
-        """The versions that can be asked for."""
-        return frozenset(self._versions)
+        """The versions that can be asked for; one that is expected counts once it was waited for with `load`."""
+        return frozenset(self._versions.keys() - self._expected)
 
     def options(self) -> list[str]:
         """How a new engine process is told what to load before it is ready."""
@@ -58,15 +60,23 @@ class Hosting:
     def expect(self, version: int, weights: Weights) -> None:
         """The engine process, which has not been started yet, is to be ready only with this version."""
         self._versions[version] = weights
+        self._expected.add(version)
 
     async def load(self, version: int, weights: Weights) -> None:
         """Load a version; one that is there is left as it is, and one that is on its way out stays.
 
-        Raises TrainingError, and changes nothing, if it cannot be loaded.
+        Raises TrainingError, and changes nothing, if it cannot be loaded: WeightsLostError if the engine cannot use it or dies,
+        BackendDownError if there is no engine.
         """
         if version <= BASE_POLICY:
             raise TrainingError(f"version {version} is not one of trained weights")
+        if weights.backend != _OURS:
+            # Nothing is wrong with them: they are not here, but with whoever trained them.
+            raise TrainingError(f"version {version} was trained by {weights.backend}, which alone can serve it")
         async with self._one_at_a_time:
+            if version in self._expected:
+                await self._ready(version)  # only then it is known whether it could be read
+                self._expected.discard(version)
             unload = self._unloads.get(version)
             known = self._versions.get(version) if unload is None else unload.weights
             if known is not None and known.adapter != weights.adapter:
@@ -75,10 +85,7 @@ class Hosting:
                 await self._load_now(version, weights)
 
     async def _load_now(self, version: int, weights: Weights) -> None:
-        try:
-            child = await self._ready_child()
-        except EngineError as error:
-            raise TrainingError(f"version {version} cannot be loaded: {error}") from error
+        child = await self._ready(version)
         if unload := self._unloads.pop(version, None):
             unload.done.set()
         self._load = load = _Load(next(self._ids), version, weights, asyncio.get_running_loop().create_future())
@@ -92,6 +99,12 @@ class Hosting:
             raise
         finally:
             self._load = None
+
+    async def _ready(self, version: int) -> Child:
+        try:
+            return await self._ready_child()
+        except EngineError as error:
+            raise BackendDownError(f"version {version} cannot be loaded: {error}") from error
 
     async def unload(self, version: int) -> None:
         """Let a version go; returns when its running answers are finished and its memory is free. One that is not there is gone."""
@@ -138,4 +151,4 @@ class Hosting:
 
 def _fail(load: _Load, reason: str) -> None:
     if not load.done.done():
-        load.done.set_exception(TrainingError(f"version {load.version} cannot be loaded: {reason}"))
+        load.done.set_exception(WeightsLostError(f"version {load.version} cannot be loaded: {reason}"))

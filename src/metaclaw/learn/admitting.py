@@ -21,6 +21,7 @@ from metaclaw.domain.ids import SkillName, new_id
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
+from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.skills import is_untouchable
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
 from metaclaw.skills.scopes import overrides_of
@@ -61,6 +62,7 @@ class Admitting:
         announce: Announce,
         redact: Callable[[str], str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        book: Workbook | None = None,
     ) -> None:
         self._gate = gate
         self._shelf = shelf
@@ -69,6 +71,7 @@ class Admitting:
         self._redact = redact
         self._now = now
         self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
+        self._stumbles = Stumbles("gate", book)
 
     @property
     def proves(self) -> bool:
@@ -95,6 +98,11 @@ class Admitting:
             await self._decide(candidate, learned, proving)
         else:
             proving.start_soon(self._decide_in_turn, candidate, learned, proving)
+
+    async def set_aside(self, candidate: Candidate) -> None:
+        """Nobody survives deciding about it: it is turned away. One that is in force already stays so, untried."""
+        if candidate.standing in (Standing.DRAFT, Standing.SHADOW):
+            await self._keep(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
 
     def is_unfinished(self, candidate: Candidate) -> bool:
         """Whether something is still to be decided or tried."""
@@ -126,8 +134,8 @@ class Admitting:
         return True
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
-        async with self._limiter:
-            await self._decide(candidate, learned, proving)
+        async with self._limiter, self._stumbles.taking(candidate.id) as may:
+            await (self._decide(candidate, learned, proving) if may else self.set_aside(candidate))
 
     async def _decide(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         proposal = candidate.proposal
@@ -156,7 +164,9 @@ class Admitting:
     async def _test_instruction(self, candidate: Candidate, learned: Learned) -> None:
         """An instruction is in force already; what its test shows is attached, and takes it out again only if it does harm."""
         proposal = candidate.proposal
-        async with self._limiter:
+        async with self._limiter, self._stumbles.taking(candidate.id) as may:
+            if not may:
+                return
             probes = await run_sync(learned.probes)
             admission = await self._gate.prove(proposal, probes, model=learned.model)
         in_force = self._shelf.view.get(proposal.skill.name)

@@ -30,6 +30,7 @@ from metaclaw.learn.reviewing import Reviewing
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.stumbles import Workbook
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.learn.tending import Tending
 from metaclaw.learn.widening import Widening
@@ -88,13 +89,15 @@ class Learning:
         words: Callable[[str, str], str],
         books: Books | None = None,
         catch_up: Callable[[], object] = stay,
+        book: Workbook | None = None,
     ) -> None:
         """`books` are the database's own unless others are given. `catch_up` brings the shelf up to date, where it is not always
-        so; it blocks."""
+        so; it blocks. `book` tells what others fell over before."""
         books = books or Books.of(database)
         self._config = config
         self._ledger = ledger
         self._catch_up = catch_up
+        self.book = book or Workbook()
         self._uses = books.uses
         self._cursors = books.cursors
         self._shelf = shelf
@@ -119,6 +122,7 @@ class Learning:
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
+            book=self.book,
         )
         self.worth = Worth(self.reader, self.generations)
         self.tending = self._tending()
@@ -197,6 +201,7 @@ class Learning:
             admitting=self.admitting,
             worth=self.worth,
             catch_up=self._catch_up,
+            book=self.book,
             chores=(aging, merging, widening, *([regating] if self._config.skills.gate == "full" else [])),
         )
 
@@ -218,7 +223,12 @@ class Learning:
             )
 
         self._lessons = Lessons(
-            reader=self.reader, verdicts=self.verdicts, candidates=self.candidates, recorded=self.recorded, shelf=self._shelf
+            reader=self.reader,
+            verdicts=self.verdicts,
+            candidates=self.candidates,
+            recorded=self.recorded,
+            shelf=self._shelf,
+            book=self.book,
         )
         return Fast(
             lessons=self._lessons,
@@ -229,6 +239,7 @@ class Learning:
             writer_for=writer_for,
             rules=FastRules(wish.min_failures, self._teams),
             catch_up=self._catch_up,
+            book=self.book,
         )
 
     def _sensing(self) -> Sensing:
@@ -246,6 +257,7 @@ class Learning:
             failed=self.failed,
             speaks=lambda step: bool(self._lessons.instructions(step)),
             catch_up=self._catch_up,
+            book=self.book,
         )
 
     def failed(self) -> None:

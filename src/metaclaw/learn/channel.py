@@ -14,6 +14,7 @@ from typing import IO, Final, TypeAlias
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import MetaClawError
+from metaclaw.learn.stumbles import Piece
 
 _LENGTH: Final = struct.Struct("!Q")
 _PIECE_BYTES: Final = 1 << 20
@@ -67,13 +68,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How learning is, how its loops are, and what it is about."""
+    """How learning is, how its loops are, what it is about, and what it will not touch again, with how often that was tried."""
 
     facts: Mapping[str, object]
     asked: Mapping[str, Mapping[str, int]]
     loops: Mapping[str, str]
     lessons: int
     writing: int
+    set_aside: Mapping[Piece, int]
 
 
 ToLearner: TypeAlias = Begin | Ring | LetGo | Done | Failed

@@ -26,7 +26,7 @@ from metaclaw.learn.bell import Bell
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
 from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.stumbles import Stumbles
+from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
@@ -77,6 +77,7 @@ class Fast:
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
         catch_up: Callable[[], object] = stay,
+        book: Workbook | None = None,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""
         self.bell = Bell()
@@ -91,7 +92,8 @@ class Fast:
         self._catch_up = catch_up
         self._heard: deque[_Heard] = deque()
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
-        self._stumbles = Stumbles("fast")
+        book = book or Workbook()
+        self._stumbles, self._attempts = Stumbles("fast", book), Stumbles("writing", book)
         self._repeats: set[TurnId] = set()
         self._repeats_of = -1
         self._is_looking = False
@@ -139,13 +141,14 @@ class Fast:
         self._heard.clear()
         failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
         for one in heard:
-            if self._stumbles.may_begin(one.step.turn):
-                failures = await self._from_words(one.step, failures, aside)
-                self._stumbles.finished(one.step.turn)
+            async with self._stumbles.taking(one.step.turn) as may:
+                failures = await self._from_words(one.step, failures, aside) if may else failures
             one.done()
         for kind in await run_sync(group, await run_sync(self._without_repeats, failures)):
             if ripe(kind, self._rules.min_failures):
-                await self._from_failures(kind, aside)
+                async with self._stumbles.taking(f"failures since {kind.turns[0]}") as may:
+                    if may:
+                        await self._from_failures(kind, aside)
 
     async def take_up_again(self, aside: TaskGroup) -> None:
         """What was under way when the program stopped goes on: candidates on their way, attempts of which nothing has come yet."""
@@ -156,14 +159,17 @@ class Fast:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
         for candidate in filter(self._admitting.is_unfinished, waiting):
-            if self._stumbles.may_begin(candidate.id):
-                learned = await run_sync(self._learned_again, candidate)
-                await self._admitting.go_on(candidate, learned, aside)
+            async with self._stumbles.taking(candidate.id) as may:
+                if may:
+                    await self._admitting.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
+                else:
+                    await self._admitting.set_aside(candidate)
         for attempt in interrupted:
-            if self._stumbles.may_begin(attempt.number):
-                await self._resume(attempt, aside)
-            else:
-                await run_sync(self._candidates.end_attempt, attempt.number)
+            async with self._stumbles.taking(f"attempt {attempt.number}") as may:
+                if may:
+                    await self._resume(attempt, aside)
+                else:
+                    await run_sync(self._candidates.end_attempt, attempt.number)
 
     async def _from_words(self, step: Step, failures: list[Failure], aside: TaskGroup) -> list[Failure]:
         """A standing instruction; the failures it answers are its support too, and not left for anybody else."""
@@ -237,26 +243,34 @@ class Fast:
     async def _ask(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, and at last the person's own words must do."""
         for pause_s in (*self._pauses_s, None):
-            try:
-                async with self._limiter:
-                    whole = await run_sync(self._lessons.in_full, kind)
-                    near = await run_sync(self._near, whole)
-                    rejected = await run_sync(self._lessons.turned_away, whole)
-                    proposals = await writer.propose(whole, near, rejected[:_NEAR])
-            except StoreError:
-                raise
-            except MetaClawError as error:
-                log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
-                if pause_s is not None:
-                    await anyio.sleep(pause_s)
-                continue
-            seen = {skill.name: skill.content_hash for skill in near}
-            for proposal in proposals:
-                learned = replace(self._learned(proposal, kind.failures[-1].step), seen=seen, attempt=1 + len(rejected))
-                await self._admitting.admit(proposal, learned, aside)
-            await run_sync(self._candidates.end_attempt, attempt)
-            return
+            async with self._limiter, self._attempts.taking(attempt) as may:
+                if not may:
+                    await run_sync(self._candidates.end_attempt, attempt)
+                    return
+                try:
+                    written = await self._written(writer, kind)
+                except StoreError:
+                    raise
+                except MetaClawError as error:
+                    log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
+                else:
+                    for proposal, learned in written:
+                        await self._admitting.admit(proposal, learned, aside)
+                    await run_sync(self._candidates.end_attempt, attempt)
+                    return
+            if pause_s is not None:
+                await anyio.sleep(pause_s)
         await self._from_corrections(kind, attempt, aside)
+
+    async def _written(self, writer: Writer, kind: Kind) -> list[tuple[Proposal, Learned]]:
+        """What the writer proposes, and what the gate is to be told of it."""
+        whole = await run_sync(self._lessons.in_full, kind)
+        near = await run_sync(self._near, whole)
+        rejected = await run_sync(self._lessons.turned_away, whole)
+        proposals = await writer.propose(whole, near, rejected[:_NEAR])
+        seen = {skill.name: skill.content_hash for skill in near}
+        step = kind.failures[-1].step
+        return [(one, replace(self._learned(one, step), seen=seen, attempt=1 + len(rejected))) for one in proposals]
 
     async def _from_corrections(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Without anybody to write: the newest words that say what to do, as they were said."""

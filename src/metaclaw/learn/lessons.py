@@ -11,6 +11,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
 from metaclaw.learn.shelf import SkillShelf
+from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.privacy import Source, user_spans
 from metaclaw.skills.evolve import Failure, Kind, find_instructions, from_words, group
 from metaclaw.skills.terms import count_terms
@@ -38,7 +39,14 @@ class Lessons:
     """Reads the ledger for whoever learns. Blocks; one caller at a time."""
 
     def __init__(
-        self, *, reader: LedgerReader, verdicts: SqlVerdicts, candidates: SqlCandidates, recorded: RecordedSteps, shelf: SkillShelf
+        self,
+        *,
+        reader: LedgerReader,
+        verdicts: SqlVerdicts,
+        candidates: SqlCandidates,
+        recorded: RecordedSteps,
+        shelf: SkillShelf,
+        book: Workbook | None = None,
     ) -> None:
         self._reader = reader
         self._verdicts = verdicts
@@ -46,6 +54,7 @@ class Lessons:
         self._recorded = recorded
         self._shelf = shelf
         self._known: dict[TurnId, _Known] = {}
+        self._stumbles = Stumbles("reading", book)
 
     def open_failures(self, generation: int) -> list[Failure]:
         """The newest failures of this generation that nothing has been made of; one that was read before is not read again unless
@@ -139,7 +148,8 @@ class Lessons:
         return known.followed_by is not None or known.turns == self._turns_in(known.failure.step.session)
 
     def _read(self, turn: TurnId, verdict: Verdict) -> _Known | None:
-        found = self._recorded.with_following(turn)
+        with self._stumbles.taking_now(turn) as may:
+            found = self._recorded.with_following(turn) if may else None
         if found is None:
             return None
         turns = self._turns_in(found.step.session)

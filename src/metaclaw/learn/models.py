@@ -13,6 +13,7 @@ UNLEARNED: Final[Mapping[str, object]] = {
     "judged_share": None,
     "trust": {"turns": 0, "auroc": None, "ece": None},
     "asked": {},
+    "set_aside": [],
 }
 """What is told of learning before anything was learned."""
 

@@ -29,7 +29,7 @@ from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.retrying import Retrying, has_no_vote
 from metaclaw.learn.shelf import stay
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.stumbles import Stumbles
+from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.store import LedgerReader, RecordedTurn, RefusedError, SessionRow, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,7 @@ class Sensing:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         speaks: Callable[[Step], bool] = lambda step: True,
         catch_up: Callable[[], object] = stay,
+        book: Workbook | None = None,
     ) -> None:
         """`speaks` says whether the words a task begins with are worth being `heard`; `catch_up` brings the skills in force up to
         date. Both block."""
@@ -115,7 +116,8 @@ class Sensing:
         self._ends = Progress()
         self._last_ended: SessionId | None = None
         self._asking: set[TurnId] = set()
-        self._stumbles = Stumbles("sensing")
+        book = book or Workbook()
+        self._stumbles, self._judging = Stumbles("sensing", book), Stumbles("judging", book)
         self._kept: dict[str, int] = {}
         self._catch_up = catch_up
         self._verdicts_made = 0
@@ -142,10 +144,9 @@ class Sensing:
         if rows:
             await run_sync(self._catch_up)  # after them, so that the skills they were made with are known
         for row in rows:
-            if row.kind is TurnKind.MAIN and self._stumbles.may_begin(row.id):
-                self._allowance.earn()
-                await self._arrived(row, turns, judging)
-                self._stumbles.finished(row.id)
+            if row.kind is TurnKind.MAIN:
+                async with self._stumbles.taking(row.id) as may:
+                    await (self._arrived(row, turns, judging) if may else self._leave(row))
         if rows:
             turns.reach(rows[-1].seq)
         ended = await self._sessions_that_ended(judging)
@@ -174,12 +175,19 @@ class Sensing:
 
         The verdict comes first: words that answer a failure find it recorded.
         """
+        self._allowance.earn()
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:
             await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
         if seen.words is not None:
             turns.begin(row.seq)
             self._heard(seen.words, partial(turns.end, row.seq))
+
+    async def _leave(self, row: TurnRow) -> None:
+        """A turn that is set aside is read no more, nor what lies before it and would be read together with it."""
+        earlier, is_open = await run_sync(self._before, row, _LOOK_FAR_BACK)
+        for turn in (row.id, *(one.id for one, still in zip(earlier, is_open, strict=True) if still)):
+            await self._record(_unknown(turn, SET_ASIDE))
 
     def _read_around(self, row: TurnRow) -> _Seen:
         """Only turns that nobody has looked at are read, and what lies between them and this one."""
@@ -228,23 +236,26 @@ class Sensing:
         ended = await run_sync(self._reader.sessions_ended, since, self._last_ended, _AT_ONCE)
         for session in ended:
             at_us = _instant(session)
-            if self._stumbles.may_begin(session.id):
-                for step in await run_sync(self._last_steps, session.id):
+            async with self._stumbles.taking(session.id) as may:
+                for step in await run_sync(self._last_steps, session.id) if may else ():
                     await self._assess(step, None, _Hold(self._ends, at_us), judging)
-                self._stumbles.finished(session.id)
+                if not may and (last := await run_sync(self._last_open, session.id)) is not None:
+                    await self._record(_unknown(last.id, SET_ASIDE))
             self._ends.reach(at_us)
             self._last_ended = session.id
         return len(ended)
 
     def _last_steps(self, session: SessionId) -> list[Step]:
-        last = self._reader.last_main_turn(session)
-        if last is None or last.id in self._asking:
-            return []
-        standing, recorded = self._reader.standing_of(last.id), self._reader.turn(last.id)
-        if recorded is None or standing is None or standing.verdict is not None:
-            return []
-        step = self._recorded.build(recorded, None, is_last=True)
+        last = self._last_open(session)
+        recorded = None if last is None else self._reader.turn(last.id)
+        step = None if recorded is None else self._recorded.build(recorded, None, is_last=True)
         return [] if step is None else [step]
+
+    def _last_open(self, session: SessionId) -> TurnRow | None:
+        """The last main turn of a session, if nobody has looked at it yet."""
+        last = self._reader.last_main_turn(session)
+        standing = None if last is None or last.id in self._asking else self._reader.standing_of(last.id)
+        return last if standing is not None and standing.verdict is None else None
 
     async def _assess(self, step: Step, later: Step | None, hold: _Hold, judging: TaskGroup) -> None:
         verdict = await run_sync(self._assessor.at_once, step, later)
@@ -260,8 +271,9 @@ class Sensing:
             await self._record(_unknown(step.turn, "the judge's share is used up"))
 
     async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
-        async with self._limiter:
-            verdict = await self._assessor.asked(step, later) or _unknown(step.turn, "nobody judges")
+        async with self._limiter, self._judging.taking(step.turn) as may:
+            asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
+        verdict = asked or _unknown(step.turn, "nobody judges")
         await self._record(verdict)
         if has_no_vote(verdict):
             self._retrying.later(step.turn, tries)
@@ -270,10 +282,10 @@ class Sensing:
 
     async def _ask_again(self, turn: TurnId, tries: int) -> None:
         """Ask once more about a turn of which the judge could say nothing, because it was down or made no sense."""
-        step = await run_sync(self._read_again, turn)
-        if step is not None and self._stumbles.may_begin(turn):
+        async with self._stumbles.taking(turn) as may:
+            step = await run_sync(self._read_again, turn) if may else None
+        if step is not None:
             await self._ask(step, None, tries, lambda: None)
-            self._stumbles.finished(turn)
 
     def _read_again(self, turn: TurnId) -> Step | None:
         standing = self._reader.standing_of(turn)

@@ -120,9 +120,10 @@ class StepBuilder:
             end=turn.end,
             finish=turn.finish,
             after=after,
-            said_after=said_after or None,
+            said_after=None if turn.is_hired else said_after or None,
             is_last=is_last,
             previous=previous,
+            is_hired=turn.is_hired,
         )
 
     def _after(self, mine: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:

@@ -18,6 +18,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.learn.admitting import Admitting, accepted_candidate
 from metaclaw.learn.shelf import SkillShelf, stay
+from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.learn.worth import Worth
 from metaclaw.skills import ShelfView, is_untouchable
 from metaclaw.skills.gate import CanaryDecision, CanaryReport, CanaryRules
@@ -59,6 +60,7 @@ class Tending:
         chores: Sequence[Chore] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         catch_up: Callable[[], object] = stay,
+        book: Workbook | None = None,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""
         self._reader = reader
@@ -71,6 +73,7 @@ class Tending:
         self._chores = chores
         self._now = now
         self._catch_up = catch_up
+        self._stumbles = Stumbles("tending", book)
         self._seen: ShelfView | None = None
         self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
@@ -86,10 +89,10 @@ class Tending:
         await run_sync(self._catch_up)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
-        for skill in learned.canaries.next():
-            await self._judge(skill)
-        for skill in learned.live.next():
-            await self._retire_if_harmful(skill)
+        for skill in (*learned.canaries.next(), *learned.live.next()):
+            async with self._stumbles.taking(skill.name) as may:
+                if may:
+                    await (self._judge(skill) if skill.state is SkillState.CANARY else self._retire_if_harmful(skill))
         for chore in self._chores:
             if await run_sync(self._is_due, chore):
                 await chore.do((await run_sync(self._list)).skills, aside)

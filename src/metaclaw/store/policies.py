@@ -71,6 +71,11 @@ class SqlPolicies:
             absorbed={version.number: version.absorbed for version in found.values()},
         )
 
+    def before(self, number: int) -> int:
+        """Where going back from a version leads."""
+        with self._database.reading("looking for the version before") as connection:
+            return moves.ancestor(seats_of(connection.execute(select(policies))), number)
+
     def since(self, number: int) -> Since | None:
         """Since when a version is in the state it is in."""
         query = select(policies.c.state_us, policies.c.state_turn).where(policies.c.number == number)
@@ -194,6 +199,8 @@ class SqlPolicies:
                     moved = moved.values(served_us=func.coalesce(policies.c.served_us, now))
                 if report is not None and number == concerned:
                     moved = moved.values(report=pack_document(report))
+                if reason and state is _ENDS[action]:
+                    moved = moved.values(note=pack_text(reason))
                 connection.execute(moved)
             announce(connection, now, concerned, action, reason, changes)
 

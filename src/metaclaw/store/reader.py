@@ -203,6 +203,15 @@ class LedgerReader:
                 for row in connection.execute(query)
             ]
 
+    def events_of(self, kind: str, limit: int = 100) -> list[Event]:
+        """What was announced of one kind, newest first."""
+        query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
+        with self._database.reading("reading events of a kind") as connection:
+            return [
+                Event(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
+                for row in connection.execute(query)
+            ]
+
 
 def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
     found: dict[str, int] = dict(connection.execute(select(column, func.count()).group_by(column)).all())

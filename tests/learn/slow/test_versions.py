@@ -7,9 +7,9 @@ from anyio import wait_all_tasks_blocked
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import Serving, Weights
-from metaclaw.errors import BackendDownError, TrainingError
+from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.store import RefusedError, SqlPolicies, open_database
+from metaclaw.store import LedgerReader, RefusedError, SqlPolicies, open_database
 from metaclaw.upstream import PolicySlot
 
 pytestmark = pytest.mark.anyio
@@ -18,17 +18,19 @@ pytestmark = pytest.mark.anyio
 class Host:
     """Serves what can be loaded; what is broken cannot."""
 
-    def __init__(self, broken: frozenset[int] = frozenset(), reason: type[TrainingError] = TrainingError) -> None:
+    def __init__(self, broken: frozenset[int] = frozenset(), reason: type[TrainingError] = WeightsLostError) -> None:
         self._broken = broken
         self._reason = reason
         self._loaded: set[int] = set()
         self.loads: list[int] = []
+        self.asked = 0
 
     @property
     def loaded(self) -> frozenset[int]:
         return frozenset(self._loaded)
 
     async def load(self, version: int, weights: Weights) -> None:
+        self.asked += 1
         if version in self._broken:
             raise self._reason(f"{weights.adapter} is broken")
         self.loads.append(version)
@@ -40,20 +42,27 @@ class Host:
     def mend(self) -> None:
         self._broken = frozenset()
 
+    def turn_away(self) -> None:
+        """It is there, and cannot use what is broken."""
+        self._reason = WeightsLostError
+
 
 class Stage:
     """A real database, a slot, a host, and versions trained one after the other."""
 
     def __init__(self, path: Path, host: Host, changed: frozenset[str] = frozenset()) -> None:
-        self.policies = SqlPolicies(open_database(f"sqlite:///{path / 'ledger.db'}"))
+        self.database = open_database(f"sqlite:///{path / 'ledger.db'}")
+        self.policies = SqlPolicies(self.database)
         self.slot = PolicySlot("embedded")
         self.host = host
+        self.now_s = 0.0
         self.versions = Versions(
             policies=self.policies,
             slot=self.slot,
             host=host,
             canary_share=0.5,
             is_same=lambda name, generation: name not in changed,
+            now=lambda: self.now_s,
         )
 
     def trained(self, absorbed: tuple[str, ...] = ()) -> int:
@@ -62,6 +71,22 @@ class Stage:
         return self.policies.publish(
             Weights("embedded", f"/policies/{parent + 1}"), parent=parent, base="smol", absorbed=names
         ).number
+
+    async def look(self, after_s: float) -> None:
+        """What the loop does every few seconds."""
+        self.now_s += after_s
+        if self.versions.has_lost_some:
+            await self.versions.refresh()
+
+    def states(self) -> list[str]:
+        """Of all versions, oldest first."""
+        return [one.state.value for one in reversed(self.policies.versions())]
+
+    def reasons(self) -> list[tuple[str, str]]:
+        """What events tell of moves, and why."""
+        events = LedgerReader(self.database).events()
+        told = [event.data for event in events if event.kind == "policy"]
+        return [(str(one["action"]), str(one["reason"])) for one in told if isinstance(one, dict)]
 
 
 @pytest.fixture
@@ -123,6 +148,67 @@ async def test_after_a_restart_with_its_weights_gone_the_untrained_model_serves(
     assert again.slot.serving == Serving(absorbed={1: frozenset()})
 
 
+async def test_with_its_weights_gone_the_nearest_version_before_it_that_can_be_loaded_serves_and_is_told(
+    stage: Stage, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        await stage.versions.promote(stage.trained(), "better")
+    again = Stage(tmp_path, Host(broken=frozenset({2, 3})))
+    await again.versions.restore()
+    assert again.slot.serving.version == 1
+    assert [trouble.split(":")[0] for trouble in again.versions.troubles] == ["version 3 is to answer and does not"]
+    for _ in range(6):
+        await again.look(after_s=30)
+    assert again.slot.serving.version == 1
+    assert again.states() == ["serving", "rolled back", "rolled back"]
+    assert again.reasons()[-2:] == [("rolled back", f"its weights are lost: /policies/{number} is broken") for number in (3, 2)]
+    assert again.policies.version(3).note == "its weights are lost: /policies/3 is broken"  # type: ignore[union-attr]
+    assert len(again.versions.troubles) == 2
+
+
+async def test_a_version_on_trial_that_is_found_unusable_three_times_is_given_up_and_what_serves_serves_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await stage.versions.promote(stage.trained(), "better")
+    await stage.versions.canary(stage.trained(), None, "passed the gate")
+    again = Stage(tmp_path, Host(broken=frozenset({2})))
+    await again.versions.restore()
+    await again.look(after_s=0.5)  # too soon to be a try
+    await again.look(after_s=5)
+    assert again.states() == ["serving", "canary"]
+    assert (again.slot.serving.version, again.slot.serving.canary) == (1, None)
+    await again.look(after_s=5)
+    assert again.states() == ["serving", "rolled back"]
+    assert again.reasons()[-1] == ("rolled back", "its weights are lost: /policies/2 is broken")
+    assert again.versions.troubles == ["version 2 was given up: its weights are lost: /policies/2 is broken"]
+    assert not again.versions.has_lost_some
+
+
+async def test_a_trial_ends_when_what_it_was_compared_with_is_lost(stage: Stage, tmp_path: Path) -> None:
+    await stage.versions.promote(stage.trained(), "better")
+    await stage.versions.canary(stage.trained(), None, "passed the gate")
+    again = Stage(tmp_path, Host(broken=frozenset({1})))
+    await again.versions.restore()
+    for _ in range(2):
+        await again.look(after_s=30)
+    assert again.states() == ["rolled back", "rolled back"]
+    assert again.slot.serving == Serving()
+    assert "version 1, with which it was compared" in again.reasons()[-2][1]
+
+
+async def test_a_version_that_was_given_up_can_be_promoted_when_its_weights_are_back(stage: Stage, tmp_path: Path) -> None:
+    await stage.versions.promote(stage.trained(), "better")
+    again = Stage(tmp_path, Host(broken=frozenset({1})))
+    await again.versions.restore()
+    for _ in range(2):
+        await again.look(after_s=30)
+    assert again.states() == ["rolled back"]
+    again.host.mend()
+    await again.versions.promote(1, "a person put the file back")
+    assert again.slot.serving.version == 1
+    assert again.versions.troubles == []
+
+
 async def test_with_nothing_trained_there_is_nothing_to_go_back_from(stage: Stage) -> None:
     with pytest.raises(RefusedError, match="nothing to roll back"):
         await stage.versions.rollback(None, "no reason")
@@ -143,26 +229,70 @@ async def test_a_skill_that_was_changed_since_is_absorbed_no_more(tmp_path: Path
     assert stage.slot.absorbed(1) == {"names"}
 
 
-async def test_a_host_that_cannot_be_reached_is_waited_for_and_its_version_serves_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_host_that_cannot_be_reached_is_waited_for_however_long_it_takes_and_asked_ever_more_seldom(tmp_path: Path) -> None:
     before = Stage(tmp_path, Host())
     await before.versions.promote(before.trained(), "better")
+    await before.versions.canary(before.trained(), None, "passed the gate")
+    host = Host(broken=frozenset({1, 2}), reason=BackendDownError)
+    stage = Stage(tmp_path, host)
+    await stage.versions.restore()
+    for _ in range(1000):
+        await stage.look(after_s=5)
+    assert stage.slot.serving.version == 0
+    assert stage.states() == ["serving", "canary"]
+    assert len(stage.versions.troubles) == 2
+    assert "tried again in" in stage.versions.troubles[0]
+    assert 2 * 15 < host.asked < 2 * 40
+    host.mend()
+    await stage.look(after_s=300)
+    assert (stage.slot.serving.version, stage.slot.serving.canary) == (1, 2)
+    assert not stage.versions.has_lost_some
+    assert stage.versions.troubles == []
+
+
+async def test_what_a_host_refuses_when_it_is_back_is_given_up_though_it_was_waited_for_before(tmp_path: Path) -> None:
+    before = Stage(tmp_path, Host())
+    await before.versions.canary(before.trained(), None, "passed the gate")
     host = Host(broken=frozenset({1}), reason=BackendDownError)
     stage = Stage(tmp_path, host)
     await stage.versions.restore()
-    assert stage.slot.serving.version == 0
-    assert stage.versions.has_lost_some
-    await stage.versions.refresh()
-    assert stage.versions.has_lost_some
-    host.mend()
-    await stage.versions.refresh()
+    for _ in range(10):
+        await stage.look(after_s=300)
+    assert stage.states() == ["canary"]
+    host.turn_away()
+    for _ in range(3):
+        await stage.look(after_s=300)
+    assert stage.states() == ["rolled back"]
+
+
+async def test_what_is_refused_nobody_knows_why_holds_a_trial_up_for_minutes_only_and_keeps_its_place_where_it_serves(
+    tmp_path: Path,
+) -> None:
+    before = Stage(tmp_path, Host())
+    await before.versions.promote(before.trained(), "better")
+    await before.versions.promote(before.trained(), "better still")
+    await before.versions.canary(before.trained(), None, "passed the gate")
+    stage = Stage(tmp_path, Host(broken=frozenset({2, 3}), reason=TrainingError))
+    await stage.versions.restore()
+    for _ in range(60):
+        await stage.look(after_s=5)
+    assert stage.states() == ["retired", "serving", "canary"]
+    for _ in range(1000):
+        await stage.look(after_s=5)
+    assert stage.states() == ["retired", "serving", "rolled back"]
     assert stage.slot.serving.version == 1
-    assert not stage.versions.has_lost_some
+    stage.host.mend()
+    await stage.look(after_s=300)
+    assert stage.slot.serving.version == 2
 
 
-async def test_weights_that_are_broken_are_not_waited_for(tmp_path: Path) -> None:
+async def test_weights_that_are_broken_are_not_asked_for_again_at_once(tmp_path: Path) -> None:
     before = Stage(tmp_path, Host())
     await before.versions.promote(before.trained(), "better")
     stage = Stage(tmp_path, Host(broken=frozenset({1})))
     await stage.versions.restore()
+    for _ in range(10):
+        await stage.versions.refresh()  # skills have changed
     assert stage.slot.serving.version == 0
     assert not stage.versions.has_lost_some
+    assert stage.states() == ["serving"]

@@ -7,12 +7,13 @@ import pytest
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.turn import HIRED, TurnKind
 from metaclaw.proxy.origin import Origins
 
 TOOLS: list[Json] = [{"type": "function", "function": {"name": "sh", "parameters": {}}}]
 CLAUDE = {"user-agent": "claude-cli/2.1.325 (external, cli)", "x-claude-code-session-id": "01a1dc98-5699-7411-9f18-0bae2f67e745"}
 CODEX = {"user-agent": "codex_exec/0.166.0", "originator": "codex_exec", "session-id": "s"}
+QWEN = {"user-agent": "QwenCode/0.15.10 (linux; arm64)"}
 OPENCLAW = "<!-- openclaw:attempt:STABLE -->\nYou are a personal assistant running inside OpenClaw."
 
 
@@ -44,6 +45,38 @@ def test_what_the_caller_says_outranks_what_we_see() -> None:
     assert (side.kind, side.kind_reason) == (TurnKind.SIDE, "header")
     assert (main.kind, main.kind_reason) == (TurnKind.MAIN, "header")
     assert identify("hi", headers={"x-turn-type": "whatever"}).kind_reason == "main"
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        identify(
+            "Find all tests. Never edit a file.",
+            system="You are a file search specialist agent. You excel",
+            headers=QWEN,
+            tools=TOOLS,
+        ),
+        identify(
+            "<fork-boilerplate>\nSTOP.</fork-boilerplate>\nRename it.", system="You are Qwen Code, an", headers=QWEN, tools=TOOLS
+        ),
+        identify("Always answer in JSON.", system="You are a research sub-agent. Report to the one who asked.", tools=TOOLS),
+        identify("Always answer in JSON.", system="You are now acting as the code review subagent for an assistant."),
+    ],
+)
+def test_what_another_agent_asks_for_is_work_but_no_persons(origin: Origin) -> None:
+    assert (origin.kind, origin.kind_reason) == (TurnKind.MAIN, HIRED)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "You are Qwen Code, an interactive CLI agent",
+        "You are an agent. You may start a subagent for long searches.",
+        "You are a planner",
+    ],
+)
+def test_an_agent_that_may_hire_others_is_not_hired(system: str) -> None:
+    assert identify("Fix the bug.", system=system, tools=TOOLS).kind_reason == "main"
 
 
 def test_the_end_of_a_research_run_is_answered_by_nobody_and_ends_its_session() -> None:
@@ -93,6 +126,24 @@ TITLE_FORMAT: Json = {"effort": "low", "format": {"type": "json_schema", "schema
         (
             "autoresearchclaw-lesson",
             identify("x", system="You MUST respond with valid JSON only.\n\nYou are a skill designer for an AI agent system."),
+        ),
+        (
+            "qwen-code-memory",
+            identify(
+                "Scan the history.",
+                system="You are now acting as the managed memory extraction subagent",
+                headers=QWEN,
+                tools=TOOLS,
+            ),
+        ),
+        ("qwen-code-title", identify("x", system="Generate a concise, sentence-case title (3-7 words)", headers=QWEN)),
+        (
+            "qwen-code-compaction",
+            identify("x", system="\nYou are the component that summarizes internal chat history", headers=QWEN),
+        ),
+        (
+            "qwen-code-next-speaker",
+            identify("Analyze *only* the content and structure of your immediately preceding response", headers=QWEN),
         ),
         ("heartbeat", identify("Read HEARTBEAT.md if it exists.", system=OPENCLAW, tools=TOOLS)),
         ("heartbeat", identify("[Sun 2026-11-15 00:40 UTC] Read HEARTBEAT.md if it exists.", system=OPENCLAW, tools=TOOLS)),

@@ -88,6 +88,7 @@ class Desk:
         ),
         ("# AGENTS.md\n\n# SOUL.md", {}, "# 🌟 引导模式已激活\n\n…\n\n**用户的原始消息：**\n你好", "你好"),
         ("You are opencode", {}, '"say hello"', "say hello"),
+        ("You are Qwen Code, an interactive CLI agent", {}, "say hello", "say hello"),
         ("You are opencode", {}, '"a" or "b"', '"a" or "b"'),
         ("S", CLAUDE, "<command-name>/review</command-name><command-args>the parser</command-args>", "the parser"),
         ("S", CLAUDE, "<ide_opened_file>a.py</ide_opened_file>fix this file", "fix this file"),
@@ -135,6 +136,14 @@ def test_a_program_speaking_in_the_users_place_begins_no_task(headers: dict[str,
     assert (onward.session, onward.segment, onward.segment_began) == (first.session, 0, False)
     assert onward.task == "real work"
     assert [anchor.index for anchor in onward.anchors] == [0]
+
+
+def test_setting_up_a_chat_is_no_task() -> None:
+    set_up = "This is the Qwen Code. We are setting up the context for our chat.\nMy operating system is: linux"
+    desk = Desk(system="You are Qwen Code, an interactive CLI agent")
+    origin = desk.send(user(set_up), said("Got it. Thanks for the context!"), user("Make a file."))
+    assert (origin.task, origin.segment, origin.agent) == ("Make a file.", 0, "qwen-code")
+    assert [anchor.index for anchor in origin.anchors] == [3]
 
 
 def test_a_person_may_interrupt_in_the_same_message_as_a_tools_output() -> None:

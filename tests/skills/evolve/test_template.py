@@ -36,6 +36,13 @@ def test_the_body_quotes_the_words_and_turns_nothing_round() -> None:
     assert "Anti-pattern: doing it all the same" in proposal.skill.body
 
 
+def test_what_one_agent_tells_another_is_no_persons_rule() -> None:
+    step = make_step("Always answer in JSON.", "Never push to main.")
+
+    assert len(from_words(step)) == 2
+    assert from_words(replace(step, is_hired=True)) == ()
+
+
 def test_an_instruction_is_marked_as_one() -> None:
     proposal = _rule("Always run make lint before you commit.", scope=Scope(user="ada"))
 

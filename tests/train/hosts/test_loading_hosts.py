@@ -1,13 +1,14 @@
 """Versions beside each other on vLLM and SGLang: the same cases for both, against fakes of them."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from metaclaw.domain.policy import Weights
-from metaclaw.errors import TrainingError
+from metaclaw.errors import TrainingError, WeightsLostError
 from metaclaw.train.hosts import sglang, vllm
 from metaclaw.train.hosts.admin import Said
 from metaclaw.train.hosts.loading import LoadingHost
@@ -78,6 +79,24 @@ async def test_what_cannot_be_loaded_changes_nothing(server: FakeServer, make: M
         await host.load(0, adapter(tmp_path, "zero"))
     assert host.loaded == {1}
     assert server.adapters.keys() == {"policy-000001"}
+
+
+async def test_weights_that_are_not_all_there_are_lost_and_a_refusal_of_whole_ones_may_pass(
+    server: FakeServer, make: Make, tmp_path: Path
+) -> None:
+    host = make(server.url)
+    server.fails = "no room"
+    whole = adapter(tmp_path, "whole")
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    body = len(header).to_bytes(8, "little") + header + bytes(8)
+    weights_file = Path(whole.adapter) / "adapter_model.safetensors"
+    weights_file.write_bytes(body)
+    with pytest.raises(TrainingError, match="no room") as refused:
+        await host.load(1, whole)
+    assert type(refused.value) is TrainingError
+    weights_file.write_bytes(body[:-1])
+    with pytest.raises(WeightsLostError, match="no room"):
+        await host.load(1, whole)
 
 
 async def test_a_name_that_is_taken_on_a_server_that_outlived_us_is_loaded_anew(

@@ -16,10 +16,9 @@ from torch.linalg import vector_norm
 from metaclaw.domain.chat import Json
 from metaclaw.engine.steps import Steps, finish
 from metaclaw.engine.training.lora import Adapter, Pair, Shapes
+from metaclaw.engine.wholeness import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.errors import TrainingError
 
-CONFIG_FILE: Final = "adapter_config.json"
-WEIGHTS_FILE: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."
 _ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
 _AT_ONCE: Final = 14

@@ -122,6 +122,7 @@ class SlowLearning:
             if self._shelf.view.generation != generation or self.versions.has_lost_some:
                 generation = self._shelf.view.generation
                 await self.versions.refresh()
+                self.slow.bell.ring()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
         """Begin now with what there is; what that is, and why the rest is not used."""
@@ -162,6 +163,7 @@ class SlowLearning:
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
             "paused_reason": None if window is not None else self._windows.shut_because,
+            "troubles": list[Json](self.versions.troubles),
         }
 
     def _remove(self, weights: Weights) -> None:

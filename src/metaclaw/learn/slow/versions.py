@@ -2,10 +2,14 @@
 
 A version is loaded before it is written down, and written down before it answers anybody; so a program that dies in between serves,
 when it is back, what the database says. Going back needs no loading: the version before stays loaded beside the one that serves.
+
+What is to serve and cannot be loaded is tried again, later each time. While its host cannot be reached it keeps its place; weights
+that are found unusable again and again are given up, as if they had been rolled back: a trial nobody can take holds training up.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +18,8 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving, Weights
-from metaclaw.errors import BackendDownError, TrainingError
+from metaclaw.errors import TrainingError
+from metaclaw.learn.slow.missing import Missing
 from metaclaw.ports import PolicyHost
 from metaclaw.store import SqlPolicies
 from metaclaw.upstream import PolicySlot
@@ -33,6 +38,7 @@ class Versions:
         host: PolicyHost,
         canary_share: float,
         is_same: Callable[[SkillName, int], bool],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policies = policies
         self._slot = slot
@@ -41,7 +47,9 @@ class Versions:
         self.is_same = is_same
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
-        self._is_waited_for = False
+        self._missing = Missing(now)
+        self._wanted_now: tuple[int, ...] = ()
+        self._given_up: dict[int, str] = {}
         self._unloading: set[asyncio.Task[None]] = set()
 
     @property
@@ -51,18 +59,23 @@ class Versions:
 
     @property
     def has_lost_some(self) -> bool:
-        """Whether a version that is to serve is not there: its host could not be reached, or its weights were unusable when the
-        host was started again."""
-        if self._is_waited_for:
-            return True
+        """Whether a version that is to serve is not there and is to be tried now: its host could not be reached, or its weights
+        were unusable, or are so since the host was started again."""
         serving = self._slot.serving
         wanted = {number for number in (serving.version, serving.canary) if number}
-        return not wanted <= self._host.loaded
+        return not wanted <= self._host.loaded or any(map(self._missing.is_due, self._absent()))
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which versions do not answer though they are to, or were given up for that since the program started, and why."""
+        absent = [f"version {number} is to answer and does not: {self._missing.told(number)}" for number in self._absent()]
+        return [*absent, *(f"version {number} was given up: {reason}" for number, reason in self._given_up.items())]
 
     async def restore(self) -> None:
-        """Serve what the database says. Where a version cannot be loaded the untrained model serves, and the log says why."""
+        """Serve what the database says. Where that cannot be loaded the nearest version before it serves that can, else the
+        untrained model."""
         async with self._lock:
-            await self._serve(await self._wanted())
+            await self._settle()
 
     async def refresh(self) -> None:
         """Skills have changed: what was absorbed may have to be told again."""
@@ -74,7 +87,7 @@ class Versions:
         async with self._lock:
             version = await self._loaded(number)
             await run_sync(self._policies.promote, number, reason, report)
-            await self._serve(await self._wanted())
+            await self._settle()
             log.info("policy_promoted version=%d reason=%s", number, reason)
             return version
 
@@ -83,14 +96,14 @@ class Versions:
         async with self._lock:
             await self._loaded(number)
             await run_sync(self._policies.canary, number, report, reason)
-            await self._serve(await self._wanted())
+            await self._settle()
             log.info("policy_on_trial version=%d share=%g", number, self._canary_share)
 
     async def rollback(self, to: int | None, reason: str) -> Serving:
         """Go back; what serves then. Raises RefusedError, and changes nothing, where there is nothing to go back to."""
         async with self._lock:
             await run_sync(self._policies.rollback, to, reason)
-            await self._serve(await self._wanted())
+            await self._settle()
             log.warning("policy_rolled_back serving=%d reason=%s", self._slot.serving.version, reason)
             return self._slot.serving
 
@@ -121,14 +134,32 @@ class Versions:
             absorbed[number] = frozenset() if version is None else self.absorbed_still(version)
         return replace(serving, absorbed=absorbed)
 
+    async def _settle(self) -> None:
+        """Serve what the database says; what is lost for good is given up there, until the rest can be served."""
+        while True:
+            wanted = await self._wanted()
+            await self._serve(wanted)
+            if wanted.canary is not None and self._missing.is_lost(wanted.canary, on_trial=True):
+                await self._give_up(wanted.canary, wanted)
+            elif self._missing.is_lost(wanted.version, on_trial=False):
+                await self._give_up(wanted.version, wanted)
+            else:
+                return
+
+    async def _give_up(self, number: int, wanted: Serving) -> None:
+        reason = f"its weights are lost: {self._missing.why(number)}"
+        if number == wanted.version and wanted.canary is not None:
+            await run_sync(self._policies.rollback, None, f"version {number}, with which it was compared, is lost")
+        await run_sync(self._policies.rollback, None, reason)
+        self._missing.came(number)
+        self._given_up[number] = reason
+        log.error("policy_given_up version=%d reason=%s", number, reason)
+
     async def _serve(self, wanted: Serving) -> None:
         """Load what is wanted, flip, and let go of what is not."""
-        was_waited_for, self._is_waited_for = self._is_waited_for, False
-        serving = replace(
-            wanted,
-            version=await self._or_base(wanted.version, again=was_waited_for),
-            canary=None if wanted.canary is None or not await self._or_base(wanted.canary, again=was_waited_for) else wanted.canary,
-        )
+        canary = None if wanted.canary is None or not await self._is_there(wanted.canary) else wanted.canary
+        serving = replace(wanted, version=await self._nearest(wanted.version), canary=canary)
+        self._wanted_now = tuple(number for number in (wanted.version, wanted.canary) if number)
         before = self._slot.serving.version
         self._slot.flip(serving)
         if serving.version != before:
@@ -139,14 +170,25 @@ class Versions:
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
 
-    async def _or_base(self, number: int, *, again: bool) -> int:
-        if number == BASE_POLICY:
-            return number
+    def _absent(self) -> list[int]:
+        return [number for number in self._wanted_now if number in self._missing]
+
+    async def _nearest(self, number: int) -> int:
+        """This version if it is there, else the nearest before it that is. Nobody else is tried where nobody can be reached."""
+        while number != BASE_POLICY and not await self._is_there(number):
+            number = BASE_POLICY if self._missing.is_waited_for(number) else await run_sync(self._policies.before, number)
+        return number
+
+    async def _is_there(self, number: int) -> bool:
+        """Whether this version can answer; it is loaded if it can be, unless that was tried a moment ago."""
+        if number not in self._host.loaded and not self._missing.is_due(number):
+            return False
         try:
             await self._loaded(number)
         except TrainingError as error:
-            self._is_waited_for |= isinstance(error, BackendDownError)
-            if not again:
-                log.error("policy_not_loaded version=%d reason=%s; the untrained model serves", number, error)
-            return BASE_POLICY
-        return number
+            if self._missing.failed(number, error):
+                log.error("policy_not_loaded version=%d reason=%s", number, error)
+            return False
+        self._missing.came(number)
+        self._given_up.pop(number, None)
+        return True

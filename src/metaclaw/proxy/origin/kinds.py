@@ -8,13 +8,14 @@ import re
 from typing import Final
 
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.turn import HIRED, TurnKind
 from metaclaw.proxy.origin.clients import Client
 from metaclaw.proxy.origin.clients.autoresearchclaw import is_session_end
 from metaclaw.proxy.origin.glue import is_heartbeat
 from metaclaw.proxy.origin.request import Request
 
 _MAIN_TURN: Final = (TurnKind.MAIN, "main")
+_HIRED_TURN: Final = (TurnKind.MAIN, HIRED)
 _KINDS: Final = {kind.value: kind for kind in TurnKind}
 _HEAD_CHARS: Final = 500
 _PROBE_CHARS: Final = 64
@@ -28,6 +29,8 @@ _SUMMARY: Final = re.compile(
     rf"(?:{_YOU_ARE}(?:assistant tasked with )?summari[sz](?:ation|ing|er)|{_DO}\W*(?:briefly\W+)?summari[sz]e\b).{{0,160}}{_TALK}",
     re.DOTALL,
 )
+_HIRED: Final = re.compile(r"\A\s*you are (?:now )?(?:acting as )?(?:an? |the )?(?:[\w-]+ ){0,6}?sub-?agent\b", re.IGNORECASE)
+_HIRED_CHARS: Final = 160
 _CHAT_TASK: Final = re.compile(r"\A\s*### task:.{0,400}?\b(titles?|tags|follow-up|questions|search queries|autocomplet)", re.DOTALL)
 # Beginnings of the last user text by which agents have their own history summarised, tools or not.
 _COMPACTIONS: Final = (
@@ -48,7 +51,14 @@ def classify(request: Request, client: Client, path: str) -> tuple[TurnKind, str
     if said is not None and (kind := _KINDS.get(said.strip().lower())):
         return kind, "header"
     reason = _counting(request, path) or client.side(request) or _generic(request)
-    return (TurnKind.SIDE, reason) if reason else _MAIN_TURN
+    if reason:
+        return TurnKind.SIDE, reason
+    return _HIRED_TURN if client.is_hired(request) or _is_subagent(request.system) else _MAIN_TURN
+
+
+def _is_subagent(system: str) -> bool:
+    head = system[:_HIRED_CHARS]
+    return "agent" in head and ("ubagent" in head or "ub-agent" in head) and _HIRED.match(head) is not None
 
 
 def _counting(request: Request, path: str) -> str | None:

@@ -46,8 +46,10 @@ _ANTI_PATTERN = {
 def from_words(step: Step) -> tuple[Proposal, ...]:
     """The skills that a person's standing instructions make, one each, from what they said after this turn or in its task.
 
-    A task is read at its first turn only. Empty where nothing is laid down.
+    A task is read at its first turn only. Empty where nothing is laid down, and where another agent speaks in a person's place.
     """
+    if step.is_hired:
+        return ()
     heard = ((step.said_after, step.task), (_task_anew(step), _task_before(step)))
     proposals = [
         _propose_rule(step, instruction, context)

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.errors import TrainingError
+from metaclaw.engine import is_whole
+from metaclaw.errors import TrainingError, WeightsLostError
 from metaclaw.train.hosts.admin import Admin, Said
 from metaclaw.train.hosts.naming import name_of
 
@@ -94,7 +95,9 @@ class LoadingHost:
             await self._drop(version)
             complaint = await self._ask(*self._dialect.load(name_of(version), folder))
         if complaint is not None:
-            raise TrainingError(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
+            # It reads our folders. What else it may have against a version nobody knows; one that is not all there it never loads.
+            kind = TrainingError if is_whole(Path(folder)) else WeightsLostError
+            raise kind(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
 
     async def _unload(self, version: int) -> None:
         if version in self._loaded:

@@ -12,6 +12,7 @@ from metaclaw.proxy.origin.clients import (
     mini_swe_agent,
     openclaw,
     opencode,
+    qwen_code,
     sdks,
 )
 from metaclaw.proxy.origin.clients.client import Client, Helper
@@ -24,6 +25,7 @@ CLIENTS: Final = (
     claude_code.CLIENT,
     codex.CLIENT,
     opencode.CLIENT,
+    qwen_code.CLIENT,
     autoresearchclaw.CLIENT,
     openclaw.CLIENT,
     hermes.CLIENT,

@@ -18,6 +18,10 @@ def _nothing(_: Request) -> None:
     return None
 
 
+def _no(_: Request) -> bool:
+    return False
+
+
 def _as_it_is(text: str) -> str:
     return text
 
@@ -27,9 +31,9 @@ class Client:
     """One family.
 
     `speaks` recognises a request of it, by its headers or its system text and nothing else. `key` is the session identifier it
-    sends in a way of its own, `text_key` one that is only written in the conversation. `helper` tells a sub-agent apart. `side`
-    names the housekeeping a request does, or is None for work. `words` takes what this client glues to a person's words off
-    again, and returns nothing if nothing else is left.
+    sends in a way of its own, `text_key` one that is only written in the conversation. `helper` tells a sub-agent apart, `is_hired`
+    one that does not say whose it is. `side` names the housekeeping a request does, or is None for work. `words` takes what this
+    client glues to a person's words off again, and returns nothing if nothing else is left.
     """
 
     name: str
@@ -37,5 +41,6 @@ class Client:
     key: Callable[[Request], str | None] = _nothing
     text_key: Callable[[Request], str | None] = _nothing
     helper: Callable[[Request], Helper | None] = _nothing
+    is_hired: Callable[[Request], bool] = _no
     side: Callable[[Request], str | None] = _nothing
     words: Callable[[str], str] = _as_it_is
