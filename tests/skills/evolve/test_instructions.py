@@ -138,6 +138,34 @@ def test_what_is_not_the_persons_own_sentence_gives_no_rule(text: str) -> None:
     assert find_instructions(text) == ()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You are an expert data extractor. Always respond with JSON.",
+        "You are now acting as the memory extraction subagent.\n\nNever write memory content into the index.",
+        "Act as a senior code reviewer. Never approve a change without tests.",
+        "Du bist ein hilfreicher Assistent. Antworte immer auf Deutsch.",
+        "Scan the recent conversation.\n\n## Rules\n- Read first.\n- Never write into the index.\n- Be brief.\n\n" + "x" * 800,
+        "Look at these notes and never edit a file. " + "So it goes on and on. " * 120,
+    ],
+)
+def test_a_briefing_lays_down_nothing_for_ever(text: str) -> None:
+    assert find_instructions(text) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You are right, but never push to main again.",
+        "You are the best! Always do it like this.",
+        "You are my assistant now, so always greet me with my name.",
+        "Fix these:\n- the parser\n- the docs\n- the tests\n- the build\n\nAnd always run the linter before you commit.",
+    ],
+)
+def test_a_person_who_speaks_to_the_agent_or_lists_what_to_do_is_heard(text: str) -> None:
+    assert len(find_instructions(text)) == 1
+
+
 @given(
     st.lists(
         st.sampled_from(
@@ -161,7 +189,7 @@ def test_no_text_breaks_it(text: str) -> None:
     "piece", ["please, ", "always ", "and so but ", "<a>", "if you , ", "from now on ", "'a ", "```\n", "以后"]
 )
 def test_a_long_text_takes_no_long_time(piece: str) -> None:
-    for text in (piece * 5_000, (piece * 100)[:490]):
+    for text in (piece * 5_000, (piece * 2_400)[:2_400], (piece * 100)[:490]):
         began = time.process_time()
         find_instructions(text)
         assert time.process_time() - began < 2.0
