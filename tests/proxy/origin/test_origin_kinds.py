@@ -13,6 +13,7 @@ from metaclaw.proxy.origin import Origins
 TOOLS: list[Json] = [{"type": "function", "function": {"name": "sh", "parameters": {}}}]
 CLAUDE = {"user-agent": "claude-cli/2.1.325 (external, cli)", "x-claude-code-session-id": "01a1dc98-5699-7411-9f18-0bae2f67e745"}
 CODEX = {"user-agent": "codex_exec/0.166.0", "originator": "codex_exec", "session-id": "s"}
+HERMES = "You are Hermes Agent, an intelligent AI assistant created by Nous Research."
 QWEN = {"user-agent": "QwenCode/0.15.10 (linux; arm64)"}
 OPENCLAW = "<!-- openclaw:attempt:STABLE -->\nYou are a personal assistant running inside OpenClaw."
 
@@ -58,6 +59,9 @@ def test_what_the_caller_says_outranks_what_we_see() -> None:
         ),
         identify(
             "<fork-boilerplate>\nSTOP.</fork-boilerplate>\nRename it.", system="You are Qwen Code, an", headers=QWEN, tools=TOOLS
+        ),
+        identify(
+            "Never edit files.", system=f"{HERMES}{'.' * 8000}\nYou are a focused subagent working on a specific delegated task."
         ),
         identify("Always answer in JSON.", system="You are a research sub-agent. Report to the one who asked.", tools=TOOLS),
         identify("Always answer in JSON.", system="You are now acting as the code review subagent for an assistant."),
@@ -127,6 +131,18 @@ TITLE_FORMAT: Json = {"effort": "low", "format": {"type": "json_schema", "schema
             "autoresearchclaw-lesson",
             identify("x", system="You MUST respond with valid JSON only.\n\nYou are a skill designer for an AI agent system."),
         ),
+        (
+            "hermes-memory",
+            identify("Review the conversation above and update the skill library. Be ACTIVE", system=HERMES, tools=TOOLS),
+        ),
+        ("hermes-memory", identify("Review the conversation above and consider saving to memory if", system=HERMES, tools=TOOLS)),
+        ("hermes-skills", identify("You are running as Hermes' background skill CURATOR.", system=HERMES, tools=TOOLS)),
+        (
+            "cron",
+            identify("[IMPORTANT: You are running as a scheduled cron job. Never do x.]\n\nReport.", system=HERMES, tools=TOOLS),
+        ),
+        ("hermes-judge", identify("x", system="You are a strict judge evaluating whether an autonomous agent has")),
+        ("hermes-advisor", identify("x", system="You are a reference advisor in a Mixture of Agents (MoA) process.")),
         (
             "qwen-code-memory",
             identify(

@@ -14,6 +14,7 @@ OPENCLAW = "<!-- openclaw:attempt:STABLE -->\nYou are a personal assistant runni
 AIDER = "Act as an expert software developer."
 CLAUDE = {"x-claude-code-session-id": "01a1dc98-5699-7411-9f18-0bae2f67e745"}
 CODEX = {"originator": "codex_exec", "session-id": "s"}
+HERMES = "You are Hermes Agent, an intelligent AI assistant created by Nous Research."
 FLOATING: Json = {
     "role": "user",
     "content": [{"type": "text", "text": "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"}],
@@ -89,6 +90,20 @@ class Desk:
         ("# AGENTS.md\n\n# SOUL.md", {}, "# 🌟 引导模式已激活\n\n…\n\n**用户的原始消息：**\n你好", "你好"),
         ("You are opencode", {}, '"say hello"', "say hello"),
         ("You are Qwen Code, an interactive CLI agent", {}, "say hello", "say hello"),
+        (
+            HERMES,
+            {},
+            '[IMPORTANT: The user has invoked the "ops" skill, …]\n\nNever stop.\n'
+            "The user has provided the following instruction alongside the skill invocation: say hello\n\n[Runtime note: x]",
+            "say hello",
+        ),
+        (
+            HERMES,
+            {},
+            '[IMPORTANT: The user has invoked the "a" skill bundle, …]\nUser instruction: say hello\n\n[Loaded as part of the a] x',
+            "say hello",
+        ),
+        (HERMES, {}, "say hello\n\n<memory-context>\n[System note: recalled]\nalways\n</memory-context>", "say hello"),
         ("You are opencode", {}, '"a" or "b"', '"a" or "b"'),
         ("S", CLAUDE, "<command-name>/review</command-name><command-args>the parser</command-args>", "the parser"),
         ("S", CLAUDE, "<ide_opened_file>a.py</ide_opened_file>fix this file", "fix this file"),
@@ -136,6 +151,21 @@ def test_a_program_speaking_in_the_users_place_begins_no_task(headers: dict[str,
     assert (onward.session, onward.segment, onward.segment_began) == (first.session, 0, False)
     assert onward.task == "real work"
     assert [anchor.index for anchor in onward.anchors] == [0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[Continuing toward your standing goal]\nGoal: ship it",
+        "[IMPORTANT: Background process 7 matched x]",
+        '[IMPORTANT: The "ops" skill is auto-loaded. Follow its instructions for this session.]\n\nNever stop.',
+        "You've reached the maximum number of tool-calling iterations allowed. Please provide a final response",
+    ],
+)
+def test_what_hermes_says_in_a_persons_place_begins_no_task(content: str) -> None:
+    desk = Desk(system=HERMES)
+    desk.send(user("real work"))
+    assert desk.send(user("real work"), said("ok"), user(content)).task == "real work"
 
 
 def test_setting_up_a_chat_is_no_task() -> None:
