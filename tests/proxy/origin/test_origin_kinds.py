@@ -63,6 +63,11 @@ def test_what_the_caller_says_outranks_what_we_see() -> None:
         identify(
             "Never edit files.", system=f"{HERMES}{'.' * 8000}\nYou are a focused subagent working on a specific delegated task."
         ),
+        identify(
+            "Count them. Never edit.\n\nRuntime: agent=main | session=agent:main:subagent:4ad05c93 | sessionId=x",
+            system=OPENCLAW,
+            tools=TOOLS,
+        ),
         identify("Always answer in JSON.", system="You are a research sub-agent. Report to the one who asked.", tools=TOOLS),
         identify("Always answer in JSON.", system="You are now acting as the code review subagent for an assistant."),
     ],

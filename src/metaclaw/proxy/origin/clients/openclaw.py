@@ -8,6 +8,7 @@ from metaclaw.proxy.origin.glue import is_heartbeat
 from metaclaw.proxy.origin.request import Request
 
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
+_HIRED: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
 _METADATA: Final = re.compile(r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL)
 _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
@@ -21,14 +22,21 @@ def _speaks(request: Request) -> bool:
     return "openclaw:attempt" in head or "running inside OpenClaw" in head
 
 
-def _text_key(request: Request) -> str | None:
+def _runtime(request: Request) -> str:
+    """What the first message says about who runs where."""
     spoken = request.conversation
-    if not spoken.users:
-        return None
-    text = spoken.text_at(spoken.users[0])
+    text = spoken.text_at(spoken.users[0]) if spoken.users else ""
     at = text.rfind("Runtime: agent=")
-    found = _SESSION.search(text, at) if at >= 0 else None
+    return text[at:] if at >= 0 else ""
+
+
+def _text_key(request: Request) -> str | None:
+    found = _SESSION.search(_runtime(request))
     return found[1] if found else None
+
+
+def _is_hired(request: Request) -> bool:
+    return _HIRED.search(_runtime(request)) is not None
 
 
 def _side(request: Request) -> str | None:
@@ -57,4 +65,4 @@ def _words(text: str) -> str:
     return "" if text.startswith(_STARTUP) or _CRON.match(text) else text
 
 
-CLIENT: Final = Client("openclaw", _speaks, text_key=_text_key, side=_side, words=_words)
+CLIENT: Final = Client("openclaw", _speaks, text_key=_text_key, is_hired=_is_hired, side=_side, words=_words)
