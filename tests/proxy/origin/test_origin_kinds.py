@@ -68,6 +68,7 @@ def test_what_the_caller_says_outranks_what_we_see() -> None:
             system=OPENCLAW,
             tools=TOOLS,
         ),
+        identify("Review it. Never edit.", wire=Wire.RESPONSES, headers={**CODEX, "x-openai-subagent": "review"}, tools=TOOLS),
         identify("Always answer in JSON.", system="You are a research sub-agent. Report to the one who asked.", tools=TOOLS),
         identify("Always answer in JSON.", system="You are now acting as the code review subagent for an assistant."),
     ],

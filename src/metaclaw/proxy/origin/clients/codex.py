@@ -42,8 +42,13 @@ def _side(request: Request) -> str | None:
     return None
 
 
+def _is_hired(request: Request) -> bool:
+    # A review, say, that has no thread of its own.
+    return bool(request.header("x-openai-subagent"))
+
+
 def _words(text: str) -> str:
     return "" if text.startswith(_INSTRUCTIONS) else text
 
 
-CLIENT: Final = Client("codex", _speaks, key=_key, helper=_helper, side=_side, words=_words)
+CLIENT: Final = Client("codex", _speaks, key=_key, helper=_helper, is_hired=_is_hired, side=_side, words=_words)
