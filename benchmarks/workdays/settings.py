@@ -125,8 +125,9 @@ TWO_RULES: Final = replace(
     rehearsal=2.0,
     rehearsed_prompts=96,
 )
-"""For one GPU: two rules, skills by the scripted evolver; rehearsed as much as in `house_rules`. Tried on seeds 10 and 11: of three rules that hold from the first day on
-hardly more than a file's form is learned, and a third one that comes on the eighth day is not found any more."""
+"""For one GPU: two rules, skills by the scripted evolver; rehearsed as much as in `house_rules`. Tried on seeds 10 and 11: of three
+rules that hold from the first day on hardly more than a file's form is learned, and a third one that comes on the eighth day is not
+found any more."""
 
 SMALL: Final = replace(
     TWO_RULES,
