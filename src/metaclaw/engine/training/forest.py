@@ -6,9 +6,9 @@ beginning that several rollouts have in common. Equal rollouts are one node.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 Tokens: TypeAlias = Sequence[int]
 Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
@@ -96,17 +96,40 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
     order = sorted(range(len(paths)), key=paths.__getitem__)
     common = [_common(paths[one], paths[two]) for one, two in pairwise(order)]
 
-    def best(begin: int, end: int) -> tuple[int, list[Stem]]:
+    @cache
+    def best(begin: int, end: int, above: int) -> _Way:
+        """For the paths in these places, which all begin alike, when a stem of length `above` is there for any of them."""
         if end - begin == 1:
-            return 0, [Stem(order[begin:end], 0)]
+            return _Way(above, (), (order[begin],))
         least = min(common[begin : end - 1])
         cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
-        whole = Stem(order[begin:end], least)
-        parts = [best(*bounds) for bounds in pairwise((begin, *cuts, end))]
-        saved = sum(part for part, _ in parts)
-        return (whole.saved, [whole]) if least and whole.saved >= saved else (saved, [stem for _, some in parts for stem in some])
+        parts = list(pairwise((begin, *cuts, end)))
+        without = _beside([best(*bounds, above) for bounds in parts])
+        if least <= above:
+            return without
+        inside = _beside([best(*bounds, least) for bounds in parts])
+        if len(inside.left) < 2 or inside.saved - least < without.saved:
+            return without
+        return _Way(inside.saved - least, (*inside.stems, Stem(inside.left, least)), ())
 
-    return best(0, len(paths))[1] if paths else []
+    way = best(0, len(paths), 0) if paths else _Way(0, (), ())
+    return [*way.stems, *(Stem((number,), 0) for number in way.left)]
+
+
+class _Way(NamedTuple):
+    """What is saved, by which stems, and the paths that are left to a stem further up, counted as if it were there already."""
+
+    saved: int
+    stems: tuple[Stem, ...]
+    left: tuple[int, ...]
+
+
+def _beside(ways: Sequence[_Way]) -> _Way:
+    return _Way(
+        sum(way.saved for way in ways),
+        tuple(stem for way in ways for stem in way.stems),
+        tuple(number for way in ways for number in way.left),
+    )
 
 
 def _common(one: Path, two: Path) -> int:
