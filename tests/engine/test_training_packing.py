@@ -77,6 +77,13 @@ def _most(paths: list[tuple[int, ...]]) -> int:
     return best
 
 
+def test_prompts_that_each_begin_with_the_one_before_are_packed_however_many_there_are() -> None:
+    conversation = [(7,) * length for length in range(1, 400)]
+    found = stems(conversation)
+    assert sorted(number for stem in found for number in stem.members) == list(range(399))
+    assert _saved(found) > 399 * 399 / 4
+
+
 @settings(deadline=None)
 @given(_sequences, st.integers(1, 30))
 def test_portions_hold_every_sequence_once_and_keep_to_the_limit(sequences: list[tuple[list[int], list[int]]], limit: int) -> None:

@@ -95,33 +95,51 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
     """The paths in sets with a common beginning, each path in one set, so that the most rows are saved."""
     order = sorted(range(len(paths)), key=paths.__getitem__)
     common = [_common(paths[one], paths[two]) for one, two in pairwise(order)]
-
-    @cache
-    def best(begin: int, end: int, above: int) -> _Way:
-        """For the paths in these places, which all begin alike, when a stem of length `above` is there for any of them."""
+    split = cache(partial(_split, common))
+    ways: dict[tuple[int, int, int], _Way] = {}
+    # By hand and not by recursion: a long conversation's prompts begin with each other, one inside the other.
+    waiting = [(0, len(paths), 0)] if paths else []
+    while waiting:
+        begin, end, above = waiting[-1]
         if end - begin == 1:
-            return _Way(above, (), (order[begin],))
-        least = min(common[begin : end - 1])
-        cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
-        parts = list(pairwise((begin, *cuts, end)))
-        without = _beside([best(*bounds, above) for bounds in parts])
-        if least <= above:
-            return without
-        inside = _beside([best(*bounds, least) for bounds in parts])
-        if len(inside.left) < 2 or inside.saved - least < without.saved:
-            return without
-        return _Way(inside.saved - least, (*inside.stems, Stem(inside.left, least)), ())
-
-    way = best(0, len(paths), 0) if paths else _Way(0, (), ())
+            ways[begin, end, above] = _Way(above, (), (order[begin],))
+        else:
+            least, parts = split(begin, end)
+            needed = [(*bounds, length) for length in {above, max(above, least)} for bounds in parts]
+            if missing := [one for one in needed if one not in ways]:
+                waiting += missing
+                continue
+            ways[begin, end, above] = _better(
+                _beside([ways[*bounds, above] for bounds in parts]),
+                _beside([ways[*bounds, max(above, least)] for bounds in parts]),
+                least,
+            )
+        waiting.pop()
+    way = ways[0, len(paths), 0] if paths else _Way(0, (), ())
     return [*way.stems, *(Stem((number,), 0) for number in way.left)]
 
 
+def _split(common: Sequence[int], begin: int, end: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """How long a beginning the paths in these places share, and the parts of them that share more."""
+    least = min(common[begin : end - 1])
+    cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
+    return least, tuple(pairwise((begin, *cuts, end)))
+
+
 class _Way(NamedTuple):
-    """What is saved, by which stems, and the paths that are left to a stem further up, counted as if it were there already."""
+    """What is saved, by which stems, and the paths that are left to a stem further up, counted as if that were there already."""
 
     saved: int
     stems: tuple[Stem, ...]
     left: tuple[int, ...]
+
+
+def _better(without: "_Way", inside: "_Way", length: int) -> "_Way":
+    """What saves more: leaving paths to whatever is further up, or a stem of this length for those that `inside` leaves to it."""
+    saved = inside.saved - length
+    if not length or len(inside.left) < 2 or saved < without.saved:
+        return without
+    return _Way(saved, (*inside.stems, Stem(inside.left, length)), ())
 
 
 def _beside(ways: Sequence[_Way]) -> _Way:
