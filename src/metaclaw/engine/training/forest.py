@@ -134,7 +134,7 @@ class _Way(NamedTuple):
     left: tuple[int, ...]
 
 
-def _better(without: "_Way", inside: "_Way", length: int) -> "_Way":
+def _better(without: _Way, inside: _Way, length: int) -> _Way:
     """What saves more: leaving paths to whatever is further up, or a stem of this length for those that `inside` leaves to it."""
     saved = inside.saved - length
     if not length or len(inside.left) < 2 or saved < without.saved:
