@@ -76,8 +76,9 @@ class Engine:
         self._vocabulary = Vocabulary(folder)
         self._tensors = map_tensors(folder)
         self._model = Llama(read_shape(folder, ALL_KINDS), {name: tensor.to(dtype) for name, tensor in self._tensors.items()})
-        self._versions = {BASE_POLICY: self._version(self._model)}
+        self._versions = {BASE_POLICY: self._version(self._model, None)}
         self._leaving: dict[int, Version] = {}
+        self._displaced: list[Version] = []
         self._chores: dict[int, Steps[None]] = {}
         self._merges: dict[int, Steps[None]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
@@ -98,20 +99,20 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        has_work = self._chores or self._merges or self._leaving
+        has_work = self._chores or self._merges or self._leaving or self._displaced
         return not has_work and all(version.is_idle for version in self._versions.values())
 
     @property
     def _present(self) -> list[Version]:
-        return [*self._versions.values(), *self._leaving.values()]
+        return [*self._versions.values(), *self._leaving.values(), *self._displaced]
 
     def _listen(self, *, wait: bool) -> None:
         while message := self._pipe.receive(wait=wait):
             self._take(message)
             wait = False
 
-    def _version(self, model: Llama) -> Version:
-        return Version(model, self._vocabulary, self._slots)
+    def _version(self, model: Llama, adapter: Path | None) -> Version:
+        return Version(model, self._vocabulary, self._slots, adapter)
 
     def _take(self, message: frames.ToEngine) -> None:
         match message:
@@ -143,14 +144,19 @@ class Engine:
             self._listen(wait=False)
 
     def _admit(self, message: frames.Load) -> None:
-        number = message.version
-        if number in self._leaving:
-            self._versions[number] = self._leaving.pop(number)
+        number, adapter = message.version, Path(message.adapter)
+        if leaving := self._leaving.pop(number, None):
+            if leaving.adapter == adapter:
+                self._versions[number] = leaving
+            else:
+                # A load that nobody waited for may have been done by then, and its number is free for other weights.
+                self._displaced.append(leaving)
+                self._merges.pop(number, None)
         if number in self._versions:
             self._pipe.send(frames.Loaded(message.id))
         else:
             # If its old memory is being freed step by step, the rest of it goes now.
-            self._chores[number] = self._load(message.id, number, Path(message.adapter))
+            self._chores[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
         # A disk may have to be waited for, so that is done beside. All else is done between passes, where it disturbs nobody: a
@@ -162,7 +168,7 @@ class Engine:
             yield
         # Whatever is wrong with somebody's files, nobody's answer may end for it.
         try:
-            self._versions[number] = self._version((yield from recipe.prepare()))
+            self._versions[number] = self._version((yield from recipe.prepare()), adapter)
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
@@ -179,7 +185,8 @@ class Engine:
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
-        """Versions that are leaving go when their last answer is finished."""
+        """Versions that are leaving go when their last answer is finished; nobody waits for those whose number others have."""
+        self._displaced = [version for version in self._displaced if not version.is_idle]
         for number, version in list(self._leaving.items()):
             if version.is_idle:
                 del self._leaving[number]

@@ -1,6 +1,7 @@
 """Versions of the weights in the engine process: each with its own memory and its own running answers, never mixed."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from metaclaw.engine import frames
@@ -19,7 +20,9 @@ DEFAULT_MAX_TOKENS: Final = 256
 class Version:
     """Weights and the answers they are making. Keys and values are only ever read by the weights that wrote them."""
 
-    def __init__(self, model: Llama, vocabulary: Vocabulary, slots: int) -> None:
+    def __init__(self, model: Llama, vocabulary: Vocabulary, slots: int, adapter: Path | None) -> None:
+        self.adapter = adapter
+        """Where the weights came from; None for the model's own."""
         self._model = model
         self._vocabulary = vocabulary
         self._batch = Batch(model, slots)

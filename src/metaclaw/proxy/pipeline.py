@@ -8,6 +8,7 @@ from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
+from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.answering import Limits, generate, relay, said_parts, translate
 from metaclaw.proxy.client import Client, Incoming
 from metaclaw.proxy.draft import Draft
@@ -32,7 +33,7 @@ class Attendant(Protocol):
 
 
 class Pipeline:
-    """Serves requests for answers. Holds no state of its own: sessions, shelf, providers and ledger each have one owner."""
+    """Serves requests for answers. Sessions, shelf, providers and ledger each have one owner elsewhere."""
 
     def __init__(
         self,
@@ -52,18 +53,24 @@ class Pipeline:
         self._metrics = metrics
         self._limits = limits
         self._attendant = attendant
+        self._ranks = Ranks()
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
-        """Serve one request, whole or in part, and leave exactly one turn in the ledger."""
+        """Serve one request, whole or in part, and leave exactly one turn in the ledger. UpstreamError, and no turn, where the
+        program is stopped before anything was asked of anybody."""
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, end = new_turn_id(), TurnEnd.FAILED
         self._metrics.in_flight += 1
         if self._attendant is not None:
             self._attendant.began(origin.kind)
         try:
+            # One that is alone has nobody to wait for, and a stream's first token is waited for.
+            in_step = self._metrics.in_flight > 1 and not incoming.stream
+            if in_step:
+                await self._let_others_catch_up()
             placed = self._placer.place(incoming, origin)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws)
-            tail = await self._attempt(draft, client)
+            tail = await self._attempt(draft, client, in_step=in_step)
             turn, end = draft.turn(), draft.end
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)
@@ -80,17 +87,24 @@ class Pipeline:
         if draft.end is _COMPLETED and origin.kind is _MAIN:
             self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
 
-    async def _attempt(self, draft: Draft, client: Client) -> bytes:
+    async def _let_others_catch_up(self) -> None:
+        try:
+            await self._ranks.step()
+        except asyncio.CancelledError:
+            _forgive_cancellation()
+            raise _stopped() from None
+
+    async def _attempt(self, draft: Draft, client: Client, *, in_step: bool) -> bytes:
         """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
         client.watch()
         try:
+            if in_step:
+                await self._ranks.step()
             return await self._answer(draft, client)
         except asyncio.CancelledError:
             _forgive_cancellation()
             if not client.gone:
-                return _failure(
-                    draft, client, UpstreamError("MetaClaw was stopped before this answer was whole", status=503, code="stopping")
-                )
+                return _failure(draft, client, _stopped())
             draft.end, draft.error = TurnEnd.CANCELLED, "the client went away before its answer was whole"
             return b""
         except (WireError, UpstreamError) as error:
@@ -133,8 +147,12 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
     return tail
 
 
+def _stopped() -> UpstreamError:
+    return UpstreamError("MetaClaw was stopped before this answer was whole", status=503, code="stopping")
+
+
 def _forgive_cancellation() -> None:
-    """Whoever cancelled wanted us to stop waiting for the provider; the task goes on to record the turn, which takes no time."""
+    """Whoever cancelled wanted us to stop waiting; the task goes on to record the turn, which takes no time."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

@@ -4,7 +4,7 @@ Many rows go in one statement rather than one by one: with 64 clients the writer
 (Probably because the driver gives up the interpreter lock with every statement it runs; the cause was not measured.)
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 Insert: TypeAlias = "sqlite.Insert | postgresql.Insert"
 
 _MAX_ROWS = 16
+_LARGER = (64, 32)
+"""A statement of every size would be compiled for most transactions anew; of these there are few, and all are kept."""
 
 
 class Insertion:
-    """One INSERT into one table, for 1 to 16 rows."""
+    """One INSERT into one table, for 1 to 16, 32 or 64 rows."""
 
     def __init__(self, dialect: Dialect, table: Table, shape: Callable[["Insert"], "Insert"] = lambda insert: insert) -> None:
         self._dialect = dialect
@@ -86,10 +88,19 @@ def _insert_into(table: Table, dialect: Dialect) -> "Insert":
 
 
 def _chunks(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
-    """The rows in pieces of at most `_MAX_ROWS`. There are as many statements as sizes; the driver keeps them compiled."""
+    """The rows in as few pieces as there are statements for. The driver keeps a statement of each size compiled."""
     if len(rows) <= _MAX_ROWS:
         return (rows,) if rows else ()
-    return [rows[begin : begin + _MAX_ROWS] for begin in range(0, len(rows), _MAX_ROWS)]
+    return _large_chunks(rows)
+
+
+def _large_chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    begin = 0
+    while begin < len(rows):
+        left = len(rows) - begin
+        size = next((size for size in _LARGER if size <= left), _MAX_ROWS)
+        yield rows[begin : begin + size]
+        begin += size
 
 
 def once(insert: "Insert") -> "Insert":
