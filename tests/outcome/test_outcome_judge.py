@@ -115,6 +115,46 @@ async def test_a_judge_that_is_down_or_talks_nonsense_is_unknown() -> None:
     assert (found.passed, found.failed, found.unknown, found.share_failed) == (0, 0, 3, None)
 
 
+class Fickle:
+    """A model that answers as it is told to at the moment, and counts how often it is asked."""
+
+    name = "fickle"
+
+    def __init__(self, answer: str | Exception) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return said(self.answer)
+
+
+@pytest.mark.anyio
+async def test_a_judge_that_talked_nothing_but_nonsense_is_asked_once_until_it_makes_sense() -> None:
+    model = Fickle("Blue is a fine colour.")
+    one = Judge(model, 3, record, timeout_s=5.0)
+    asked: list[int] = []
+    for answer in ("Blue is a fine colour.", "Still.", UpstreamError("down", status=503), ballot("fail", -1), ballot("pass", 1)):
+        model.answer, before = answer, model.asked
+        found = await one.judge(ONE)
+        asked.append(model.asked - before)
+        assert found.passed + found.failed + found.unknown == 3
+    assert asked == [3, 1, 1, 3, 3]
+    assert found.passed == 3
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("odd", [UpstreamError("down", status=503), OSError("unplugged"), ballot("unknown")], ids=repr)
+async def test_a_judge_that_was_away_or_unsure_is_asked_for_every_vote_again(odd: str | Exception) -> None:
+    model = Scripted("nonsense", "nonsense", odd)
+    one = judge(model)
+    for _ in range(2):
+        await one.judge(ONE)
+    assert len(model.asked) == 6
+
+
 @pytest.mark.anyio
 async def test_a_judge_that_is_too_slow_is_unknown() -> None:
     with anyio.fail_after(5):

@@ -1,11 +1,13 @@
 """Front matter is written as YAML's own writer would, and what is written is read back, typed fields included."""
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.errors import SkillError
 from metaclaw.skills.files import parse_skill, render_skill
 from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter, render_front_matter
 
@@ -61,3 +63,50 @@ def test_every_typed_field_survives_its_file(
     state, pinned = standing
     skill = Skill(SkillName("a"), trigger, "Do.", scope=scope, state=state, author=author, pinned=pinned)
     assert parse_skill(render_skill(skill), "here") == skill
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Use when: it rains",
+        "`git push` fails",
+        "@mentions in a message",
+        "Ends with a colon:",
+        "(see: the guide)",
+        "<tag>: what it holds",
+        'Say "no": then stop',
+        "été: soleil",
+        "a\\b: c",
+    ],
+)
+def test_words_that_yaml_takes_for_more_are_read_as_words(words: str) -> None:
+    text = f"name: rain\ndescription: {words}\nmetadata:\n  tags: [a, b]\n"
+    assert parse_front_matter(text, "here") == {"name": "rain", "description": words, "metadata": {"tags": ["a", "b"]}}
+
+
+@given(WORDS, WORDS)
+def test_what_yaml_can_read_is_read_as_yaml_reads_it(one: str, other: str) -> None:
+    text = f"name: {one}\ndescription: {other}\n"
+    try:
+        expected = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return
+    try:
+        found = parse_front_matter(text, "here")
+    except SkillError as error:
+        assert any(word in str(error) for word in ("anchor or alias", "tag", "mapping from words", "twice", "nested"))
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("name: rain\ndescription: Use when: it rains\n  and on\n", 3),
+        ("name: rain\ndescription: [when: it rains\n", 4),
+        ("name: rain\ndescription: Use when: it rains\nother: 'no end\n", 3),
+    ],
+)
+def test_what_cannot_be_read_even_so_is_told_where_it_was_written(text: str, line: int) -> None:
+    with pytest.raises(SkillError, match=f"here: line {line}: "):
+        parse_front_matter(text, "here")

@@ -5,8 +5,9 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 import anyio
 import msgspec
@@ -78,6 +79,13 @@ class Vote:
     reason: str
 
 
+class _NoVote(Enum):
+    """Why there is none."""
+
+    ABSENT = "the judge was not there, or not in time"
+    UNREADABLE = "what it answered is no vote"
+
+
 class _Answer(msgspec.Struct):
     outcome: str
     score: float
@@ -88,7 +96,11 @@ _DECODER = json.JSONDecoder()
 
 
 class Judge:
-    """Asks a model `votes` times at once. `redact` makes of a step the text that may leave; what it refuses is not sent."""
+    """Asks a model `votes` times at once. `redact` makes of a step the text that may leave; what it refuses is not sent.
+
+    A model that answered with nothing but nonsense is asked once, and for the other votes only when that one makes sense: each
+    is paid for.
+    """
 
     def __init__(
         self,
@@ -103,6 +115,7 @@ class Judge:
         self._redact = redact
         self._timeout_s = timeout_s
         self._clock = clock
+        self._talked_nonsense = False
 
     async def judge(self, step: Step) -> Votes:
         """What the votes say about a step. Never raises: a judge that is down, slow or makes no sense counts as unknown."""
@@ -119,28 +132,39 @@ class Judge:
 
     async def _vote(self, rules: str, record: str) -> Votes:
         begun = self._clock()
-        found: list[Vote | None] = [None] * self._votes
         mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]  # no text can hold its own hash
+        found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
             found[number] = await self._ask(_request(rules, record, mark, number))
 
-        async with anyio.create_task_group() as asking:
-            for number in range(self._votes):
-                asking.start_soon(ask, number)
-        votes = _counted(found, self._model.name)
+        async def ask_all(numbers: Iterable[int]) -> None:
+            async with anyio.create_task_group() as asking:
+                for number in numbers:
+                    asking.start_soon(ask, number)
+
+        if self._talked_nonsense:
+            await ask(0)
+            self._talked_nonsense = not isinstance(found[0], Vote)
+        if not self._talked_nonsense:
+            await ask_all(number for number in range(self._votes) if number not in found)
+            self._talked_nonsense = all(vote is _NoVote.UNREADABLE for vote in found.values())
+        votes = _counted([found.get(number) for number in range(self._votes)], self._model.name)
         log.debug("judged passed=%d failed=%d unknown=%d s=%.1f", votes.passed, votes.failed, votes.unknown, self._clock() - begun)
         return votes
 
-    async def _ask(self, request: ChatRequest) -> Vote | None:
+    async def _ask(self, request: ChatRequest) -> Vote | _NoVote:
         try:
             with anyio.fail_after(self._timeout_s):
                 return read_vote(await self._model.ask(request, Purpose.JUDGE))
         except TimeoutError:
             log.info("judge_too_slow model=%s timeout_s=%s", self._model.name, self._timeout_s)
+        except JudgeError as error:
+            log.info("judge_makes_no_sense model=%s error=%s", self._model.name, error)
+            return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)
-        return None
+        return _NoVote.ABSENT
 
 
 def _request(rules: str, record: str, mark: str, number: int) -> ChatRequest:
@@ -177,7 +201,8 @@ def _checked(answer: _Answer) -> Vote:
     return Vote(Outcome(word), answer.score, " ".join(answer.reason.split())[:_MAX_REASON_CHARS])
 
 
-def _counted(found: list[Vote | None], model: str) -> Votes:
-    outcomes = [vote.outcome if vote is not None else Outcome.UNKNOWN for vote in found]
-    reasons = tuple(vote.reason for vote in found if vote is not None and vote.outcome is not Outcome.UNKNOWN and vote.reason)
+def _counted(found: Iterable[Vote | _NoVote | None], model: str) -> Votes:
+    votes = [vote if isinstance(vote, Vote) else None for vote in found]
+    outcomes = [vote.outcome if vote is not None else Outcome.UNKNOWN for vote in votes]
+    reasons = tuple(vote.reason for vote in votes if vote is not None and vote.outcome is not Outcome.UNKNOWN and vote.reason)
     return Votes(outcomes.count(Outcome.PASS), outcomes.count(Outcome.FAIL), outcomes.count(Outcome.UNKNOWN), model, reasons)

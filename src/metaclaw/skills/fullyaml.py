@@ -1,17 +1,21 @@
 """YAML for the few skills whose front matter is more than `key: words`: read without surprises, and written so."""
 
+import json
+import re
+
 import yaml
 
 from metaclaw.errors import SkillError
 
 _MAX_DEPTH = 8
+# People write `description: Use when: it rains` or begin with a code's backtick, and mean the words.
+_WORDS_ALONE = re.compile(r"""([A-Za-z][\w-]*:[ ]+)((?:[`@]|[^\s"'\[\]{}|>&*!%#,?:-])[^\n]*?)[ \t\r]*""")
 
 
 def parse_yaml(text: str, where: str) -> dict[str, object]:
     """The mapping in a front matter. Raises SkillError that names `where`, the line and the remedy."""
     try:
-        _refuse_surprises(text, where)
-        parsed = yaml.load(text, Loader=_Loader)
+        parsed = _load(text, where)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 2 if error.problem_mark else 2
         raise SkillError(f"{where}: line {line}: {error.problem}: put text with `: ` or ` #` in quotes") from error
@@ -22,6 +26,30 @@ def parse_yaml(text: str, where: str) -> dict[str, object]:
     if not isinstance(parsed, dict) or not all(isinstance(key, str) for key in parsed):
         raise SkillError(f"{where}: the front matter is not a mapping from words: write `key: value` lines")
     return parsed
+
+
+def _load(text: str, where: str) -> object:
+    try:
+        _refuse_surprises(text, where)
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError:
+        quoted = "\n".join(_quoted(line) for line in text.split("\n"))
+        if quoted == text:
+            raise
+        try:
+            _refuse_surprises(quoted, where)
+            return yaml.load(quoted, Loader=_Loader)
+        except yaml.MarkedYAMLError:
+            pass
+        raise  # of the text as it was written
+
+
+def _quoted(line: str) -> str:
+    """The line with its words in quotes, where they alone are on it and YAML would take them for more than words."""
+    found = _WORDS_ALONE.fullmatch(line)
+    if found is None or not (": " in found[2] or found[2].endswith(":") or found[2][0] in "`@"):
+        return line
+    return found[1] + json.dumps(found[2], ensure_ascii=False)
 
 
 def _refuse_surprises(text: str, where: str) -> None:
