@@ -1,7 +1,7 @@
 """The skills a run of AutoResearchClaw made of its lessons: which they are, and that the proxy can read them.
 
-It asks the model for them and writes each answer's words into a SKILL.md as they are, so a description with a colon in it is no
-YAML, and the lesson would be lost. Such a file is written once more, with the same words.
+It asks the model for them and writes each answer's words into a SKILL.md as they are, so one whose words have quotes or line breaks
+in them is no YAML, and the lesson would be lost. Such a file is written once more, with the same words.
 """
 
 import hashlib
@@ -31,11 +31,12 @@ class Lessons:
 
 
 def skills_in(folder: Path) -> dict[str, bytes]:
-    """Every skill of a folder by name, with a mark that changes when it does."""
+    """Every skill of a folder by name, with a mark that changes when it does or is written again as it was."""
     marks = {}
     for path in sorted(folder.glob(f"*/{_FILE}")):
         with suppress(FileNotFoundError):  # the proxy takes back what it learned whenever it likes
-            marks[path.parent.name] = hashlib.sha256(path.read_bytes()).digest()
+            written_ns = path.stat().st_mtime_ns
+            marks[path.parent.name] = hashlib.sha256(b"%d " % written_ns + path.read_bytes()).digest()
     return marks
 
 
