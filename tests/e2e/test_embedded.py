@@ -36,21 +36,25 @@ def turn_of(program: Program, headers: Any) -> Any:
 
 
 def test_it_answers_in_every_wire_streamed_and_whole(embedded: Program) -> None:
-    oai = openai.OpenAI(base_url=f"{embedded.url}/v1", api_key=KEY, max_retries=0)
-    claude = anthropic.Anthropic(base_url=embedded.url, api_key=KEY, max_retries=0)
-    chat = oai.chat.completions.create(model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, temperature=0)
-    said = chat.choices[0].message.content
-    assert said
-    stream = oai.chat.completions.create(
-        model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, temperature=0, stream=True
-    )
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == said
-    assert oai.responses.create(model="any", input=QUESTION, max_output_tokens=16, temperature=0).output_text == said
-    message = claude.messages.create(
-        model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, extra_body={"temperature": 0}
-    )
-    assert "".join(block.text for block in message.content if block.type == "text") == said
-    assert MODEL_ID in {model.id for model in oai.models.list()}
+    with (
+        openai.OpenAI(base_url=f"{embedded.url}/v1", api_key=KEY, max_retries=0) as oai,
+        anthropic.Anthropic(base_url=embedded.url, api_key=KEY, max_retries=0) as claude,
+    ):
+        chat = oai.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, temperature=0
+        )
+        said = chat.choices[0].message.content
+        assert said
+        stream = oai.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, temperature=0, stream=True
+        )
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == said
+        assert oai.responses.create(model="any", input=QUESTION, max_output_tokens=16, temperature=0).output_text == said
+        message = claude.messages.create(
+            model="any", messages=[{"role": "user", "content": QUESTION}], max_tokens=16, extra_body={"temperature": 0}
+        )
+        assert "".join(block.text for block in message.content if block.type == "text") == said
+        assert MODEL_ID in {model.id for model in oai.models.list()}
 
 
 def test_the_ledger_has_every_sampled_token_and_its_log_probability(embedded: Program) -> None:

@@ -1,6 +1,7 @@
 """The official SDKs drive every route, on every kind of provider, streamed and whole."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -22,13 +23,15 @@ MESSAGES_TOOLS: Any = [{"name": name, "description": name, "input_schema": TOOL}
 
 
 @pytest.fixture
-def oai(program: Program) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{program.url}/v1", api_key=KEY, max_retries=0)
+def oai(program: Program) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{program.url}/v1", api_key=KEY, max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture
-def claude(program: Program) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=program.url, api_key=KEY, max_retries=0)
+def claude(program: Program) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=program.url, api_key=KEY, max_retries=0) as client:
+        yield client
 
 
 @pytest.mark.parametrize("target", PROVIDERS)
@@ -207,11 +210,13 @@ def test_models_tokens_and_other_routes(oai: openai.OpenAI, claude: anthropic.An
 
 def test_a_wrong_key_is_refused_in_the_wires_shape_and_told_nothing_else(program: Program, provider: Provider) -> None:
     before = len(provider.requests)
-    with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=f"{program.url}/v1", api_key="wrong", max_retries=0).models.list()
-    with pytest.raises(anthropic.AuthenticationError) as caught:
-        anthropic.Anthropic(base_url=program.url, api_key="wrong", max_retries=0).messages.create(
-            model="m", max_tokens=1, messages=[{"role": "user", "content": "x"}]
-        )
+    with (
+        openai.OpenAI(base_url=f"{program.url}/v1", api_key="wrong", max_retries=0) as oai,
+        anthropic.Anthropic(base_url=program.url, api_key="wrong", max_retries=0) as claude,
+    ):
+        with pytest.raises(openai.AuthenticationError):
+            oai.models.list()
+        with pytest.raises(anthropic.AuthenticationError) as caught:
+            claude.messages.create(model="m", max_tokens=1, messages=[{"role": "user", "content": "x"}])
     assert KEY not in str(caught.value)
     assert len(provider.requests) == before
