@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from metaclaw.errors import WireError
+from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.client import Client, ClientGone
 from metaclaw.proxy.connection import Serve
 from metaclaw.proxy.listener import Listener
@@ -19,7 +20,7 @@ _opened: list[asyncio.StreamWriter] = []
 async def serving(serve: Serve) -> AsyncIterator[tuple[Listener, int]]:
     """An open port, and the listener behind it."""
     listening = socket.create_server(("127.0.0.1", 0))
-    listener = Listener(serve)
+    listener = Listener(serve, Ranks())
     await listener.open(listening)
     try:
         yield listener, listening.getsockname()[1]

@@ -25,6 +25,7 @@ from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placing import Placed, Placer
 from metaclaw.skills import ShelfView
 from metaclaw.skills.index import SkillIndex
+from tests.proxy.talking import connected, echo, read_response, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +81,7 @@ class House:
         trace = self.trace = list[str]()
         self.ledger = Notes()
         self.metrics = Metrics()
+        self.ranks = Ranks()
         self.gate = asyncio.Event()
         self.gate.set()
         gate = self.gate
@@ -116,6 +118,7 @@ class House:
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
+            ranks=self.ranks,
         )
 
     def begin(self, name: str, *, stream: bool = False) -> tuple["asyncio.Task[None]", Client, Wall]:
@@ -126,7 +129,13 @@ class House:
         body = json.dumps(fields | {"stream": True} if stream else fields).encode()
         now = datetime.now(UTC)
         incoming = Incoming(Wire.CHAT, "/chat/completions", "", {}, [], body, json.loads(body), None, now, time.perf_counter())
-        task = client.task = asyncio.get_running_loop().create_task(self.pipeline.answer(incoming, client))
+        self.ranks.arriving += 1  # as a connection does
+
+        async def work() -> None:
+            self.ranks.arriving -= 1
+            await self.pipeline.answer(incoming, client)
+
+        task = client.task = asyncio.get_running_loop().create_task(work())
         return task, client, line
 
     def reached(self, name: str) -> list[str]:
@@ -137,46 +146,55 @@ async def _one_round() -> None:
     await asyncio.sleep(0)
 
 
-async def _occupied(house: House) -> "asyncio.Task[None]":
-    """Somebody is being answered already, and stays."""
-    house.gate.clear()
-    task, _, _ = house.begin("first")
-    while house.reached("first") != ["recognised", "placed", "asked"]:
-        await _one_round()
-    house.trace.clear()
-    return task
-
-
 async def test_requests_that_come_together_go_through_each_stage_together() -> None:
     house = House()
-    first = await _occupied(house)
     names = ["a", "b", "c", "d"]
-    tasks = [house.begin(name)[0] for name in names]
-    house.gate.set()
-    await asyncio.gather(first, *tasks)
+    await asyncio.gather(*(house.begin(name)[0] for name in names))
     assert house.trace == [f"{stage} {name}" for stage in ("recognised", "placed", "asked") for name in names]
-    assert [turn.end for turn in house.ledger.turns] == [TurnEnd.COMPLETED] * 5
+    assert [turn.end for turn in house.ledger.turns] == [TurnEnd.COMPLETED] * 4
 
 
-async def test_whoever_is_alone_waits_for_nobody() -> None:
+async def test_whoever_comes_alone_waits_for_nobody_also_while_others_are_answered() -> None:
     house = House()
     house.gate.clear()
-    task, _, _ = house.begin("a")
-    await _one_round()
-    assert house.reached("a") == ["recognised", "placed", "asked"]
+    tasks = []
+    for name in ("a", "b"):
+        tasks.append(house.begin(name)[0])
+        await _one_round()
+        assert house.reached(name) == ["recognised", "placed", "asked"]
     house.gate.set()
-    await task
+    await asyncio.gather(*tasks)
 
 
-async def test_a_streamed_answer_is_asked_for_at_once_whoever_else_is_there() -> None:
+async def test_a_streamed_answer_is_asked_for_at_once_whoever_else_comes() -> None:
     house = House()
-    first = await _occupied(house)
+    house.gate.clear()
     tasks = [house.begin("whole")[0], house.begin("streamed", stream=True)[0]]
     await _one_round()
-    assert house.reached("whole") == ["recognised"]
+    assert house.reached("whole") == []
     assert house.reached("streamed") == ["recognised", "placed", "asked"]
     house.gate.set()
-    await asyncio.gather(first, *tasks)
+    await asyncio.gather(*tasks)
+
+
+async def test_a_connection_counts_whoever_comes_until_it_is_begun_with() -> None:
+    seen: list[int] = []
+
+    async def look(client: Client) -> None:
+        seen.append(listener.ranks.arriving)
+        await echo(client)
+
+    async with serving(look) as (listener, port):
+        lines = [await connected(port) for _ in range(3)]
+        for _, writer in lines:
+            writer.write(b"GET / HTTP/1.1\r\n\r\nGET /again HTTP/1.1\r\n\r\n")
+        for reader, _ in lines:
+            for _ in range(2):
+                assert (await read_response(reader))[0] == 200
+        assert listener.ranks.arriving == 0
+        assert not listener.ranks.in_company
+    assert len(seen) == 6
+    assert max(seen) < 3
 
 
 async def test_no_more_than_a_few_dozen_wait_for_each_other() -> None:
@@ -203,19 +221,20 @@ async def test_no_more_than_a_few_dozen_wait_for_each_other() -> None:
     await asyncio.gather(last, *tasks)
 
 
-async def test_whoever_is_stopped_before_anything_was_asked_is_refused_and_leaves_no_turn() -> None:
+@pytest.mark.parametrize("reached", [[], ["recognised"]], ids=["just come", "recognised"])
+async def test_whoever_is_stopped_before_anything_was_asked_is_refused_and_leaves_no_turn(reached: list[str]) -> None:
     house = House()
-    first = await _occupied(house)
     task, _, line = house.begin("a")
+    other = house.begin("b")[0]
     await _one_round()
-    assert house.reached("a") == ["recognised"]
+    while house.reached("a") != reached:
+        await _one_round()
     task.cancel("the program is stopping")
     with pytest.raises(UpstreamError) as refused:
         await task
     assert (refused.value.status, refused.value.code) == (503, "stopping")
     assert line.sent == b""
-    house.gate.set()
-    await first
+    await other
     assert [turn.end for turn in house.ledger.turns] == [TurnEnd.COMPLETED]
     assert house.metrics.in_flight == 0
 
@@ -223,8 +242,8 @@ async def test_whoever_is_stopped_before_anything_was_asked_is_refused_and_leave
 @pytest.mark.parametrize("leaves", [True, False], ids=["the client leaves", "the program stops"])
 async def test_whoever_is_stopped_with_its_skills_placed_leaves_the_turn_it_came_to(*, leaves: bool) -> None:
     house = House()
-    first = await _occupied(house)
     task, client, line = house.begin("a")
+    other = house.begin("b")[0]
     while "placed" not in house.reached("a"):
         await _one_round()
     if leaves:
@@ -234,10 +253,9 @@ async def test_whoever_is_stopped_with_its_skills_placed_leaves_the_turn_it_came
     with suppress(asyncio.CancelledError):
         await task
     assert house.reached("a") == ["recognised", "placed"]
-    turn = house.ledger.turns[0]
-    assert turn.end is (TurnEnd.CANCELLED if leaves else TurnEnd.FAILED)
+    await other
+    ends = sorted(turn.end for turn in house.ledger.turns)
+    assert ends == sorted([TurnEnd.COMPLETED, TurnEnd.CANCELLED if leaves else TurnEnd.FAILED])
     assert line.sent.startswith(b"" if leaves else b"HTTP/1.1 503 ")
     assert line.is_answered is not leaves
-    house.gate.set()
-    await first
     assert house.metrics.in_flight == 0

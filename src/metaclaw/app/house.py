@@ -41,6 +41,7 @@ from metaclaw.proxy import (
     Placer,
     Provider,
     Providers,
+    Ranks,
     Server,
     own_words,
 )
@@ -115,6 +116,7 @@ class House:
         self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
         self.api = Api(self._facts())
+        self.ranks = Ranks()
         self.server = self._build_server()
 
     def _build_providers(self) -> list[HttpEndpoint | ModelProvider]:
@@ -185,6 +187,7 @@ class House:
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
+            ranks=self.ranks,
             attendant=None if self.policy is None else self.policy.attendant,
         )
         return Server(

@@ -1,5 +1,6 @@
 """The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
 
+from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.answering import Limits
 from metaclaw.proxy.auth import Gatekeeper
 from metaclaw.proxy.listener import Listener
@@ -24,6 +25,7 @@ __all__ = [
     "Placer",
     "Provider",
     "Providers",
+    "Ranks",
     "Server",
     "own_words",
 ]

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 import httptools
 
+from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.client import Client
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Room(Protocol):
 
     connections: "set[Connection]"
     tasks: set[asyncio.Task[None]]
+    ranks: Ranks
 
 
 class _Names(dict[bytes, str]):
@@ -224,10 +226,12 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, client: Client) -> None:
         self._at_work = client
+        self._room.ranks.arriving += 1
         task = client.task = self._loop.create_task(self._work(client))
         self._room.tasks.add(task)
 
     async def _work(self, client: Client) -> None:
+        self._room.ranks.arriving -= 1
         try:
             await self._serve(client)
         finally:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 
+from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.connection import Connection, Serve
 
 _BACKLOG = 2048
@@ -13,7 +14,8 @@ _LAST_CHANCE_S = 1.0
 class Listener:
     """Serves every request that comes to one socket."""
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, serve: Serve, ranks: Ranks) -> None:
+        self.ranks = ranks
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._serve = serve

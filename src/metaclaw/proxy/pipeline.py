@@ -44,6 +44,7 @@ class Pipeline:
         ledger: Ledger,
         metrics: Metrics,
         limits: Limits,
+        ranks: Ranks,
         attendant: Attendant | None = None,
     ) -> None:
         self._origins = origins
@@ -53,19 +54,21 @@ class Pipeline:
         self._metrics = metrics
         self._limits = limits
         self._attendant = attendant
-        self._ranks = Ranks()
+        self._ranks = ranks
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request, whole or in part, and leave exactly one turn in the ledger. UpstreamError, and no turn, where the
         program is stopped before anything was asked of anybody."""
+        # A stream's first token is waited for, so it waits for nobody.
+        in_step = self._ranks.in_company and not incoming.stream
+        if in_step:
+            await self._let_others_catch_up()
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, end = new_turn_id(), TurnEnd.FAILED
         self._metrics.in_flight += 1
         if self._attendant is not None:
             self._attendant.began(origin.kind)
         try:
-            # One that is alone has nobody to wait for, and a stream's first token is waited for.
-            in_step = self._metrics.in_flight > 1 and not incoming.stream
             if in_step:
                 await self._let_others_catch_up()
             placed = self._placer.place(incoming, origin)

@@ -3,8 +3,8 @@
 A tuple is the address of its last row, which names the row before it; tuples that begin alike share their beginning.
 
 Snippets are named by their hash alone. The rows of tuples, of which there may be as many as turns, are named by the moment they
-were first needed and then by their hash: new ones lie side by side in the database's trees, and a transaction of 32 turns writes
-56 pages instead of 95. The price is a second copy of a row that is needed again after it was forgotten here.
+were first needed and then by their hash: new ones lie side by side in the database's trees, and a transaction of many turns
+writes half as many pages. The price is a second copy of a row that is needed again after it was forgotten here.
 """
 
 import struct
