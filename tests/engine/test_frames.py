@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.engine import frames
+from metaclaw.engine.pipe import Unpacker
 
 _PIECES = st.builds(frames.Piece, id=st.integers(0, 2**40), text=st.text(max_size=50))
 _FINISHES = st.builds(
@@ -22,7 +23,7 @@ _FINISHES = st.builds(
 def test_any_split_of_the_bytes_gives_the_same_messages(messages: list[frames.FromEngine], data: st.DataObject) -> None:
     stream = b"".join(frames.pack(message) for message in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    unpacker = frames.Unpacker()
+    unpacker = Unpacker()
     bodies = [
         body for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True) for body in unpacker.feed(stream[begin:end])
     ]
@@ -31,5 +32,5 @@ def test_any_split_of_the_bytes_gives_the_same_messages(messages: list[frames.Fr
 
 def test_a_request_arrives_as_it_was_sent() -> None:
     message = frames.Generate(7, [("user", "é\0")], max_tokens=3, seed=2**63 - 1, stop=["\n"], top_logprobs=0)
-    [body] = frames.Unpacker().feed(frames.pack(message))
+    [body] = Unpacker().feed(frames.pack(message))
     assert frames.to_engine.decode(body) == message

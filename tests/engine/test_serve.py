@@ -9,7 +9,7 @@ import torch
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import frames
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.serve import Engine, Pipe
+from metaclaw.engine.serve import Engine, Line
 from tests.engine.small import make_small_model, merge, write_adapter
 
 
@@ -17,7 +17,7 @@ class _Over(Exception):  # noqa: N818 - the end of the play, not a failure
     pass
 
 
-class _Script(Pipe):
+class _Script(Line):
     """Says its lines one scene after the other, all lines of a scene at once. A scene begins when the engine waits."""
 
     def __init__(self, *scenes: list[frames.ToEngine]) -> None:
@@ -28,12 +28,14 @@ class _Script(Pipe):
     def send(self, message: frames.FromEngine) -> None:
         self.said.append(message)
 
-    def receive(self, *, wait: bool) -> frames.ToEngine | None:
-        if wait:
-            scene = next(self._scenes, None)
-            if scene is None:
-                raise _Over
-            self._lines = iter(scene)
+    def wait(self) -> frames.ToEngine:
+        scene = next(self._scenes, None)
+        if scene is None:
+            raise _Over
+        self._lines = iter(scene)
+        return next(self._lines)
+
+    def look(self) -> frames.ToEngine | None:
         return next(self._lines, None)
 
 

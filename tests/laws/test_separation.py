@@ -4,16 +4,13 @@ Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, 
 database; a small model of what must be true is kept beside it. Whoever goes around the program and writes SQL is refused, too.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
@@ -34,6 +31,7 @@ from metaclaw.store import (
     open_database,
 )
 from metaclaw.store.scribe import Scribe
+from tests.support.machines import check_machine, migrated_copies
 from tests.support.postgres import running_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -306,12 +304,7 @@ class Separation(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def sqlite_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
-    """Fresh databases, each a copy of one that was migrated once."""
-    folder = tmp_path_factory.mktemp("separation")
-    open_database(f"sqlite:///{folder / 'first.db'}").close()
-
-    numbers = count()
-    return lambda: f"sqlite:///{shutil.copy(folder / 'first.db', folder / f'{next(numbers)}.db')}"
+    return migrated_copies(tmp_path_factory.mktemp("separation"))
 
 
 @pytest.fixture(scope="module")
@@ -320,27 +313,15 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
         yield server.new_database
 
 
-def check(fresh: Callable[[], str], examples: int, steps: int) -> None:
-    machine = type("Machine", (Separation,), {"fresh_url": staticmethod(fresh)})
-    relaxed = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=[Phase.reuse, Phase.generate],  # each step is a real database at work: shrinking would take many minutes
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    )
-    run_state_machine_as_test(machine, settings=relaxed)
-
-
 def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_urls: Callable[[], str]) -> None:
-    check(sqlite_urls, examples=15, steps=30)
+    check_machine(Separation, sqlite_urls, examples=15, steps=30)
 
 
 @pytest.mark.slow
 def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check(sqlite_urls, examples=60, steps=50)
+    check_machine(Separation, sqlite_urls, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check(postgres_urls, examples=10, steps=40)
+    check_machine(Separation, postgres_urls, examples=10, steps=40)

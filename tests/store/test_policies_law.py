@@ -5,15 +5,12 @@ Batches, publications, gates, promotions, rollbacks, forgetting and restarts com
 small model of what must be true is kept beside it.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import text
 
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
@@ -23,6 +20,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.store import RefusedError, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies, open_database
 from metaclaw.store.scribe import Scribe
+from tests.support.machines import check_machine, migrated_copies
 from tests.support.postgres import running_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -213,11 +211,7 @@ class Versions(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def sqlite_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
-    """Fresh databases, each a copy of one that was made once."""
-    folder = tmp_path_factory.mktemp("versions")
-    open_database(f"sqlite:///{folder / 'first.db'}").close()
-    copies = count()
-    return lambda: f"sqlite:///{shutil.copy(folder / 'first.db', folder / f'{next(copies)}.db')}"
+    return migrated_copies(tmp_path_factory.mktemp("versions"))
 
 
 @pytest.fixture(scope="module")
@@ -226,27 +220,15 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
         yield server.new_database
 
 
-def check(fresh: Callable[[], str], examples: int, steps: int) -> None:
-    machine = type("Machine", (Versions,), {"fresh_url": staticmethod(fresh)})
-    relaxed = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=[Phase.reuse, Phase.generate],  # each step is a real database at work: shrinking would take many minutes
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    )
-    run_state_machine_as_test(machine, settings=relaxed)
-
-
 def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: Callable[[], str]) -> None:
-    check(sqlite_urls, examples=12, steps=40)
+    check_machine(Versions, sqlite_urls, examples=12, steps=40)
 
 
 @pytest.mark.slow
 def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check(sqlite_urls, examples=60, steps=50)
+    check_machine(Versions, sqlite_urls, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check(postgres_urls, examples=15, steps=40)
+    check_machine(Versions, postgres_urls, examples=15, steps=40)

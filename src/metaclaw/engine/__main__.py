@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from metaclaw.engine import frames
 from metaclaw.engine.convert import Progress, ensure_model, require
+from metaclaw.engine.pipe import Pipe
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:
-    from metaclaw.engine.serve import Pipe
+    from metaclaw.engine.serve import Line
 
 
 def main() -> None:
@@ -42,10 +43,10 @@ def _serve(options: argparse.Namespace, out: int) -> None:
         require(name)
     import torch
 
-    from metaclaw.engine.serve import Engine, Pipe
+    from metaclaw.engine.serve import Engine
 
     torch.set_num_threads(options.threads)
-    pipe = Pipe(0, out)
+    pipe: Line = Pipe(0, out, frames.to_engine.decode, frames.pack)
     pipe.listen()
     if options.convert:
         ensure_model(options.folder, _reporter(pipe))
@@ -54,7 +55,7 @@ def _serve(options: argparse.Namespace, out: int) -> None:
     Engine(pipe, options.folder, options.slots, getattr(torch, options.dtype)).run(adapters)
 
 
-def _reporter(pipe: "Pipe") -> Progress:
+def _reporter(pipe: "Line") -> Progress:
     told = -1
 
     def report(share: float) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from metaclaw.engine import frames
+from metaclaw.engine.pipe import Unpacker
 
 _READ_BYTES: Final = 1 << 16
 _PATIENCE_S: Final = 2.0
@@ -51,7 +52,7 @@ class Child:
 
     async def messages(self) -> AsyncIterator[frames.FromEngine]:
         """Everything the engine says, until it ends."""
-        unpacker = frames.Unpacker()
+        unpacker = Unpacker()
         while chunk := await self._reader.read(_READ_BYTES):
             for body in unpacker.feed(chunk):
                 yield frames.from_engine.decode(body)

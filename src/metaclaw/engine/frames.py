@@ -1,11 +1,10 @@
 """What the program and its engine process say to each other: msgpack messages, each behind its length."""
 
-from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
-_LENGTH_BYTES: Final = 4
+from metaclaw.engine.pipe import framed
 
 
 class Generate(msgspec.Struct, tag="generate", frozen=True):
@@ -149,23 +148,4 @@ from_engine: Final = msgspec.msgpack.Decoder(FromEngine)
 
 def pack(message: ToEngine | FromEngine) -> bytes:
     """The message as bytes on the pipe."""
-    body = _encoder.encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
-
-
-class Unpacker:
-    """Cut a stream of bytes into message bodies."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The bodies that are whole now."""
-        self._buffer += chunk
-        while len(self._buffer) >= _LENGTH_BYTES:
-            end = _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
-            if len(self._buffer) < end:
-                return
-            body = bytes(self._buffer[_LENGTH_BYTES:end])
-            del self._buffer[:end]
-            yield body
+    return framed(_encoder.encode(message))

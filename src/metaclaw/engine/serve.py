@@ -1,13 +1,10 @@
 """The engine process: read requests from a pipe, run the batch, write answers to a pipe, end when the program ends."""
 
-import os
-import queue
-import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 import torch
 
@@ -15,13 +12,13 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
 from metaclaw.engine.checkpoint import ALL_KINDS, map_tensors, read_shape
 from metaclaw.engine.llama import Llama
+from metaclaw.engine.pipe import Pipe
 from metaclaw.engine.recipe import Recipe
 from metaclaw.engine.steps import Steps, finish
 from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.versions import Version
 from metaclaw.errors import MetaClawError, WireError
 
-_READ_BYTES: Final = 1 << 16
 _SHARE: Final = 0.1
 _MOST_S: Final = 0.005
 _HURRY: Final = 3.0
@@ -30,46 +27,13 @@ is done in steps, and one that has begun is finished. What somebody waits for ge
 _LOOK_S: Final = 0.002
 
 
-class Pipe:
-    """The engine's end of the line to the program."""
-
-    def __init__(self, read_handle: int, write_handle: int) -> None:
-        self._read_handle = read_handle
-        self._write_handle = write_handle
-        self._inbox: queue.SimpleQueue[frames.ToEngine] = queue.SimpleQueue()
-
-    def listen(self) -> None:
-        """Begin to read. The end of the pipe means the program is gone, however it went: so goes the engine, at once."""
-        threading.Thread(target=self._read, name="pipe", daemon=True).start()
-
-    def send(self, message: frames.FromEngine) -> None:
-        """Write one message; a program that is gone ends the engine."""
-        rest = memoryview(frames.pack(message))
-        try:
-            while rest:
-                rest = rest[os.write(self._write_handle, rest) :]
-        except BrokenPipeError:
-            os._exit(0)
-
-    def receive(self, *, wait: bool) -> frames.ToEngine | None:
-        """The next message, or None if there is none and we do not wait."""
-        try:
-            return self._inbox.get(block=wait)
-        except queue.Empty:
-            return None
-
-    def _read(self) -> None:
-        unpacker = frames.Unpacker()
-        while chunk := os.read(self._read_handle, _READ_BYTES):
-            for body in unpacker.feed(chunk):
-                self._inbox.put(frames.to_engine.decode(body))
-        os._exit(0)
+Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
 
 
 class Engine:
     """A model, and versions of it, serving the requests of one pipe."""
 
-    def __init__(self, pipe: Pipe, folder: Path, slots: int, dtype: torch.dtype) -> None:
+    def __init__(self, pipe: Line, folder: Path, slots: int, dtype: torch.dtype) -> None:
         self._pipe = pipe
         self._folder = folder
         self._slots = slots
@@ -107,9 +71,10 @@ class Engine:
         return [*self._versions.values(), *self._leaving.values(), *self._displaced]
 
     def _listen(self, *, wait: bool) -> None:
-        while message := self._pipe.receive(wait=wait):
+        message = self._pipe.wait() if wait else self._pipe.look()
+        while message is not None:
             self._take(message)
-            wait = False
+            message = self._pipe.look()
 
     def _version(self, model: Llama, adapter: Path | None) -> Version:
         return Version(model, self._vocabulary, self._slots, adapter)

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
-from metaclaw.engine.frames import Unpacker
+from metaclaw.engine.pipe import Unpacker
 from metaclaw.engine.training import frames
 from metaclaw.engine.turnstile import FlagFile, ProcessGroup
 

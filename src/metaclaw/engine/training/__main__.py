@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metaclaw.engine.convert import ensure_model, require
+from metaclaw.engine.pipe import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:
+    from metaclaw.engine.training.process import Line
     from metaclaw.engine.training.run import Teachable
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -73,9 +75,9 @@ def _step_back(nice: int) -> None:
 def _serve(options: argparse.Namespace, out: int) -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
-    from metaclaw.engine.training.process import Pipe, Trainer
+    from metaclaw.engine.training.process import Trainer
 
-    pipe = Pipe(0, out)
+    pipe: Line = Pipe(0, out, frames.to_trainer.decode, frames.pack)
     pipe.listen()
     if options.convert:
         ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape
+from metaclaw.engine.training import savepoint
 from metaclaw.engine.training.adamw import AdamW
 from metaclaw.engine.training.chance import shares
 from metaclaw.engine.training.foreign_model import ForeignModel
@@ -202,28 +203,11 @@ class ForeignLearner:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learned and accumulated, as copies on the CPU."""
-        vectors = {name: vector.detach().cpu().clone() for name, vector in self._vectors().items()}
-        return vectors | {"steps": torch.tensor(self._adamw.steps), "pieces": torch.tensor(self._pieces)}
-
-    def _vectors(self) -> dict[str, Tensor]:
-        return {
-            "adapter": self._pairs.values,
-            "moment_1": self._adamw.first,
-            "moment_2": self._adamw.second,
-            "gradient": self._pairs.gradient,
-        }
+        return savepoint.save(self._pairs.values, self._pairs.gradient, self._adamw, self._pieces)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on where a learner of the same model, rank and alpha gave this state."""
-        vectors = self._vectors()
-        if set(state) != {*vectors, "steps", "pieces"}:
-            raise TrainingError(f"a learner's state does not consist of {', '.join(sorted(state)) or 'nothing'}")
-        for name, vector in vectors.items():
-            if state[name].shape != vector.shape or not bool(state[name].isfinite().all()):
-                raise TrainingError(f"the state's {name} is not of this learner's size, or not finite")
-        for name, vector in vectors.items():
-            vector.copy_(state[name])
-        self._adamw.steps, self._pieces = int(state["steps"]), int(state["pieces"])
+        self._pieces = savepoint.restore(self._pairs.values, self._pairs.gradient, self._adamw, state)
 
     def _refuse_datum(self, datum: Datum, loss: Loss) -> None:
         self._refuse_impossible(f"turn {datum.turn}", datum.prompt, datum.tokens_T)

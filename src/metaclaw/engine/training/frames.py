@@ -6,8 +6,7 @@ import msgspec
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progress, Rollout, StepStats
 from metaclaw.domain.policy import Weights
-
-_LENGTH_BYTES: Final = 4
+from metaclaw.engine.pipe import framed
 
 
 class Base(msgspec.Struct, tag="base", frozen=True):
@@ -142,5 +141,4 @@ from_trainer: Final = msgspec.msgpack.Decoder(FromTrainer)
 
 def pack(message: ToTrainer | FromTrainer) -> bytes:
     """The message as bytes on the pipe."""
-    body = _encoder.encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+    return framed(_encoder.encode(message))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
+from metaclaw.engine.training import savepoint
 from metaclaw.engine.training.adamw import AdamW
 from metaclaw.engine.training.forest import Pairs
 from metaclaw.engine.training.forward import Model
@@ -197,29 +198,11 @@ class Learner:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learned and accumulated, as copies on the CPU."""
-        counts = {"steps": self._adamw.steps, "pieces": self._pieces}
-        vectors = {name: vector.cpu().clone() for name, vector in self._vectors().items()}
-        return vectors | {name: torch.tensor(count) for name, count in counts.items()}
-
-    def _vectors(self) -> dict[str, Tensor]:
-        return {
-            "adapter": self._parameters.values,
-            "moment_1": self._adamw.first,
-            "moment_2": self._adamw.second,
-            "gradient": self._parameters.gradient,
-        }
+        return savepoint.save(self._parameters.values, self._parameters.gradient, self._adamw, self._pieces)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on where a learner of the same model, rank and alpha gave this state."""
-        vectors = self._vectors()
-        if set(state) != {*vectors, "steps", "pieces"}:
-            raise TrainingError(f"a learner's state does not consist of {', '.join(sorted(state)) or 'nothing'}")
-        for name, vector in vectors.items():
-            if state[name].shape != vector.shape or not bool(state[name].isfinite().all()):
-                raise TrainingError(f"the state's {name} is not of this learner's size, or not finite")
-        for name, vector in vectors.items():
-            vector.copy_(state[name])
-        self._adamw.steps, self._pieces = int(state["steps"]), int(state["pieces"])
+        self._pieces = savepoint.restore(self._parameters.values, self._parameters.gradient, self._adamw, state)
         self._guest = None
         self._merge()
 

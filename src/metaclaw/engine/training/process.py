@@ -1,56 +1,22 @@
 """The trainer process: one message read, its work done, one answered; it ends when the program ends."""
 
-import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
-from metaclaw.engine.frames import Unpacker
+from metaclaw.engine.pipe import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.peft import read_adapter
 from metaclaw.engine.training.pieces import Pieces
 from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, wearing
 from metaclaw.errors import MetaClawError, TrainingError
 
-_READ_BYTES: Final = 1 << 20
 _LOOK_S: Final = 0.02
 
 
-class Pipe:
-    """The trainer's end of the line to the program."""
-
-    def __init__(self, read_handle: int, write_handle: int) -> None:
-        self._read_handle = read_handle
-        self._write_handle = write_handle
-        self._inbox: queue.SimpleQueue[frames.ToTrainer] = queue.SimpleQueue()
-
-    def listen(self) -> None:
-        """Begin to read. The end of the pipe means the program is gone, however it went: so goes the trainer, at once."""
-        threading.Thread(target=self._read, name="pipe", daemon=True).start()
-
-    def send(self, message: frames.FromTrainer) -> None:
-        """Write one message; a program that is gone ends the trainer."""
-        rest = memoryview(frames.pack(message))
-        try:
-            while rest:
-                rest = rest[os.write(self._write_handle, rest) :]
-        except BrokenPipeError:
-            os._exit(0)
-
-    def receive(self) -> frames.ToTrainer:
-        """The next message."""
-        return self._inbox.get()
-
-    def _read(self) -> None:
-        unpacker = Unpacker()
-        while chunk := os.read(self._read_handle, _READ_BYTES):
-            for body in unpacker.feed(chunk):
-                self._inbox.put(frames.to_trainer.decode(body))
-        os._exit(0)
+Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
 
 
 class Trainer:
@@ -65,10 +31,10 @@ class Trainer:
         self._run: Run | None = None
         self._asked: frames.Open | None = None
 
-    def serve(self, pipe: Pipe) -> None:
+    def serve(self, pipe: Line) -> None:
         """Answer until the pipe ends."""
         while True:
-            message = pipe.receive()
+            message = pipe.wait()
             self._stand()
             try:
                 answer = self.answer(message)
