@@ -71,8 +71,8 @@ snippets = Table(
     CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
 )
 
-# A tuple of placements is the row of its last one: each row names the row before it, and tuples that begin alike share rows. What is
-# called `hash` begins with the time here (see `addresses`).
+# A tuple of placements is the row of its last one: each row names the row before it, and tuples that begin alike share rows.
+# What is called `hash` begins with the time here (see `addresses`).
 placements = Table(
     "placements",
     metadata,
