@@ -110,7 +110,7 @@ def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
         ("---\nname: a\ndescription: x\n---\n \n", "empty body"),
         ("---\nname: a\ndescription: x\n---\n" + "b" * (MAX_BODY_CHARS + 1), "at most 16000"),
         ("---\nname: a\ndescription: " + "x" * 5000 + "\n---\nbody", "in at most 4096"),
-        ("---\nname: a\ndescription: use: when: x\n---\nbody", "line 3"),
+        ("---\nname: a\ndescription: [use: when: x\n---\nbody", "put text with `: ` or ` #` in quotes"),
         ("---\nname: a\nname: b\ndescription: x\n---\nbody", "line 3: `name` is there twice"),
         ("---\nname: a\ndescription: x\nlist: [a, {b: c}]\nlist: d\n---\nbody", "`list` is there twice"),
         ("---\n- a\n- b\n---\nbody", "not a mapping"),
