@@ -1,5 +1,6 @@
 """Several versions of the weights in one engine process: each answers with its own, and comes and goes beside the others."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -323,6 +324,20 @@ async def test_a_load_that_nobody_waits_for_any_more_leaves_nothing_behind(
         await model.unload(1)
     await model.load(1, adapters[2])
     assert _is_by(await _answer(model, 1), truths[2])
+
+
+async def test_whoever_stops_asking_is_heard_at_whatever_moment(model: EmbeddedModel) -> None:
+    async def ask() -> None:
+        async for _ in model.generate(_ask("Tell me.", max_tokens=500), 0):
+            pass
+
+    for rounds in range(10):
+        task = asyncio.create_task(ask())
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        with anyio.fail_after(_PATIENCE_S), pytest.raises(asyncio.CancelledError):
+            await task
 
 
 async def test_loads_and_unloads_in_any_order_end_with_what_was_asked_last(

@@ -63,7 +63,8 @@ class Child:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
         try:
-            return await asyncio.wait_for(self._process.wait(), _PATIENCE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._process.wait()
         except TimeoutError:
             self._process.kill()
             return await self._process.wait()

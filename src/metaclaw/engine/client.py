@@ -182,7 +182,8 @@ class EmbeddedModel:
         if self._supervisor is None:
             raise EngineError("the embedded model is not running")
         try:
-            await asyncio.wait_for(self._settled.wait(), self._start_timeout_s)
+            async with asyncio.timeout(self._start_timeout_s):
+                await self._settled.wait()
         except TimeoutError:
             raise EngineError(f"the embedded model is not ready ({self._state}); try again later", retryable=True) from None
         if self._child is None:

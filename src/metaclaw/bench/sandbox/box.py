@@ -136,7 +136,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), _GRACE_S)
+            async with asyncio.timeout(_GRACE_S):
+                await process.wait()
         except TimeoutError:
             _signal(process, signal.SIGKILL)
             await process.wait()

@@ -33,7 +33,8 @@ async def aside(work: Callable[[], T], timeout_s: float) -> T:
             _tell(loop, lambda: answer.set_result(result), answer)
 
     threading.Thread(target=run, daemon=True, name="training service").start()
-    return await asyncio.wait_for(answer, timeout_s)
+    async with asyncio.timeout(timeout_s):
+        return await answer
 
 
 async def together(calls: Sequence[Awaitable[T]]) -> list[T]:
