@@ -285,7 +285,8 @@ async def test_no_more_questions_are_under_way_at_once_than_allowed() -> None:
         if most > 2:
             too_many.set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(too_many.wait(), 0.05)
+            async with asyncio.timeout(0.05):
+                await too_many.wait()
         open_now -= 1
         return ok(CHAT_ANSWER)
 

@@ -53,7 +53,8 @@ async def test_when_one_of_many_fails_the_others_are_cancelled() -> None:
 
     with pytest.raises(TrainingError):
         await together([waits(), fails()])
-    await asyncio.wait_for(cancelled.wait(), 5)
+    async with asyncio.timeout(5):
+        await cancelled.wait()
 
 
 async def test_a_server_that_is_not_there_is_noticed_at_once() -> None:
@@ -88,7 +89,8 @@ async def test_work_is_given_up_when_its_server_goes_away_and_only_then() -> Non
         assert await reach.during(work()) == 7
         waiting = asyncio.ensure_future(asyncio.Event().wait())
     with pytest.raises(BackendDownError, match="nobody answers"):
-        await asyncio.wait_for(reach.during(waiting), 5)
+        async with asyncio.timeout(5):
+            await reach.during(waiting)
     assert waiting.cancelled() or waiting.cancelling()
 
 

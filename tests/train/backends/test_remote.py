@@ -87,7 +87,8 @@ async def test_a_step_that_is_cancelled_leaves_the_run_and_frees_its_place(tmp_p
     rollout = await draw_one(backend)
     await backend.accumulate([datum(rollout, 1.0)], PLAIN)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(backend.apply(ADAM, 6.0), 0.2)
+        async with asyncio.timeout(0.2):
+            await backend.apply(ADAM, 6.0)
     with pytest.raises(TrainingError, match="no run is open"):
         await draw_one(backend)
     await backend.aclose()
