@@ -26,7 +26,7 @@ def test_three_corrections_take_effect_and_serving_is_measured_meanwhile() -> No
     assert facts["repetitions"] == 3
     assert facts["skills"] >= 3
     assert 0 < facts["effect_s"]["p50"] <= facts["effect_s"]["p95"] <= facts["effect_s"]["max"] < 20
-    assert facts["evolver_s"]["p50"] >= 0.2
+    assert facts["evolver_s"]["p50"] >= 0.19  # an event loop may wake a millisecond early
     assert (facts["serving"]["learning"]["n"], facts["serving"]["off"]["n"]) == (50, 50)
     assert facts["serving"]["corrections"] > 0
     assert facts["evolver_calls"] >= 3
