@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from metaclaw.domain.turn import TurnKind
+from metaclaw.schedule.facts import facts_of
 from metaclaw.schedule.forecast import History
 from metaclaw.schedule.reading import Presence, Reading
 from tests.schedule.stage import NOON, VIENNA, HandClock, Stage
@@ -240,7 +241,7 @@ def test_facts_say_what_each_signal_says_and_when_the_next_is_expected() -> None
     stage = Stage(sleep=["23:00-07:00"])
     stage.keyboard.input()
     stage.go(seconds=1)
-    facts = stage.windows.facts()
+    facts = facts_of(stage.windows)
     assert facts["open"] is False
     signals = facts["signals"]
     assert isinstance(signals, list)
@@ -248,8 +249,8 @@ def test_facts_say_what_each_signal_says_and_when_the_next_is_expected() -> None
     assert [one["says"] for one in signals] == ["present", "unknown", "unknown", "unknown"]
     assert facts["next"] == {"at": "2026-03-04T22:00:00+00:00", "because": "sleep hours"}
     stage.go(minutes=31)
-    assert stage.windows.facts()["open"] is True
-    assert stage.windows.facts()["next"] == {"at": None, "because": None}
+    assert facts_of(stage.windows)["open"] is True
+    assert facts_of(stage.windows)["next"] == {"at": None, "because": None}
 
 
 def test_a_main_turn_costs_the_request_next_to_nothing() -> None:

@@ -13,7 +13,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
 from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
-from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows
+from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.upstream import HttpEndpoint, PolicySlot
@@ -130,11 +130,7 @@ class Policy:
 
     def facts(self) -> dict[str, object]:
         """What the windows say, for people."""
-        windows = self.windows
-        if isinstance(windows, Windows):
-            return windows.facts()
-        reason = windows.shut_because if windows.window is None else windows.window.reason
-        return {"open": windows.window is not None, "reason": reason, "signals": []}
+        return facts_of(self.windows) if isinstance(self.windows, Windows) else self.windows.facts()
 
     async def aclose(self) -> None:
         """End what trains; what it had on disk stays."""

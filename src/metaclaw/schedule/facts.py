@@ -3,15 +3,12 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from metaclaw.schedule.reading import Named, Presence
-
-if TYPE_CHECKING:
-    from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.windows import Windows
 
 
-def facts_of(windows: "Windows") -> dict[str, object]:
+def facts_of(windows: Windows) -> dict[str, object]:
     """The window, each signal's word, the forecast, and when the next window is expected."""
     readings = windows.readings()
     window = windows.window

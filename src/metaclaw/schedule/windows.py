@@ -149,12 +149,6 @@ class Windows:
             finally:
                 self._shut("the program stops")
 
-    def facts(self) -> dict[str, object]:
-        """What people and programs may know: each signal, why it is open or shut, how long, and when the next is expected."""
-        from metaclaw.schedule.facts import facts_of
-
-        return facts_of(self)
-
     @property
     def objections(self) -> Sequence[str]:
         """Why the machine should be left alone now."""
