@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
@@ -81,6 +81,9 @@ def _is_pattern(text: str) -> bool:
 
 
 @given(_checks)
+@example(PatternCheck(">", must_match=False))
+@example(PatternCheck("|", where=Where(Place.CALLS)))
+@example(PatternCheck(">-"))
 def test_a_check_survives_its_text(check: Check) -> None:
     assert parse_check(render_check(check)) == check
 

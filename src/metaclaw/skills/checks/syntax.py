@@ -57,7 +57,9 @@ def render_check(check: Check) -> str:
     """The text of a check. `parse_check` gives the check back."""
     match check:
         case PatternCheck():
-            return f"{'pattern' if check.must_match else 'not'}{_render_where(check.where)}: {check.pattern}"
+            head = f"{'pattern' if check.must_match else 'not'}{_render_where(check.where)}: "
+            # A pattern that looks like the sign for lines below stands on such a line.
+            return head + (f"|\n  {check.pattern}" if _BLOCK_SIGN.match(check.pattern) else check.pattern)
         case SchemaCheck():
             return f"schema{_render_where(check.where)}: {json.dumps(dict(check.schema), ensure_ascii=False)}"
         case ProgramCheck():
