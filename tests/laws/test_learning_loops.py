@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import Connection
 
 from metaclaw.domain.candidate import Candidate, Standing
@@ -33,6 +32,7 @@ from metaclaw.skills import remove_skill
 from metaclaw.skills.gate import GateMode
 from metaclaw.store import Database, RefusedError, open_database
 from tests.learn.house import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, running
+from tests.support.machines import check_machine
 
 T = TypeVar("T")
 PEOPLE = [Scope("ada"), Scope("bob")]
@@ -315,22 +315,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield {"portal": portal, "empty": folder / "empty.db", "folders": staticmethod(fresh)}
 
 
-def check(stage: dict[str, Any], examples: int, steps: int) -> None:
-    machine = type("Machine", (Loops,), stage)
-    relaxed = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        phases=[Phase.reuse, Phase.generate],  # each step is a real database at work: shrinking would take many minutes
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    )
-    run_state_machine_as_test(machine, settings=relaxed)
-
-
 def test_whatever_happens_what_is_learned_is_learned_once_and_lawfully(stage: dict[str, Any]) -> None:
-    check(stage, examples=8, steps=25)
+    check_machine(Loops, stage, examples=8, steps=25)
 
 
 @pytest.mark.slow
 def test_so_it_is_over_many_more_orders(stage: dict[str, Any]) -> None:
-    check(stage, examples=15, steps=30)
+    check_machine(Loops, stage, examples=15, steps=30)

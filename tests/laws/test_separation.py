@@ -314,14 +314,14 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
 
 
 def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Separation, sqlite_urls, examples=15, steps=30)
+    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=15, steps=30)
 
 
 @pytest.mark.slow
 def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Separation, sqlite_urls, examples=60, steps=50)
+    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(Separation, postgres_urls, examples=10, steps=40)
+    check_machine(Separation, {"fresh_url": staticmethod(postgres_urls)}, examples=10, steps=40)

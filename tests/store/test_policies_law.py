@@ -221,14 +221,14 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
 
 
 def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Versions, sqlite_urls, examples=12, steps=40)
+    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=12, steps=40)
 
 
 @pytest.mark.slow
 def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Versions, sqlite_urls, examples=60, steps=50)
+    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(Versions, postgres_urls, examples=15, steps=40)
+    check_machine(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=15, steps=40)

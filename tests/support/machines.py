@@ -1,7 +1,7 @@
 """State machines on real databases: any moves in any order, each run on a database of its own."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -18,9 +18,9 @@ def migrated_copies(folder: Path) -> Callable[[], str]:
     return lambda: f"sqlite:///{shutil.copy(folder / 'first.db', folder / f'{next(copies)}.db')}"
 
 
-def check_machine(kind: type[RuleBasedStateMachine], fresh_url: Callable[[], str], *, examples: int, steps: int) -> None:
-    """Let a machine that takes its database from `fresh_url` try many orders of its rules."""
-    machine = type("Machine", (kind,), {"fresh_url": staticmethod(fresh_url)})
+def check_machine(kind: type[RuleBasedStateMachine], given: Mapping[str, object], *, examples: int, steps: int) -> None:
+    """Let a machine with these attributes (where its databases come from) try many orders of its rules."""
+    machine = type("Machine", (kind,), dict(given))
     relaxed = settings(
         max_examples=examples,
         stateful_step_count=steps,
