@@ -11,11 +11,11 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.errors import StoreError
 from metaclaw.store.guard import store_errors
-from metaclaw.store.migration import HEAD, require_known, stored_revision, upgrade
+from metaclaw.store.migration import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,14 @@ sqlite3.register_adapter(bool, operator.index)
 
 _SQLITE_PRAGMAS = (
     "PRAGMA busy_timeout = 5000",
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     # So that INSERT OR REPLACE, too, asks the triggers that keep what was recorded.
     "PRAGMA recursive_triggers = ON",
+)
+# Only for a file that is known to be ours: the first of them changes it.
+_OWN_SQLITE_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
     # `checkpoint` empties the log; these are for when it cannot keep up.
     "PRAGMA wal_autocheckpoint = 16000",
     "PRAGMA journal_size_limit = 67108864",
@@ -41,10 +44,18 @@ _SQLITE_PRAGMAS = (
 
 
 class Database:
-    """An open database at this program's schema. Every failure is a StoreError."""
+    """A database at this program's schema. Every failure is a StoreError.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    A database of another schema is never written to: each new connection and each writing transaction looks at the revision.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self.engine = _engine(url)
+        event.listen(self.engine, "connect", self._take_over)
+        # Connections of `prepare`, which must see databases of any schema.
+        self._unverified = _engine(url, NullPool)
+        self.refusal: str | None = None
+        """Why `prepare` failed last; until it succeeds there are no connections."""
 
     @property
     def kind(self) -> str:
@@ -70,25 +81,56 @@ class Database:
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
         """A transaction that holds the write lock from its beginning; committed at the end, or not at all."""
-        with store_errors(doing, self.dialect), self.engine.connect() as connection:
-            connection.execution_options(**{_WRITE: True})
-            with connection.begin():
-                yield connection
+        with store_errors(doing, self.dialect), _writing(self.engine) as connection:
+            require_head(stored_revision(connection), doing)
+            yield connection
 
     def prepare(self) -> None:
-        """Create what is missing: the folder and the file, readable by the owner only, and the tables."""
-        with store_errors(f"opening {self}", self.dialect):
+        """Create what is missing: the folder and the file, readable by the owner only, and the tables.
+
+        Raises StoreError and changes nothing if the database belongs to a newer version or to another program.
+        """
+        try:
+            self._prepare(f"opening {self}")
+        except StoreError as error:
+            self.refusal = str(error)
+            raise
+        self.refusal = None
+
+    def _prepare(self, doing: str) -> None:
+        with store_errors(doing, self.dialect):
             if self.path is not None:
                 _create_private(self.path)
-            with self.engine.begin() as connection:
-                stored = stored_revision(connection)
-        if stored == HEAD:
-            return
-        require_known(stored, f"opening {self}")
-        with self.writing(f"migrating {self}") as connection:
-            upgrade(connection, f"opening {self}")
+            with self._unverified.begin() as connection:
+                stored = check_schema(connection, doing)
+            if self.path is not None and (mode := self.path.stat().st_mode) & 0o077:
+                self.path.chmod(mode & 0o700)
+        if stored != HEAD:
+            self._migrate(stored)
+
+    def _migrate(self, stored: str | None) -> None:
+        doing = f"migrating {self}"
+        with store_errors(doing, self.dialect), _writing(self._unverified) as connection:
+            upgrade(connection, doing)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
+
+    def _take_over(self, connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+        """Refuse a connection to what is not at this program's schema."""
+        cursor = connection.cursor()
+        try:
+            if self.refusal is not None:
+                raise StoreError(self.refusal)
+            cursor.execute(STORED_REVISION)
+            row = cursor.fetchone()
+            require_head(row[0] if row else None, "opening the store")
+            for pragma in _OWN_SQLITE_PRAGMAS if self.kind == "sqlite" else ():
+                cursor.execute(pragma)
+            cursor.close()
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         """Give back every connection that is not in use."""
@@ -98,9 +140,17 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
 
+@contextmanager
+def _writing(engine: Engine) -> Iterator[Connection]:
+    with engine.connect() as connection:
+        connection.execution_options(**{_WRITE: True})
+        with connection.begin():
+            yield connection
+
+
 def connect(url: str) -> Database:
     """The database at a `sqlite:///…` or `postgresql://…` URL, not touched yet; `prepare` it before it is read or written."""
-    return Database(_engine(_parse(url)))
+    return Database(_parse(url))
 
 
 def open_database(url: str) -> Database:
@@ -129,14 +179,14 @@ def _parse(url: str) -> URL:
     return parsed.set(drivername="sqlite+pysqlite")
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, pool: type[Pool] = QueuePool) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"check_same_thread": False, "cached_statements": 256})
+        engine = create_engine(url, poolclass=pool, connect_args={"check_same_thread": False, "cached_statements": 256})
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return create_engine(url, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
+        return create_engine(url, poolclass=pool, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
     except (ImportError, NoSuchModuleError) as error:
         raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw[postgres]'") from error
 
@@ -165,6 +215,3 @@ def _create_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # SQLite gives -wal and -shm the mode of the main file.
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
-    mode = path.stat().st_mode
-    if mode & 0o077:
-        path.chmod(mode & 0o700)

@@ -38,6 +38,7 @@ class SqlLedger:
     def __init__(self, database: Database, limits: Limits | None = None, clock: Callable[[], datetime] = _now) -> None:
         self._limits = limits or Limits()
         self._clock = clock
+        self._database = database
         self._intake = Intake(
             self._limits.waiting_turns, self._limits.waiting_bytes, self._limits.batch_turns, self._limits.batch_bytes
         )
@@ -62,6 +63,8 @@ class SqlLedger:
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         self._is_open = True
+        if self._database.refusal is not None:
+            self._change_to(self._database.refusal)
         self._thread.start()
         self._checkpointer.start()
 

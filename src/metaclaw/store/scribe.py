@@ -17,6 +17,7 @@ from metaclaw.store import learning, schema, statements
 from metaclaw.store.addresses import Addresses
 from metaclaw.store.database import Database
 from metaclaw.store.guard import store_errors
+from metaclaw.store.migration import STORED_REVISION, require_head
 from metaclaw.store.packing import Row, pack_instant, pack_json, pack_text
 from metaclaw.store.patches import Lineages
 from metaclaw.store.rows import body_row, draw_rows, payload_row, session_rows, tokens_row, turn_row
@@ -67,6 +68,7 @@ class Scribe:
         """Make all of them durable in one transaction, or none. Raises RefusedError for what can never be stored."""
         with store_errors("recording", self._database.dialect):
             self._cursor.execute(self._statements.begin)
+            self._check_schema()
             for turns, ends, announcements in _in_order(items):
                 self._write_turns(turns)
                 self._write_ends(ends)
@@ -95,6 +97,12 @@ class Scribe:
     def _forget(self) -> None:
         self._addresses = Addresses()
         self._lineages = Lineages(self._max_lineage_bytes)
+
+    def _check_schema(self) -> None:
+        """Refuse to write if a newer program has migrated the database since it was opened."""
+        self._cursor.execute(STORED_REVISION)
+        row = self._cursor.fetchone()
+        require_head(row[0] if row else None, "recording")
 
     def _check_file(self) -> None:
         # SQLite goes on writing to a deleted file without complaint.

@@ -107,11 +107,12 @@ class Writer:
             self._failures = 0
 
     def _warm_up(self) -> None:
-        """Connect before the first turn comes; if that fails, the first turn will say so."""
+        """Connect before the first turn comes."""
         try:
             self._open_scribe()
         except StoreError as error:
-            log.debug("store not open yet reason=%s", error)
+            self._has_failed = True
+            self._tell(Report(trouble=str(error)))
 
     def _write_together(self, entries: list[Entry]) -> Report:
         try:
