@@ -115,6 +115,7 @@ class House:
         self._owning: Owner | None = None
         self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
+        self._retention = self._build_retention()
         self.api = Api(self._facts())
         self.ranks = Ranks()
         self.server = self._build_server()
@@ -234,7 +235,7 @@ class House:
             shelf_trouble=lambda: self.shelf.trouble,
             providers=[_shown(provider, embedded) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
-            loops=lambda: {} if self.supervisor is None else {**self.supervisor.states, **self.learner.loops},
+            loops=self._loops,
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
@@ -245,6 +246,14 @@ class House:
             window=self._window,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
         )
+
+    def _loops(self) -> Mapping[str, str]:
+        if self.supervisor is None:
+            return {}
+        states = {**self.supervisor.states, **self.learner.loops}
+        if self._retention is not None and self._retention.trouble is not None:
+            states["retention"] = self._retention.trouble
+        return states
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
@@ -321,8 +330,8 @@ class House:
         supervisor.run("sessions", self._sweep)
         if senses(self._config):
             supervisor.run("learner", self._learn)
-        if days := self._config.privacy.retention_days:
-            supervisor.run("retention", Retention(SqlForgetting(self.database), days).run)
+        if self._retention is not None:
+            supervisor.run("retention", self._retention.run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._begin_slow, self.policy))
 
@@ -351,6 +360,10 @@ class House:
             deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside),
             has_work=lambda: self.pending.is_anything(),
         )
+
+    def _build_retention(self) -> Retention | None:
+        days = self._config.privacy.retention_days
+        return Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
 
     def _build_learning(self) -> "Learning":
         """The parts that learning consists of, for whoever needs some of them in this process; its loops run in the learner's."""

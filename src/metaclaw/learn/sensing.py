@@ -8,6 +8,7 @@ Stopped at any moment, it goes on where everything before is done (`Progress`); 
 """
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -92,7 +93,7 @@ class Sensing:
         allowance: Allowance,
         heard: Heard,
         failed: Callable[[], None],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], float] = time.monotonic,
         speaks: Callable[[Step], bool] = lambda step: True,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,

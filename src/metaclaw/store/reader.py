@@ -105,6 +105,12 @@ class LedgerReader:
         with self._database.reading("listing ended sessions") as connection:
             return [session_of(row) for row in connection.execute(ended.order_by(sessions.c.ended_us, sessions.c.id).limit(limit))]
 
+    def last_received(self) -> datetime | None:
+        """When the request of the turn that was recorded last came."""
+        with self._database.reading("reading the time of the last turn") as connection:
+            at_us = connection.execute(select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)).scalar()
+            return None if at_us is None else unpack_instant(at_us)
+
     def role_of(self, turn: TurnId) -> Role | None:
         """What a turn is for, where that has been decided."""
         standing = self.standing_of(turn)
