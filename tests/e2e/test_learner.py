@@ -57,3 +57,19 @@ def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_
     assert status["generation"] == 1
     assert len(teacher.asked("evolve")) == 2  # the first answer found nobody
     assert program.stop() == 0, program.log.read_text()[-4000:]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has")
+def test_a_learner_that_dies_after_it_has_learned_is_started_again_at_once_each_time(teacher: Teacher, tmp_path: Path) -> None:
+    program = program_of(teacher, tmp_path / "home").start()
+    pauses: list[str] = []
+    for number in range(4):
+        talk = Talk(program)
+        talk.say(TASK.format(number))
+        talk.end()
+        program.wait_for("/api/status", lambda facts: sum(facts["counts"]["verdicts"].values()) == number + 1, 30)  # noqa: B023
+        os.kill(learner_of(program), signal.SIGKILL)
+        failed = program.wait_for("/api/status", lambda facts: "restarting in" in facts["loops"]["learner"], 10)
+        pauses.append(failed["loops"]["learner"].rpartition("restarting in ")[2])
+    assert pauses == ["0.5 s"] * 4
+    assert program.stop() == 0, program.log.read_text()[-4000:]

@@ -329,7 +329,7 @@ class House:
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
         if senses(self._config):
-            supervisor.run("learner", self._learn)
+            supervisor.run("learner", self._learn, progress=lambda: self.learner.finished)
         if self._retention is not None:
             supervisor.run("retention", self._retention.run)
         if self.policy is not None:

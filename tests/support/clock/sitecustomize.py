@@ -7,6 +7,7 @@ program. The monotonic clock is left alone, as it is when somebody sets the time
 import datetime
 import os
 import time
+from pathlib import Path
 
 _real_now, _real_time = datetime.datetime.now, time.time
 _real = datetime.datetime
@@ -14,8 +15,7 @@ _real = datetime.datetime
 
 def _ahead_s() -> float:
     try:
-        with open(os.environ["FAKE_CLOCK"]) as file:
-            return float(file.read() or 0)
+        return float(Path(os.environ["FAKE_CLOCK"]).read_text() or 0)
     except (OSError, KeyError):
         return 0.0
 
