@@ -49,7 +49,6 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/gen-docs --check
-	$(BIN)/python scripts/gen-schema --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -60,7 +59,6 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
-	$(BIN)/python scripts/gen-schema
 
 install: $(VENV)/.installed
 

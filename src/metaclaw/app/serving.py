@@ -38,8 +38,6 @@ class Serving:
 def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    # What this library says at INFO is about itself, not about the owner's day.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(config, home, instance, ready))
     return 0

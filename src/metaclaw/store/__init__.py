@@ -1,5 +1,6 @@
 """The store: where turns, sessions, skill generations, policy versions, events and what was learned from them are kept."""
 
+from metaclaw.store.backups import Backup, SqlBackups
 from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.cursors import SqlCursors
@@ -36,6 +37,7 @@ from metaclaw.store.writer import Limits
 
 __all__ = [
     "Attempt",
+    "Backup",
     "Batch",
     "BatchState",
     "Counts",
@@ -53,6 +55,7 @@ __all__ = [
     "Selection",
     "SessionRow",
     "Since",
+    "SqlBackups",
     "SqlBatches",
     "SqlCandidates",
     "SqlCursors",

@@ -1,5 +1,6 @@
 """The database: where it is, how it is opened, and that its schema is the one this program knows."""
 
+import logging
 import operator
 import os
 import sqlite3
@@ -7,19 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from metaclaw.errors import StoreError
 from metaclaw.store.guard import store_errors
-from metaclaw.store.revisions import HEAD, REVISIONS
+from metaclaw.store.migration import HEAD, require_known, stored_revision, upgrade
 
-FRESH = Path(__file__).with_name("migrations") / "fresh.sql"
-"""What all migrations together make of an empty SQLite file."""
+log = logging.getLogger(__name__)
+
 _WRITE = "metaclaw_write"
-_MIGRATION_LOCK = 0x6D65_7461  # any number, the same in every program that migrates
 
 # The driver looks for an adapter for every value that is not exactly an int, float, str or bytearray, and is slow to find none.
 # Told that these stay what they are, it inserts a turn in about a quarter less time.
@@ -80,19 +80,15 @@ class Database:
         with store_errors(f"opening {self}", self.dialect):
             if self.path is not None:
                 _create_private(self.path)
-            stored = _stored_revision(self.engine)
+            with self.engine.begin() as connection:
+                stored = stored_revision(connection)
         if stored == HEAD:
             return
-        if stored is not None and stored not in REVISIONS:
-            raise StoreError(
-                f"opening {self}: it was written by a newer version of this program (schema {stored}; this one knows up to {HEAD})."
-                " Upgrade the program, or give it another store.url"
-            )
+        require_known(stored, f"opening {self}")
         with self.writing(f"migrating {self}") as connection:
-            if self.kind == "sqlite" and not inspect(connection).get_table_names():
-                _set_up_at_once(connection)
-            else:
-                _migrate(connection)
+            upgrade(connection, f"opening {self}")
+        if stored is not None:
+            log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
 
     def close(self) -> None:
         """Give back every connection that is not in use."""
@@ -100,30 +96,6 @@ class Database:
 
     def __str__(self) -> str:
         return self.engine.url.render_as_string(hide_password=True)
-
-
-def _set_up_at_once(connection: Connection) -> None:
-    """An empty file needs no history: what all migrations make of it is known, and Alembic costs a fifth of a second to import."""
-    statement = ""
-    for line in FRESH.read_text("utf-8").splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            connection.exec_driver_sql(statement)
-            statement = ""
-
-
-def _migrate(connection: Connection) -> None:
-    from metaclaw.store.migrations.upgrade import upgrade
-
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-    upgrade(connection)
-
-
-def migrate_by_steps(database: Database) -> None:
-    """Bring a database to the newest schema by its migrations alone, for whoever compares the two ways."""
-    with database.writing(f"migrating {database}") as connection:
-        _migrate(connection)
 
 
 def connect(url: str) -> Database:
@@ -196,10 +168,3 @@ def _create_private(path: Path) -> None:
     mode = path.stat().st_mode
     if mode & 0o077:
         path.chmod(mode & 0o700)
-
-
-def _stored_revision(engine: Engine) -> str | None:
-    with engine.begin() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return None
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()

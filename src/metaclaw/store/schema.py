@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy Core sees them; the database itself is made and changed only by `migrations/`.
+"""The tables, as SQLAlchemy Core sees them; the database itself is made and changed only by `migration`.
 
 Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `packing.pack_text`, bytes are
 bytes. `seq` numbers are given by the database, grow, and are never given again: they are the cursors readers resume from.
@@ -60,7 +60,7 @@ sessions = Table(
     CheckConstraint("(ended_us IS NULL) = (end_reason IS NULL)", name="an_end_has_a_reason"),
     CheckConstraint("turns >= 1 AND main_turns >= 0 AND main_turns <= turns", name="turns_are_counted"),
 )
-# PostgreSQL's indices have the same conditions, from the migrations; to say so here would import its dialect at every start.
+# PostgreSQL's indices have the same conditions, from `migrations/`; to say so here would import its dialect at every start.
 Index("ix_sessions_ended", sessions.c.ended_us, sessions.c.id, sqlite_where=sessions.c.ended_us.is_not(None))
 
 snippets = Table(
@@ -249,4 +249,12 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("data", Text, nullable=False),
     sqlite_autoincrement=True,
+)
+
+# Backups that were made of this database, so that forgetting can name those that may still hold what was forgotten.
+backups = Table(
+    "backups",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("made_us", BigInteger, nullable=False),
 )

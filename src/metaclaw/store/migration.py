@@ -1,0 +1,112 @@
+"""Schema revisions: which this program knows, and how a database is brought to the newest.
+
+A revision is `migrations/<revision>.sqlite.sql` and `migrations/<revision>.postgresql.sql`. A landed one is never edited. To change
+the schema: add the two files and the revision to `REVISIONS`, change `schema` or `learning` to match, run
+`python tests/store/snapshot.py`, and add the digests to `tests/store/test_migrations.py`.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from metaclaw.errors import StoreError
+
+FOLDER = Path(__file__).with_name("migrations")
+REVISIONS = ("0004",)
+"""Revisions that have files, oldest first. The first is the baseline, from which a new database begins."""
+ABSORBED = ("0001", "0002", "0003")
+"""Revisions from before the baseline. Their homes differ by age, since 0002 was edited after it had landed."""
+HEAD = REVISIONS[-1]
+
+_DROP_OLD_BATCHES = """
+    UPDATE batches SET state = 'dropped', ended_us = at_us, note = 'opened before versions were kept',
+    size = (SELECT count(*) FROM batch_turns WHERE batch = batches.seq),
+    generation = COALESCE((SELECT max(generation) FROM turns JOIN batch_turns ON turn = seq WHERE batch = batches.seq), 0)"""
+_LOCK = 0x6D65_7461  # any number, the same in every program that migrates
+
+
+def stored_revision(connection: Connection) -> str | None:
+    """The revision the database is at, or None if it has none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found
+
+
+def require_known(stored: str | None, doing: str) -> None:
+    """Raise StoreError for a revision this program does not know."""
+    if stored not in (None, *ABSORBED, *REVISIONS):
+        raise StoreError(
+            f"{doing}: it was written by a newer version of this program (schema {stored}; this one knows up to {HEAD})."
+            " Upgrade the program, or give it another store.url"
+        )
+
+
+def upgrade(connection: Connection, doing: str) -> None:
+    """Apply the missing revisions in the caller's transaction. A database that is at HEAD already is left as it is."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    stored = stored_revision(connection)  # again: another program may have migrated since
+    require_known(stored, doing)
+    if stored in ABSORBED:
+        _add_missing_columns(connection)
+    begin = REVISIONS.index(stored) + 1 if stored in REVISIONS else 0
+    for revision in REVISIONS[begin:]:
+        run_script(connection, FOLDER / f"{revision}.{connection.dialect.name}.sql")
+    connection.execute(text("DELETE FROM alembic_version"))
+    connection.execute(text("INSERT INTO alembic_version (version_num) VALUES (:head)"), {"head": HEAD})
+
+
+def run_script(connection: Connection, script: Path) -> None:
+    """Execute a file of SQL statements."""
+    # Below SQLAlchemy, which would take a percent sign for a parameter.
+    cursor = connection.connection.cursor()
+    for statement in _statements(script) if connection.dialect.name == "sqlite" else [script.read_text("utf-8")]:
+        cursor.execute(statement)
+    cursor.close()
+
+
+def _statements(script: Path) -> Iterator[str]:
+    # `executescript` would commit the caller's transaction.
+    statement = ""
+    for line in script.read_text("utf-8").splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _add_missing_columns(connection: Connection) -> None:
+    """Add what the baseline has and tables of revisions before it may lack; the baseline itself adds whole tables and the rest."""
+    tables = set(inspect(connection).get_table_names())
+    for table, columns in _added_columns("0" if connection.dialect.name == "sqlite" else "false").items():
+        if table not in tables:
+            continue
+        present = {column["name"] for column in inspect(connection).get_columns(table)}
+        for column in columns:
+            if column.split()[0] not in present:
+                connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column}")
+        if table == "batches" and "state" not in present:
+            # A batch that was opened before versions were kept cannot be finished: how its run began is not known.
+            connection.exec_driver_sql(_DROP_OLD_BATCHES)
+
+
+def _added_columns(false: str) -> dict[str, tuple[str, ...]]:
+    return {
+        "skill_texts": (
+            "state TEXT DEFAULT 'live' NOT NULL",
+            "author TEXT DEFAULT 'person' NOT NULL",
+            f"pinned BOOLEAN DEFAULT {false} NOT NULL",
+        ),
+        "attempts": ("ended_us BIGINT",),
+        "batches": (
+            "state TEXT DEFAULT 'open' NOT NULL CONSTRAINT ck_batches_state_is_known CHECK (state IN ('open', 'done', 'dropped'))",
+            "generation INTEGER DEFAULT 0 NOT NULL",
+            "seed BIGINT DEFAULT 0 NOT NULL",
+            "size INTEGER DEFAULT 0 NOT NULL",
+            "note TEXT DEFAULT '' NOT NULL",
+            "ended_us BIGINT CONSTRAINT ck_batches_what_ended_says_when CHECK ((state = 'open') = (ended_us IS NULL))",
+        ),
+    }
