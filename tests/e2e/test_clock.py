@@ -55,6 +55,17 @@ def test_retention_deletes_nothing_on_the_word_of_a_clock_that_jumped_ahead(prog
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
 
+def test_a_session_that_fell_silent_while_the_program_was_stopped_is_judged(program: Program, clock: FakeClock) -> None:
+    program.start()
+    talk = Talk(program)
+    talk.say(TASK.format(1))
+    assert program.stop() == 0
+    clock.set_ahead(timedelta(hours=2))
+    program.start()
+    program.wait_for(f"/api/turns/{talk.turn}", lambda turn: turn["verdict"] is not None, 20)
+    assert program.stop() == 0, program.log.read_text()[-4000:]
+
+
 def test_a_session_that_ends_after_the_clock_was_ahead_is_judged(program: Program, clock: FakeClock) -> None:
     clock.set_ahead(AHEAD)
     program.start()

@@ -397,16 +397,25 @@ class House:
         prompts."""
         if self.policy is not None:
             self.policy.restore(self.database)
-        since = datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
-        traces = self.reader.recent_traces(since, _RESTORED_SESSIONS)
+        traces = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
         self.origins.restore(traces)
         for trace in traces:
             found = self.reader.turn(trace.last_turn)
             if found is not None:
                 self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements, found.turn.draws)
 
+    def _silent_since(self) -> datetime:
+        return datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
+
+    async def _end_left_over(self) -> None:
+        """End sessions that fell silent while no program ran; nobody else would, and their last turns would not be judged."""
+        silent = await anyio.to_thread.run_sync(lambda: self.reader.silent_sessions(self._silent_since()))
+        await self.ledger.end_sessions([one for one in silent if not self.origins.is_active(one)], "silence")
+
     async def _sweep(self) -> None:
         """End sessions that have fallen silent."""
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self._end_left_over()
         while True:
             await anyio.sleep(_SWEEP_EVERY_S)
             if self.ledger.health.health is Health.DEGRADED:
