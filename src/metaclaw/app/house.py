@@ -115,6 +115,7 @@ class House:
         self._owning: Owner | None = None
         self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
+        self._retention = self._build_retention()
         self.api = Api(self._facts())
         self.ranks = Ranks()
         self.server = self._build_server()
@@ -234,7 +235,7 @@ class House:
             shelf_trouble=lambda: self.shelf.trouble,
             providers=[_shown(provider, embedded) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
-            loops=lambda: {} if self.supervisor is None else {**self.supervisor.states, **self.learner.loops},
+            loops=self._loops,
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
@@ -245,6 +246,14 @@ class House:
             window=self._window,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
         )
+
+    def _loops(self) -> Mapping[str, str]:
+        if self.supervisor is None:
+            return {}
+        states = {**self.supervisor.states, **self.learner.loops}
+        if self._retention is not None and self._retention.trouble is not None:
+            states["retention"] = self._retention.trouble
+        return states
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
@@ -320,9 +329,9 @@ class House:
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
         if senses(self._config):
-            supervisor.run("learner", self._learn)
-        if days := self._config.privacy.retention_days:
-            supervisor.run("retention", Retention(SqlForgetting(self.database), days).run)
+            supervisor.run("learner", self._learn, progress=lambda: self.learner.finished)
+        if self._retention is not None:
+            supervisor.run("retention", self._retention.run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._begin_slow, self.policy))
 
@@ -351,6 +360,10 @@ class House:
             deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside),
             has_work=lambda: self.pending.is_anything(),
         )
+
+    def _build_retention(self) -> Retention | None:
+        days = self._config.privacy.retention_days
+        return Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
 
     def _build_learning(self) -> "Learning":
         """The parts that learning consists of, for whoever needs some of them in this process; its loops run in the learner's."""
@@ -384,16 +397,25 @@ class House:
         prompts."""
         if self.policy is not None:
             self.policy.restore(self.database)
-        since = datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
-        traces = self.reader.recent_traces(since, _RESTORED_SESSIONS)
+        traces = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
         self.origins.restore(traces)
         for trace in traces:
             found = self.reader.turn(trace.last_turn)
             if found is not None:
                 self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements, found.turn.draws)
 
+    def _silent_since(self) -> datetime:
+        return datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
+
+    async def _end_left_over(self) -> None:
+        """End sessions that fell silent while no program ran; nobody else would, and their last turns would not be judged."""
+        silent = await anyio.to_thread.run_sync(lambda: self.reader.silent_sessions(self._silent_since()))
+        await self.ledger.end_sessions([one for one in silent if not self.origins.is_active(one)], "silence")
+
     async def _sweep(self) -> None:
         """End sessions that have fallen silent."""
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self._end_left_over()
         while True:
             await anyio.sleep(_SWEEP_EVERY_S)
             if self.ledger.health.health is Health.DEGRADED:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
 from metaclaw.domain.eligibility import RoleKind
@@ -103,6 +103,12 @@ class SqlCandidates:
             query = query.where(candidates.c.standing == standing.value)
         with self._database.reading("listing candidates") as connection:
             return [_candidate(row) for row in connection.execute(query)]
+
+    def count(self, standing: Standing) -> int:
+        """How many candidates are of this standing."""
+        query = select(func.count()).select_from(candidates).where(candidates.c.standing == standing.value)
+        with self._database.reading("counting candidates") as connection:
+            return connection.execute(query).scalar_one()
 
 
 def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:

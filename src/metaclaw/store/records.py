@@ -40,6 +40,15 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSession:
+    """The end of a session. `seq` is the cursor to read on from; `is_open` if the session has been opened again since."""
+
+    seq: int
+    id: SessionId
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRow:
     """A turn as a list shows it: the facts without the bytes. `seq` is the cursor to read on from."""
 

@@ -60,8 +60,16 @@ sessions = Table(
     CheckConstraint("(ended_us IS NULL) = (end_reason IS NULL)", name="an_end_has_a_reason"),
     CheckConstraint("turns >= 1 AND main_turns >= 0 AND main_turns <= turns", name="turns_are_counted"),
 )
-# PostgreSQL's indices have the same conditions, from `migrations/`; to say so here would import its dialect at every start.
-Index("ix_sessions_ended", sessions.c.ended_us, sessions.c.id, sqlite_where=sessions.c.ended_us.is_not(None))
+
+# One row each time a session ends; one that is opened again may end again.
+session_ends = Table(
+    "session_ends",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("session", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Index(None, "session"),
+    sqlite_autoincrement=True,
+)
 
 snippets = Table(
     "snippets",
@@ -151,6 +159,7 @@ turns = Table(
     Index(None, "session", "seq"),
     sqlite_autoincrement=True,
 )
+# PostgreSQL's indices have the same conditions, from `migrations/`; to say so here would import its dialect at every start.
 # Who else uses this? Asked when something is forgotten; without an index every answer would be a walk through the whole table.
 Index("ix_turns_placements", turns.c.placements, sqlite_where=turns.c.placements.is_not(None))
 

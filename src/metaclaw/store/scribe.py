@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from sqlalchemy import Dialect, Update, bindparam, case, select, update
+from sqlalchemy import Dialect, Insert, Update, bindparam, case, insert, select, update
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from metaclaw.domain.chat import Json
@@ -151,6 +151,7 @@ class Scribe:
     def _write_ends(self, ends: Sequence[SessionEnd]) -> None:
         if ends:
             rows = [(at := pack_instant(end.at), at, pack_text(end.reason), pack_text(end.session)) for end in ends]
+            self._cursor.executemany(self._statements.number_end, [(session,) for *_, session in rows])
             self._cursor.executemany(self._statements.end_session, rows)
 
 
@@ -173,7 +174,15 @@ class _Statements:
         self.draws = Insertion(dialect, learning.draws)
         self.events = Insertion(dialect, schema.events)
         self.find = str(select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id")).compile(dialect=dialect))
+        self.number_end = str(_number_end().compile(dialect=dialect))
         self.end_session = str(_end_session().compile(dialect=dialect))
+
+
+def _number_end() -> Insert:
+    """Number the end of a session that has not ended yet."""
+    session = schema.sessions.c
+    still_open = select(session.id).where(session.id == bindparam("session"), session.ended_us.is_(None))
+    return insert(schema.session_ends).from_select(["session"], still_open)
 
 
 def _end_session() -> Update:

@@ -129,6 +129,11 @@ class Origins:
         session = self._memory.get(origin.session)
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
+    def is_active(self, session: SessionId) -> bool:
+        """Whether this session is known and has not ended."""
+        known = self._memory.get(session)
+        return known is not None and not known.ended
+
     def end(self, session: SessionId) -> bool:
         """End a session; False if it is unknown or has ended already."""
         return self._memory.end(session)
@@ -138,6 +143,8 @@ class Origins:
         now = self._now()
 
         def is_silent(session: Session) -> bool | None:
+            if session.last_at > now:
+                session.last_at = now  # the clock was ahead then; it must not keep this session, and those behind it, open
             age = now - session.last_at
             if age <= self._silence:
                 return None
