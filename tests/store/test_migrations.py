@@ -49,6 +49,8 @@ STEPS = {
 LANDED = {
     "0004.postgresql.sql": "6b4c2f09e873743c0547454bc0a298cc13e35fe5702dccf45537090d30125802",
     "0004.sqlite.sql": "6431c5c986161db88ec72d462afced63b6c67e4782a927a2c33af11c73fbc313",
+    "0005.postgresql.sql": "0f102aa85f0a6ab17ad41d7ad21739dde4cc6e701b0e8f18ce6e8a5a8e546785",
+    "0005.sqlite.sql": "eae8d28580576724afa558a6ec316680b4c36e47b175ef7c6edcf8d7aca59e6c",
     "0006.sqlite.sql": "09f556c1309a7b0ba1ad51167a21fe216d6598005a08d0e112746bd2a394bd60",
     "0006.postgresql.sql": "cc9bf8c1ad466ed2ea0505456397de49a27a41d7cbafd5c237536e5444ba1fde",
 }
