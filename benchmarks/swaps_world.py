@@ -78,7 +78,7 @@ class Serving:
 
 @asynccontextmanager
 async def clients(count: int, model: EmbeddedModel, serving: Serving, tokens: int, record: Record) -> AsyncIterator[None]:
-    """Clients who ask for as long as the block lasts, each for the next answer when it has the last. If one crashes, the block ends."""
+    """Clients who ask for as long as the block lasts, each for the next answer when it has the last. A crash ends it."""
     numbers = itertools.count()
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(_ask_on(model, serving, numbers, tokens, record)) for _ in range(count)]
