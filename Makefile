@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of interpreters: each would compile the whole program anew if it were not kept.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .PHONY: run test test-training test-tinker test-vllm test-openclaw nightly quick check bench docs format install clean
@@ -36,6 +38,7 @@ test-openclaw: $(VENV)/.dev
 
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-tinker test-vllm test-openclaw
+	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m slow
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 tests/bench/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --small
 	$(BIN)/python -m benchmarks.house_rules --small

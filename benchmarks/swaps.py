@@ -60,9 +60,8 @@ class Verdict:
     others_miss_by: float
 
 
-async def run(options: Options, adapters: Sequence[Weights]) -> Record:
-    """All blocks, with an engine process of their own."""
-    record = Record()
+async def run(options: Options, adapters: Sequence[Weights], record: Record) -> None:
+    """All blocks, with an engine process of their own. What happens is added to `record`."""
     model = EmbeddedModel(options.folder, convert=False, threads=options.threads)
     await model.start()
     try:
@@ -75,7 +74,6 @@ async def run(options: Options, adapters: Sequence[Weights]) -> Record:
         await _let_go(model, serving, record)
     finally:
         await model.aclose()
-    return record
 
 
 async def _measure(serving: Serving, model: EmbeddedModel, options: Options, record: Record) -> None:
@@ -95,8 +93,8 @@ async def _measure(serving: Serving, model: EmbeddedModel, options: Options, rec
 
 async def _idle(serving: Serving, options: Options, record: Record) -> None:
     """Nothing is swapped, but everything else is as it is while it is: one more answer of one token after every pause of a load."""
-    until = len(record.answers) + options.clients + options.idle_answers
-    while len(record.answers) < until:
+    until = record.ended + options.clients + options.idle_answers
+    while record.ended < until:
         await asyncio.sleep(statistics.median(record.load_s))
         await serving.probe()
 
@@ -227,7 +225,8 @@ def main() -> int:
     before = machine()
     with tempfile.TemporaryDirectory() as place:
         adapters = [make_adapter(options.folder, Path(place) / str(seed), seed, options.effect) for seed in (0, 1)]
-        record = asyncio.run(run(options, adapters))
+        record = Record()
+        asyncio.run(run(options, adapters, record))
         facts = {"machine": before, "load_average_after": os.getloadavg()[0]} | summarise(
             record, judge(options, adapters, record.answers)
         )

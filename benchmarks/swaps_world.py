@@ -41,6 +41,11 @@ class Record:
     flip_s: list[float] = field(default_factory=list)
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    @property
+    def ended(self) -> int:
+        """How many answers have come to an end, whole or not."""
+        return len(self.answers) + len(self.failures) + self.cut
+
 
 class Serving:
     """What the proxy's slot is to requests: which version answers, read once when an answer begins."""
@@ -73,15 +78,13 @@ class Serving:
 
 @asynccontextmanager
 async def clients(count: int, model: EmbeddedModel, serving: Serving, tokens: int, record: Record) -> AsyncIterator[None]:
-    """Clients who ask for as long as the block lasts, each for the next answer when it has the last."""
+    """Clients who ask for as long as the block lasts, each for the next answer when it has the last. A crash ends it."""
     numbers = itertools.count()
-    asking = [asyncio.create_task(_ask_on(model, serving, numbers, tokens, record)) for _ in range(count)]
-    try:
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(_ask_on(model, serving, numbers, tokens, record)) for _ in range(count)]
         yield
-    finally:
         for task in asking:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
 
 
 async def _ask_on(model: EmbeddedModel, serving: Serving, numbers: Iterator[int], tokens: int, record: Record) -> None:

@@ -2,15 +2,15 @@
 
 import gzip
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.program import KEY, Program
+from tests.support.program import KEY, NOT_LEARNING, Program
 from tests.support.raw import CLOSE, LINGER, RESET, RawProvider, http
 
 CHAT_EVENTS = (
@@ -27,17 +27,32 @@ ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 Start = Callable[..., tuple[Program, RawProvider]]
 
 
+TIMEOUT_S = 60
+"""The provider's. Nothing here may take as long."""
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def program(listener: socket.socket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    config = f'[[providers]]\nname = "p"\nkind = "openai"\nbase_url = "{url}"\napi_key = "sk"\ntimeout_s = {TIMEOUT_S}\n'
+    running = Program(tmp_path_factory.mktemp("odd"), config, proxy="drain_s = 1.0", env=NOT_LEARNING).start()
+    yield running
+    running.stop()
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(program: Program, listener: socket.socket) -> Iterator[Start]:
+    """Play the provider; the program is the same for all tests."""
     with ExitStack() as stack:
 
-        def begin(*script: bytes, then: str = CLOSE, kind: str = "openai", timeout_s: float = 3) -> tuple[Program, RawProvider]:
-            provider = stack.enter_context(RawProvider(script, then))
-            base = provider.url + ("/v1" if kind == "openai" else "")
-            config = f'[[providers]]\nname = "p"\nkind = "{kind}"\nbase_url = "{base}"\napi_key = "sk"\ntimeout_s = {timeout_s}\n'
-            program = Program(tmp_path / "home", config, proxy="drain_s = 1.0").start()
-            stack.callback(program.stop)
-            return program, provider
+        def begin(*script: bytes, then: str = CLOSE) -> tuple[Program, RawProvider]:
+            return program, stack.enter_context(RawProvider(script, then, listener))
 
         yield begin
 
@@ -56,7 +71,7 @@ def test_an_answer_that_is_whole_is_whole_whatever_its_connection_does_next(star
     program, _ = start(http(CHAT_EVENTS, SSE, chunked=True), then=then)
     began = time.monotonic()
     answer = ask(program, wire, stream=True)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < TIMEOUT_S / 2
     assert answer.text.endswith("data: [DONE]\n\n" if "chat" in wire else 'data: {"type":"message_stop"}\n\n')
     assert end_of(program, answer) == "completed"
 
@@ -109,7 +124,7 @@ def test_a_terminal_event_is_never_shown_before_its_turn_is_on_disk_however_its_
 
 
 def test_a_program_that_is_stopped_says_so_in_the_stream_and_in_the_ledger(start: Start) -> None:
-    program, _ = start(http(CHAT_EVENTS[:100], SSE, chunked=True), then=LINGER, timeout_s=60)
+    program, _ = start(http(CHAT_EVENTS[:100], SSE, chunked=True), then=LINGER)
     with httpx.stream(
         "POST", f"{program.url}/v1/chat/completions", json={**ASK, "stream": True}, headers=program.auth, timeout=30
     ) as answer:
@@ -126,10 +141,10 @@ def test_a_program_that_is_stopped_says_so_in_the_stream_and_in_the_ledger(start
 
 
 def test_a_client_that_leaves_a_plain_relay_cancels_the_providers_call(start: Start) -> None:
-    program, provider = start(then=LINGER, timeout_s=60)
+    program, provider = start(then=LINGER)
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{program.url}/v1/embeddings", json={"model": "e", "input": "x"}, headers=program.auth, timeout=0.3)
-    assert provider.hung_up.wait(3)
+    assert provider.hung_up.wait(TIMEOUT_S / 2)
 
 
 def test_a_relay_that_is_cut_off_does_not_look_whole(start: Start) -> None:

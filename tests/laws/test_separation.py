@@ -31,6 +31,7 @@ from metaclaw.store import (
     open_database,
 )
 from metaclaw.store.scribe import Scribe
+from tests.support.depth import tries
 from tests.support.machines import check_machine, migrated_copies
 from tests.support.postgres import running_postgres
 
@@ -318,8 +319,8 @@ def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_
 
 
 @pytest.mark.slow
-def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
+def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
+    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=tries(12, nightly=60), steps=50)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.store import RefusedError, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies, open_database
 from metaclaw.store.scribe import Scribe
+from tests.support.depth import tries
 from tests.support.machines import check_machine, migrated_copies
 from tests.support.postgres import running_postgres
 
@@ -225,8 +226,8 @@ def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: 
 
 
 @pytest.mark.slow
-def test_so_they_do_over_many_more_orders(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
+def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
+    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=tries(12, nightly=60), steps=50)
 
 
 @pytest.mark.slow

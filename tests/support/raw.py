@@ -18,15 +18,19 @@ def http(body: bytes, content_type: str | None = "application/json", *, status: 
 
 @dataclass
 class RawProvider:
-    """Answers every connection's first request with the script, then closes, resets, or keeps the line open."""
+    """Answers every connection's first request with the script, then closes, resets, or keeps the line open.
+
+    A listener that is given stays open afterwards, so that the next one can answer at the same address.
+    """
 
     script: Sequence[bytes]
     then: str = CLOSE
+    listener: socket.socket | None = None
     heads: list[bytes] = field(default_factory=list)
     hung_up: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = self.listener or socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.1)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._stopping = threading.Event()
@@ -39,7 +43,8 @@ class RawProvider:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join(5)
-        self._listener.close()
+        if self.listener is None:
+            self._listener.close()
 
     def _serve(self) -> None:
         while not self._stopping.is_set():

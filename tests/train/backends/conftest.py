@@ -36,6 +36,12 @@ Make = Callable[[], TrainingBackend]
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """One event loop for the whole session, so that one trainer process can serve many tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[skyrl.SkyRL]:
     if not skyrl.is_installed():
         pytest.skip(skyrl.MISSING)
@@ -77,8 +83,27 @@ def tinker_maker(module: str, model: Path, url: str, waits: Waits | None = None)
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.make_tiny_model(tmp_path_factory.mktemp("tiny"))
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_folder: Path) -> Path:
+    return tiny.make_tiny_model(tiny_folder)
+
+
+def embedded_trainer(model: Path, kept: Path) -> EmbeddedTrainer:
+    return EmbeddedTrainer(model, kept, convert=False, threads=1, device="cpu", nice=0)
+
+
+@pytest.fixture(scope="session")
+async def embedded(
+    tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
+) -> AsyncIterator[EmbeddedTrainer]:
+    """One process for all cases, started by the first: loading torch takes longer than any of them."""
+    trainer = embedded_trainer(tiny_folder, tmp_path_factory.mktemp("kept"))
+    yield trainer
+    await trainer.aclose()
 
 
 @pytest.fixture
@@ -104,14 +129,14 @@ def local_maker(kind: str, folder: Path) -> Make:
 
 
 @pytest.fixture(params=[*LOCAL, EMBEDDED, *HERE])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(request: pytest.FixtureRequest, tmp_path: Path, embedded: EmbeddedTrainer) -> AsyncIterator[Stage]:
     kind: str = request.param
     make: Make
     if kind in LOCAL:
         make, tolerance = local_maker(kind, tmp_path), 1e-9
     elif kind == "embedded":
         model: Path = request.getfixturevalue("tiny_model")
-        make, tolerance = (lambda: EmbeddedTrainer(model, tmp_path / "kept", convert=False, threads=1, device="cpu", nice=0)), 1e-4
+        make, tolerance = (lambda: embedded_trainer(model, tmp_path / "kept")), 1e-4
     elif kind == "weaver":
         make, tolerance = weaver_maker(request.getfixturevalue("stub")), 1e-4
     else:
@@ -125,4 +150,5 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             stack.push_async_callback(backend.aclose)
             return backend
 
-        yield Stage(await fresh(), fresh, tmp_path, tolerance)
+        yield Stage(embedded if kind == "embedded" else await fresh(), fresh, tmp_path, tolerance)
+    await embedded.close(discard=True)
