@@ -11,12 +11,12 @@ from typing import Final
 from benchmarks.house_rules.loop import Policy
 from benchmarks.workdays.house import House, Session, render
 from benchmarks.workdays.turns import Asked, Question, Score, read_answer
-from metaclaw.bench.workdays.model import Workday
 from metaclaw.domain.batch import Drawing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope, Stamp
 from metaclaw.engine.text import Vocabulary
+from metaclaw_bench.workdays.model import Workday
 
 SYSTEM: Final = (
     "You work for an office. Answer with what was asked for, nothing else: letters in a box, or files. Examples:\n"
