@@ -42,7 +42,12 @@ def questions_of(day: Workday, most: int) -> list[Question]:
     """The first so many questions of a day, each with the workspace that the day begins with."""
     return [
         Question(
-            TurnId(f"{day.day.id}-{item.round.id}"), day.day.session, day.number, Scope(user=day.user), item, dict(day.begins_with)
+            TurnId(f"{day.day.id}-{item.round.id}"),
+            SessionId(day.day.session),
+            day.number,
+            Scope(user=day.user),
+            item,
+            dict(day.begins_with),
         )
         for item in day.items[:most]
     ]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -242,28 +243,58 @@ def go(runs: "Runs", plans: "Sequence[Plan]", options: RunOptions) -> None:
 
 
 def execute(runs: "Runs", plans: "Sequence[Plan]", *, parallel: int, resume: bool) -> None:
-    """Run all plans and show progress."""
+    """Run all plans and show progress. Rounds that an earlier run left done count as done."""
     from dataclasses import replace
 
     import anyio
 
-    left = [plan for plan in plans if not (resume and runs.done(plan))]
-    total = sum(len(stage.day.rounds) for plan in left for stage in plan.stages)
-    with Progress(total) as progress:
+    total = sum(len(stage.day.rounds) for plan in plans for stage in plan.stages)
+    done = sum(map(runs.rounds_done, plans)) if resume else 0
+    click.echo(estimate(plans, total - done), err=True)
+    with Progress(total, done) as progress:
         anyio.run(lambda: replace(runs, tell=progress.tell).run_all(plans, at_once=parallel, resume=resume))
 
 
-class Progress:
-    """A bar on a terminal, a line for each round anywhere else; both on standard error, results go elsewhere."""
+def estimate(plans: "Sequence[Plan]", left: int) -> str:
+    """What is about to be run, and what the model's tokens will cost where prices are known."""
+    from metaclaw_bench.running.plan import estimated_tokens
 
-    def __init__(self, total: int) -> None:
+    told = f"{left} rounds to run in {len(plans)} runs"
+    prices = next((plan.prices for plan in plans if plan.prices is not None), None)
+    if prices is None:
+        return told
+    whole = sum(len(stage.day.rounds) for plan in plans for stage in plan.stages)
+    share = left / max(1, whole)
+    tokens = [estimated_tokens(stage.day, plan.agent) for plan in plans for stage in plan.stages]
+    tokens_in, tokens_out = (int(share * sum(one[at] for one in tokens)) for at in (0, 1))
+    cost = prices.cost(tokens_in, tokens_out) or 0.0
+    return (
+        f"{told}; about {tokens_in:,} tokens in and {tokens_out:,} out, {cost:.2f} US dollars"
+        " (a rough estimate without judge and evolver; the progress shows what is spent)"
+    )
+
+
+class Progress:
+    """A bar on a terminal, a line for each round anywhere else; both on standard error, results go elsewhere.
+
+    The time left follows from the rounds done by this process; rounds done by an earlier one count as done and took no time.
+    """
+
+    def __init__(self, total: int, done: int = 0) -> None:
         self._total = total
-        self._done = 0
-        self._bar = click.progressbar(length=total, label="rounds", file=sys.stderr) if sys.stderr.isatty() else None
+        self._done = self._before = done
+        self._began = time.monotonic()
+        self._cost = 0.0
+        self._bar = (
+            click.progressbar(length=total, label="rounds", file=sys.stderr, show_eta=False, item_show_func=lambda _: self.left())
+            if sys.stderr.isatty()
+            else None
+        )
 
     def __enter__(self) -> "Progress":
         if self._bar is not None:
             self._bar.__enter__()
+            self._bar.update(self._done)
         return self
 
     def __exit__(self, *ended: object) -> None:
@@ -271,14 +302,30 @@ class Progress:
             self._bar.render_finish()
 
     def tell(self, plan: "Plan", stage: "Stage", record: "RoundRecord") -> None:
-        """A round is done. Days that an interrupted run had begun are counted again."""
+        """A round is done."""
         self._done += 1
+        self._cost += record.cost or 0.0
         if self._bar is not None:
             self._bar.update(1)
             return
         said = f"failed: {record.failure}" if record.failure else f"{record.score:.2f}"
         place = f"{plan.name} {stage.name}/{record.round}"
-        click.echo(f"{self._done}/{self._total} {plain(place)} {plain(said)}", err=True)
+        click.echo(f"{self._done}/{self._total} {plain(place)} {plain(said)} ({self.left()})", err=True)
+
+    def left(self) -> str:
+        """How long it will still take, and what was spent so far."""
+        ran = self._done - self._before
+        seconds = (time.monotonic() - self._began) / max(1, ran) * (self._total - self._done)
+        spent = f", {self._cost:.2f} US dollars so far" if self._cost else ""
+        return f"about {duration(seconds)} left{spent}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time as a person says it."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:

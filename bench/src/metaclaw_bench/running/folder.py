@@ -104,13 +104,25 @@ class Folder:
         stages = plan.stages
         kept = self.root / "after"
         kept.mkdir(exist_ok=True)
-        done = max((at for at, stage in enumerate(stages, 1) if (kept / stage.name).is_dir()), default=0)
+        done = self._days_done(stages)
         self._forget(stages[done:])
         shutil.rmtree(self.place.home, ignore_errors=True)
         if done:
             shutil.copytree(kept / stages[done - 1].name, self.place.home, symlinks=True)
         self._keep_records(plan, stages[:done])
         return stages[done:]
+
+    def rounds_done(self, plan: Plan) -> int:
+        """How many rounds of this plan need not be run again; 0 where it was never begun, or another run lies there."""
+        known = self._known()
+        if known is None or known.get("plan") != _as_written(plan):
+            return 0
+        stages = plan.stages
+        done = len(stages) if known.get("is_done") else self._days_done(stages)
+        return sum(len(stage.day.rounds) for stage in stages[:done])
+
+    def _days_done(self, stages: Sequence[Stage]) -> int:
+        return max((at for at, stage in enumerate(stages, 1) if (self.root / "after" / stage.name).is_dir()), default=0)
 
     def _forget(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
@@ -132,8 +144,12 @@ class Folder:
         write_records(self.rounds, kept)
 
     def _must_be_same(self, known: Mapping[str, Json], plan: Plan, *, resume: bool) -> None:
-        if known.get("plan") != json.loads(json.dumps(plan.facts())):
-            raise ConfigError(f"{self.root} holds another run (see {RUN} there); choose another --out")
+        wanted, there = _as_written(plan), known.get("plan")
+        if there != wanted:
+            names = [name for name in wanted if not isinstance(there, dict) or there.get(name) != wanted[name]]
+            raise ConfigError(
+                f"{self.root} holds another run: it differs in {', '.join(names) or 'more'} (see {RUN} there); choose another --out"
+            )
         if known.get("is_done"):
             raise ConfigError(f"{self.root} holds this run already, done; choose another --out, or delete it to run it again")
         if not resume:
@@ -157,7 +173,13 @@ class Folder:
 def is_done(root: Path, plan: Plan) -> bool:
     """Whether this very run lies there complete."""
     known = Folder(root)._known()
-    return known is not None and known.get("is_done") is True and known.get("plan") == json.loads(json.dumps(plan.facts()))
+    return known is not None and known.get("is_done") is True and known.get("plan") == _as_written(plan)
+
+
+def _as_written(plan: Plan) -> dict[str, Json]:
+    """A plan's facts as they are read back from JSON."""
+    facts: dict[str, Json] = json.loads(json.dumps(plan.facts()))
+    return facts
 
 
 def plan_record(plan: Plan) -> PlanRecord:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import Condition, as_toml
 from metaclaw_bench.json_types import Json
-from metaclaw_bench.questions import Benchmark, Day
+from metaclaw_bench.questions import Benchmark, Check, ChoiceCheck, Day, FileCheck
 from metaclaw_bench.records import Made, Phase
 from metaclaw_bench.simulated.model import MODEL
 
@@ -102,6 +102,27 @@ class Prices:
         if tokens_in is None or tokens_out is None:
             return None
         return (tokens_in * self.tokens_in + tokens_out * self.tokens_out) / 1e6
+
+
+# For an estimate before a run: completions for a choice and for files, tokens of persona and tools, tokens of an answer.
+_STEPS: Final = {"choice": 1, "files": 4}
+_PROMPT_TOKENS: Final = 1_200
+_ANSWER_TOKENS: Final = 250
+_CHARS_A_TOKEN: Final = 4
+
+
+def estimated_tokens(day: Day, agent: str) -> tuple[int, int]:
+    """About how many tokens a day takes, in and out: each completion is sent all that was said before it."""
+    said = _PROMPT_TOKENS + sum(len(one.text) for one in day.opening) // _CHARS_A_TOKEN
+    total_in = total_out = 0
+    for one in day.rounds:
+        said += len(one.question) // _CHARS_A_TOKEN
+        steps = _STEPS["files"] if isinstance(one.check, FileCheck) and not agent.startswith("direct") else _STEPS["choice"]
+        for _ in range(steps):
+            total_in, total_out = total_in + said, total_out + _ANSWER_TOKENS
+            said += _ANSWER_TOKENS
+        said += len(one.feedback.incorrect or one.feedback.correct) // _CHARS_A_TOKEN
+    return total_in + said, total_out + _ANSWER_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +265,16 @@ class Plan:
         }
 
 
-_SEPARATOR: Final = "\0"
-
-
 def _fingerprint(benchmark: Benchmark) -> str:
-    """One hash over all questions and checks."""
-    told = _SEPARATOR.join(
-        f"{day.id} {json.dumps([one.id, one.question, str(one.check)])}" for day in benchmark.days for one in day.rounds
-    )
-    return hashlib.sha256(told.encode()).hexdigest()
+    """One hash over all questions and checks, the same in every process."""
+    told = [[day.id, one.id, one.question, *_check(one.check)] for day in benchmark.days for one in day.rounds]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _check(check: Check) -> list[Json]:
+    """Everything a check says. A set is sorted: its own order differs from process to process."""
+    match check:
+        case ChoiceCheck(options, answer):
+            return [*options, sorted(answer)]
+        case FileCheck():
+            return [check.command, check.expect_exit, check.timeout_s, check.expect_stdout, check.is_regex]

@@ -37,6 +37,10 @@ class Runs:
         """Whether this run lies there already, complete."""
         return is_done(self.out / plan.name, plan)
 
+    def rounds_done(self, plan: Plan) -> int:
+        """How many rounds of this run lie there already."""
+        return Folder(self.out / plan.name).rounds_done(plan)
+
     async def run_all(self, plans: Sequence[Plan], *, at_once: int = 1, resume: bool = False) -> None:
         """All of them, `at_once` side by side. With `resume`, those that are done are passed over."""
         limiter = anyio.CapacityLimiter(at_once)

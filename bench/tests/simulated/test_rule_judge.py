@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from metaclaw import ports
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text
 from metaclaw.domain.step import Step
 from metaclaw.outcome import Judge
@@ -34,9 +35,9 @@ class Asked:
     def __init__(self, marker: RuleJudge) -> None:
         self._marker = marker
 
-    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+    async def ask(self, request: ChatRequest, purpose: ports.Purpose) -> Completion:
         said = [Message(str(one.role), _text(one.parts)) for one in request.messages]
-        thought = self._marker.answer(Prompt(tuple(said), purpose=purpose))
+        thought = self._marker.answer(Prompt(tuple(said), purpose=Purpose(purpose)))
         assert isinstance(thought, Said)
         return Completion("c", "checkers", (Text(thought.text),), Finish.STOP)
 
