@@ -1,0 +1,67 @@
+"""The report as Markdown tables, for documents and pull requests."""
+
+from collections.abc import Iterable, Sequence
+
+from metaclaw_bench.report.figures import Cell, Study, mean_of, tokens_of
+from metaclaw_bench.report.markup import number, spread
+
+
+def render_markdown(study: Study) -> str:
+    """Conditions, then ablations if there are any."""
+    kind = "**Simulated policy: no model has answered any of this.**" if study.is_simulated else "Answers of a real model."
+    seeds = sorted({seed for cell in study.cells for seed in cell.seeds})
+    counted = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    told = f"{kind} Value [95 % interval over {counted} and the days]; differences in points of a hundred."
+    parts = [f"# {', '.join(study.benchmarks)}", told, _conditions(study)]
+    if study.ablations:
+        parts += ["## What each mechanism is worth", _ablations(study)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions(study: Study) -> str:
+    heads = ["condition", "accuracy", "better than baseline", "exact", "completion", "held-out", "better held-out"]
+    heads += ["forgetting", "forward transfer", "without defects", "tokens a round"]
+    return _table(heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions))
+
+
+def _numbers(study: Study, cell: Cell) -> list[str]:
+    return [
+        spread(study.accuracy(cell)),
+        spread(study.gain(cell), "points"),
+        spread(study.exact(cell)),
+        spread(study.completion(cell)),
+        spread(study.accuracy(cell, "held_out")),
+        spread(study.gain(cell, "held_out"), "points"),
+        spread(study.forgetting(cell), "points"),
+        spread(study.transfer(cell), "points"),
+        spread(study.without_defects(cell)),
+        number(mean_of(cell.of("stream"), tokens_of), 0),
+    ]
+
+
+def _ablations(study: Study) -> str:
+    heads = ["changed", "accuracy", "difference", "held-out", "held-out difference", "skills born", "weights served"]
+    heads += ["answers slowed"]
+    rows = (
+        [
+            one.label,
+            spread(study.accuracy(one.cell)),
+            spread(study.contrast(one), "points"),
+            spread(study.accuracy(one.cell, "held_out")),
+            spread(study.contrast(one, "held_out"), "points"),
+            number(one.cell.count("skill_born")),
+            number(one.cell.count("version")),
+            number(one.cell.mean("disturbed")),
+        ]
+        for one in study.contrasts()
+    )
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(_cell(one) for one in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
