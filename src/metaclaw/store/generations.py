@@ -142,7 +142,9 @@ class SqlGenerations:
         )
         with self._database.reading("listing generations") as connection:
             return [
-                GenerationRow(number, hash_, unpack_text(reason), unpack_instant(published_us), added, removed)
+                GenerationRow(
+                    number, hash_, unpack_text(reason), unpack_instant(published_us) if published_us else None, added, removed
+                )
                 for number, hash_, reason, published_us, added, removed in connection.execute(query)
             ]
 
