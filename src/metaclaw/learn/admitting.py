@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, new_id
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
@@ -40,7 +40,8 @@ class Learned:
     """What the gate is told of a proposal beside its text: on what to try it, which model it is for, which scopes its person is in.
 
     `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `attempt`
-    counts what was tried for the same lesson, this one included.
+    counts what was tried for the same lesson, this one included. `generation` is the newest that its evidence was made with; None
+    where the evidence is the skills in force themselves.
     """
 
     probes: Callable[[], Sequence[Probe]]
@@ -48,6 +49,7 @@ class Learned:
     scopes: frozenset[str] = frozenset()
     seen: Mapping[SkillName, str] = field(default_factory=dict)
     attempt: int = 1
+    generation: int | None = None
 
 
 class Admitting:
@@ -81,7 +83,7 @@ class Admitting:
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
         """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
-        generation = self._shelf.view.generation
+        generation = self._shelf.view.generation if learned.generation is None else learned.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
         if not await self._save(candidate):
             return
@@ -115,23 +117,30 @@ class Admitting:
         if not approved:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
         admission = Admission(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
-        return await self._publish(candidate, admission, {})
+        return await self._publish(candidate, admission, {}, by_person=True)
 
-    async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
-        """A skill in force goes on to another state, unless a person has touched it."""
-        if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, {skill.name: skill.content_hash})):
+    async def change_state(
+        self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None, *, since: int | None = None
+    ) -> bool:
+        """Move a skill in force to another state, unless a person has touched it or reverted after the generation `since`, on
+        which the decision rests (by default the one in view)."""
+        expected, learned = {skill.name: skill.content_hash}, self._resting_on(since)
+        if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)):
             return False
         await self.tell(skill, reason, certificate)
         return True
 
-    async def retire(self, skill: Skill, reason: str) -> bool:
-        """Take a learned skill out of force, unless a person has touched it."""
-        told = f"retired {skill.name}: {reason}"
-        if not await self._try(lambda: self._put([], (skill.name,), told, {skill.name: skill.content_hash})):
+    async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
+        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`."""
+        told, expected, learned = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}, self._resting_on(since)
+        if not await self._try(lambda: self._put([], (skill.name,), told, expected, learned)):
             return False
         log.info("skill_retired name=%s reason=%s", skill.name, reason)
         await self.tell(skill, told)
         return True
+
+    def _resting_on(self, since: int | None) -> LearnedFrom:
+        return LearnedFrom(self._shelf.view.generation if since is None else since)
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         async with self._limiter, self._stumbles.taking(candidate.id) as may:
@@ -163,7 +172,7 @@ class Admitting:
 
     async def _test_instruction(self, candidate: Candidate, learned: Learned) -> None:
         """An instruction is in force already; what its test shows is attached, and takes it out again only if it does harm."""
-        proposal = candidate.proposal
+        proposal, since = candidate.proposal, self._shelf.view.generation
         async with self._limiter, self._stumbles.taking(candidate.id) as may:
             if not may:
                 return
@@ -175,14 +184,18 @@ class Admitting:
         if not admission.is_in_force:
             await self._notify(candidate, admission.notice)
             await self._keep(replace(candidate, certificate=admission.certificate))
-            await self.retire(in_force, admission.reason)
+            await self.retire(in_force, admission.reason, since=since)
             return
         await self._keep(replace(candidate, reason=admission.reason, certificate=admission.certificate))
         if admission.state is SkillState.LIVE:
-            await self.change_state(in_force, SkillState.LIVE, f"{in_force.name} has passed its test", admission.certificate)
+            told = f"{in_force.name} has passed its test"
+            await self.change_state(in_force, SkillState.LIVE, told, admission.certificate, since=since)
 
-    async def _publish(self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str]) -> Candidate:
-        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now."""
+    async def _publish(
+        self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
+    ) -> Candidate:
+        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now, or its evidence is
+        out of date."""
         if await run_sync(self._candidates.candidate, candidate.id) is None:
             return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
         proposal = candidate.proposal
@@ -193,13 +206,17 @@ class Admitting:
             if await run_sync(self._accepted, known) is None:  # the program was stopped just before this was written down
                 return await self._keep(accepted)
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
+        # A person who lets it pass decides now, whatever was reverted since it was proposed.
+        since = self._shelf.view.generation if by_person else candidate.generation
+        learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
-            generation = await self._put([skill], self._gone(proposal, admission), _told(proposal), self._expected(proposal, seen))
-        except SkillError as error:
+            gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
+            generation = await self._put([skill], gone, _told(proposal), expected, learned)
+        except (SkillError, RefusedError) as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
         log.info("skill_born name=%s state=%s generation=%d turns=%d", skill.name, skill.state, generation, len(proposal.support))
         if not await self._save(accepted):
-            await self.retire(skill, "a session that taught it was forgotten")
+            await self.retire(skill, "a session that taught it was forgotten", since=generation)
         return accepted
 
     def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
@@ -219,15 +236,20 @@ class Admitting:
     async def _try(self, change: Callable[[], Awaitable[int]]) -> bool:
         try:
             await change()
-        except SkillError as error:
+        except (SkillError, RefusedError) as error:
             log.info("skill_stays reason=%s", error)
             return False
         return True
 
     async def _put(
-        self, put: Sequence[Skill], gone: Sequence[SkillName], reason: str, expected: Mapping[SkillName, str | None]
+        self,
+        put: Sequence[Skill],
+        gone: Sequence[SkillName],
+        reason: str,
+        expected: Mapping[SkillName, str | None],
+        learned: LearnedFrom,
     ) -> int:
-        view = await run_sync(lambda: self._shelf.publish(put, gone, reason, expected=expected))
+        view = await run_sync(lambda: self._shelf.publish(put, gone, reason, expected=expected, learned=learned))
         return view.generation
 
     async def _notify(self, candidate: Candidate, notice: str) -> None:

@@ -286,7 +286,7 @@ class Fast:
 
     def _learned(self, proposal: Proposal, step: Step) -> Learned:
         scopes = frozenset(applying(step.scope, self._rules.teams))
-        return Learned(partial(self._probes.choose, proposal), step.model, scopes)
+        return Learned(partial(self._probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
 
     def _learned_again(self, candidate: Candidate) -> Learned:
         proposal = candidate.proposal

@@ -11,6 +11,7 @@ from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.generations import last_revert
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import attempts, candidates, forgotten, lessons, roles
 from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
@@ -33,10 +34,14 @@ class SqlCandidates:
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         """These turns become support of this generation, for ever. The attempt's number.
 
-        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger.
+        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger, or if all were made
+        before the last revert.
         """
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
+            is_newer = turns_table.c.seq.in_(numbers) & (turns_table.c.generation >= last_revert())
+            if connection.execute(select(turns_table.c.seq).where(is_newer).limit(1)).first() is None:
+                raise RefusedError("beginning an attempt: skills were reverted after these turns were made")
             attempt = {"at_us": pack_instant(self._clock()), "kind": pack_text(kind), "generation": generation}
             number: int = connection.execute(insert(attempts).returning(attempts.c.seq), attempt).scalar_one()
             support = {"kind": RoleKind.SUPPORT.value, "generation": generation, "attempt": number}

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, text
 from metaclaw.errors import StoreError
 
 FOLDER = Path(__file__).with_name("migrations")
-REVISIONS = ("0004", "0006")
+REVISIONS = ("0004", "0005", "0006")
 """Revisions that have files, oldest first. The first is the baseline, from which a new database begins."""
 ABSORBED = ("0001", "0002", "0003")
 """Revisions from before the baseline. Their homes differ by age, since 0002 was edited after it had landed."""

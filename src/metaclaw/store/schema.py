@@ -214,8 +214,14 @@ generations = Table(
     Column("hash", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("published_us", BigInteger, nullable=False),
+    # Set where the program published by itself: the newest generation its evidence was made with, and the candidate it put in force.
+    Column("learned_in", Integer),
+    Column("candidate", Text),
+    # Set where a person reverted to an earlier generation.
+    Column("reverted_to", Integer),
     CheckConstraint("number >= 0", name="numbers_count_from_zero"),
 )
+Index("ix_generations_reverts", generations.c.number, sqlite_where=generations.c.reverted_to.is_not(None))
 
 skill_texts = Table(
     "skill_texts",
