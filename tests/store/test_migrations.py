@@ -28,6 +28,7 @@ from metaclaw.store import (
     SqlGenerations,
     SqlPolicies,
     SqlVerdicts,
+    connect,
     open_database,
 )
 from metaclaw.store.migration import ABSORBED, FOLDER, REVISIONS, run_script
@@ -51,8 +52,8 @@ LANDED = {
     "0004.sqlite.sql": "6431c5c986161db88ec72d462afced63b6c67e4782a927a2c33af11c73fbc313",
     "0005.postgresql.sql": "0f102aa85f0a6ab17ad41d7ad21739dde4cc6e701b0e8f18ce6e8a5a8e546785",
     "0005.sqlite.sql": "eae8d28580576724afa558a6ec316680b4c36e47b175ef7c6edcf8d7aca59e6c",
-    "0006.sqlite.sql": "09f556c1309a7b0ba1ad51167a21fe216d6598005a08d0e112746bd2a394bd60",
     "0006.postgresql.sql": "cc9bf8c1ad466ed2ea0505456397de49a27a41d7cbafd5c237536e5444ba1fde",
+    "0006.sqlite.sql": "09f556c1309a7b0ba1ad51167a21fe216d6598005a08d0e112746bd2a394bd60",
 }
 
 
@@ -107,17 +108,18 @@ def snapshot(revision: str, path: Path) -> str:
 def in_postgres(revision: str, path: Path, server: PostgresServer) -> str:
     """The same in PostgreSQL, with a schema made by the programs of that time."""
     source, url = create_engine(snapshot(revision, path)), server.new_database()
-    if revision in REVISIONS:
-        open_database(url).close()
-    target = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    tables = MetaData()
-    tables.reflect(source)
-    with source.connect() as old, target.begin() as connection:
+    target = connect(url)
+    with target.writing("an older program migrates") as connection:
         for step in STEPS.get(revision, ()):
             run_script(connection, SNAPSHOTS / "postgresql" / f"{step}.sql")
+    if revision in REVISIONS:
+        target.prepare()
+    tables = MetaData()
+    tables.reflect(source)
+    with source.connect() as old, target.writing("an older program writes") as connection:
         copy_rows(old, connection, tables)
     source.dispose()
-    target.dispose()
+    target.close()
     return url
 
 

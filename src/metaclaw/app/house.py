@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ log = logging.getLogger(__name__)
 
 _SKILLS_PATIENCE_S = 2.0
 _SWEEP_EVERY_S = 15.0
+_SWEEPS_A_LOOK_AROUND = 240
 _RESTORED_SESSIONS = 500
 _FIRST_REQUESTS_S = 0.3
 
@@ -408,21 +410,28 @@ class House:
         return datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
 
     async def _end_left_over(self) -> None:
-        """End sessions that fell silent while no program ran; nobody else would, and their last turns would not be judged."""
-        silent = await anyio.to_thread.run_sync(lambda: self.reader.silent_sessions(self._silent_since()))
+        """End silent sessions that this program does not remember, most of them from before it was started.
+
+        Nobody else would end them, and their last turns would never be judged.
+        """
+        try:
+            silent = await anyio.to_thread.run_sync(lambda: self.reader.silent_sessions(self._silent_since()))
+        except StoreError as error:
+            log.debug("silent_sessions_unknown reason=%s", error)  # the store's own health tells of it
+            return
         await self.ledger.end_sessions([one for one in silent if not self.origins.is_active(one)], "silence")
 
     async def _sweep(self) -> None:
         """End sessions that have fallen silent."""
         await anyio.sleep(_FIRST_REQUESTS_S)
-        await self._end_left_over()
-        while True:
+        for sweep in count():
+            if self.ledger.health.health is not Health.DEGRADED:  # a store in trouble has more important things to keep in mind
+                if sweep % _SWEEPS_A_LOOK_AROUND == 0:
+                    await self._end_left_over()
+                silent = self.origins.sweep()
+                self.placer.forget(silent)
+                await self.ledger.end_sessions(silent, "silence")
             await anyio.sleep(_SWEEP_EVERY_S)
-            if self.ledger.health.health is Health.DEGRADED:
-                continue  # a store in trouble has more important things to keep in mind
-            silent = self.origins.sweep()
-            self.placer.forget(silent)
-            await self.ledger.end_sessions(silent, "silence")
 
     async def _end_session(self, session: SessionId) -> bool:
         if not self.origins.end(session):

@@ -13,6 +13,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
+from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
 from metaclaw.cli.reach import reach
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, load, missing_secrets
 from metaclaw.errors import ConfigError, StoreError
@@ -177,7 +178,9 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
 
 def check_calendars(home: Path, config: Config) -> Iterator[Finding]:
     """Each calendar can be read; one that cannot says nothing, and training waits for other signals."""
-    if config.schedule.calendars:
+    if missing := missing_for_calendars(config):
+        yield Finding("calendars", State.WARN, f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY)
+    elif config.schedule.calendars:
         from metaclaw.schedule import read_calendars
 
         for name, trouble in read_calendars(config, home):

@@ -12,6 +12,7 @@ from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
+from metaclaw.cli.key import key
 from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.sessions import sessions
@@ -49,5 +50,5 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback):
+for command in (start, stop, status, doctor, config, key, skills, candidates, policy, windows, sessions, feedback):
     root.add_command(command)

@@ -43,7 +43,7 @@ def _call_for_decision(waiting: int) -> None:
 
 def _words(facts: Json) -> Iterator[tuple[str, object]]:
     uptime = at(facts, "uptime_s")
-    since = f", for {duration(uptime)}" if isinstance(uptime, int | float) else ""
+    since = f", running for {duration(uptime)}" if isinstance(uptime, int | float) else ""
     yield "mode", f"{at(facts, 'mode')}{since}"
     yield "recorded", _recorded(at(facts, "counts"))
     yield "skills", _skills(facts)
@@ -61,9 +61,16 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
         yield "provider", _provider(provider)
     if at(facts, "engine") is not None:
         yield "embedded", f"model {at(facts, 'engine', 'state')}"
-    loops = at(facts, "loops")
-    for name, state in loops.items() if isinstance(loops, dict) else ():
-        yield "loop", f"{name}: {state}"
+    yield from _loops(at(facts, "loops"))
+
+
+def _loops(loops: Json) -> Iterator[tuple[str, object]]:
+    """Background loops that do not simply run, each with its state; the others are only counted."""
+    states = loops if isinstance(loops, dict) else {}
+    troubled = {name: state for name, state in states.items() if state not in ("running", "done")}
+    yield "loops", f"{len(states) - len(troubled)} of {len(states)} in order"
+    for name, state in troubled.items():
+        yield "", f"{name}: {state}"
 
 
 def _skills(facts: Json) -> str:
@@ -84,6 +91,7 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         yield "learning", "off (skills.learn)"
         return
     yield "learning", f"on, gate {at(learning, 'gate')}"
+    yield "to learn", _pending(at(learning, "pending"))
     yield "verdicts", _verdicts(at(counts, "verdicts"), at(counts, "support"))
     yield "candidates", _counts(at(counts, "candidates")) or "none"
     share = at(learning, "judged_share")
@@ -106,6 +114,9 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     training = at(facts, "training")
     version, canary = at(facts, "policy_version"), at(training, "canary")
     tried = f", version {canary} on trial" if canary is not None else ""
+    if not version and at(training, "state") == "off":
+        yield "policy", "off; no weights are trained"
+        return
     yield "policy", (f"version {version}" if version else "version 0, the untrained model") + tried
     if training is None or at(training, "state") == "off":
         return
@@ -116,6 +127,22 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     for trouble in rows(at(training, "troubles")):
         yield "", trouble
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
+
+
+def _pending(pending: Json) -> str:
+    """What learning has still to do."""
+    if not isinstance(pending, dict):
+        return "cannot be counted now"
+    kinds = {
+        "turns": "turn",
+        "sessions": "ended session",
+        "lessons": "lesson",
+        "evolutions": "skill in writing",
+        "candidates": "candidate",
+    }
+    many = {"evolutions": "skills in writing"}
+    left = [counted(number, kinds[kind], many.get(kind)) for kind, number in pending.items() if number and kind in kinds]
+    return ", ".join(left) or "nothing; everything so far has been looked at"
 
 
 def _verdicts(verdicts: Json, support: Json) -> str:

@@ -162,7 +162,12 @@ class SqlGenerations:
         with self._database.reading("listing generations") as connection:
             return [
                 GenerationRow(
-                    row.number, row.hash, unpack_text(row.reason), unpack_instant(row.published_us), row.added, row.removed
+                    row.number,
+                    row.hash,
+                    unpack_text(row.reason),
+                    unpack_instant(row.published_us) if row.published_us else None,
+                    row.added,
+                    row.removed,
                 )
                 for row in connection.execute(query)
             ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, func, literal, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, bindparam, func, literal, select, text, tuple_
 
 from metaclaw.domain.candidate import Standing as CandidateStanding
 from metaclaw.domain.eligibility import Role, RoleKind, Standing
@@ -126,7 +126,7 @@ class LedgerReader:
         with self._database.reading("measuring a lag") as connection:
             return max(0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor)
 
-    def _committed(self, table: Table) -> list[ColumnElement[bool]]:
+    def _committed(self, table: Table) -> list[TextClause]:
         """Conditions under which rows in the order of `seq` are complete."""
         if self._database.kind != "postgresql":
             return []

@@ -112,12 +112,15 @@ class Succession:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both."""
+    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both.
+
+    Generation 0, which every store begins with, was published at no time.
+    """
 
     number: int
     hash: str
     reason: str
-    published_at: datetime
+    published_at: datetime | None
     added: int
     removed: int
 
