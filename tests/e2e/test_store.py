@@ -109,3 +109,25 @@ def test_a_database_that_a_newer_version_migrates_meanwhile_gets_no_more_turns(h
     assert "newer version" in home.get("/api/status")["store"]["reason"]
     assert home.stop() == 0
     assert recorded(home.home / "ledger.db") == {kept}
+
+
+@pytest.mark.parametrize("removed", [("-wal",), ("", "-wal", "-shm")])
+def test_no_acknowledged_turn_is_lost_when_the_files_are_deleted_and_the_program_is_killed(
+    home: Program, removed: tuple[str, ...]
+) -> None:
+    def remove() -> None:
+        for suffix in removed:
+            (home.home / f"ledger.db{suffix}").unlink()
+
+    home.start()
+    acknowledged = {ask(home, f"word {number}") for number in range(5)}
+    remove()
+    # Without a request that would make it look.
+    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=20)["store"]
+    assert (store["health"], "had been removed" in store["notice"]) == ("healthy", True)
+    acknowledged.add(ask(home, "after it was noticed"))
+    remove()
+    acknowledged.add(ask(home, "before it is noticed"))
+    home.kill()
+    assert recorded(home.home / "ledger.db") == acknowledged
+    assert "store files removed" in home.log.read_text()

@@ -187,6 +187,8 @@ def _store(store: Json) -> str:
         words += f"; {counted(at(store, 'waiting_turns'), 'turn')} waiting in memory"
     if at(store, "lost_turns"):
         words += f"; {counted(at(store, 'lost_turns'), 'turn')} lost"
+    if at(store, "notice"):
+        words += f"; {at(store, 'notice')}"
     return words
 
 

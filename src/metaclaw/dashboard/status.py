@@ -107,6 +107,7 @@ class Status:
                 "reason": store.reason,
                 "waiting_turns": store.waiting_turns,
                 "lost_turns": store.lost_turns,
+                "notice": store.notice,
             },
             "providers": [
                 {"name": one.name, "kind": one.kind, "wires": one.wires, "models": one.models, "state": one.state()}

@@ -4,22 +4,25 @@ import logging
 import operator
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.errors import StoreError
+from metaclaw.store.files import FilesLostError, Identity, identify
 from metaclaw.store.guard import store_errors
 from metaclaw.store.migration import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
 
 log = logging.getLogger(__name__)
 
 _WRITE = "metaclaw_write"
+_SECLUSION_S = 5.0
 
 # The driver looks for an adapter for every value that is not exactly an int, float, str or bytearray, and is slow to find none.
 # Told that these stay what they are, it inserts a turn in about a quarter less time.
@@ -52,10 +55,15 @@ class Database:
     def __init__(self, url: URL) -> None:
         self.engine = _engine(url)
         event.listen(self.engine, "connect", self._take_over)
+        if self.path is not None:
+            event.listen(self.engine, "do_connect", self._require_files)
+            event.listen(self.engine, "checkout", self._require_same_files)
         # Connections of `prepare`, which must see databases of any schema.
         self._unverified = _engine(url, NullPool)
         self.refusal: str | None = None
-        """Why `prepare` failed last; until it succeeds there are no connections."""
+        """Why there are no connections until `prepare` succeeds: it failed, or the files are being written anew."""
+        self.files: Identity | None = None
+        """The files that the ledger has open; there are no connections to others."""
 
     @property
     def kind(self) -> str:
@@ -115,7 +123,7 @@ class Database:
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
 
-    def _take_over(self, connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    def _take_over(self, connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
         """Refuse a connection to what is not at this program's schema."""
         cursor = connection.cursor()
         try:
@@ -124,13 +132,45 @@ class Database:
             cursor.execute(STORED_REVISION)
             row = cursor.fetchone()
             require_head(row[0] if row else None, "opening the store")
-            for pragma in _OWN_SQLITE_PRAGMAS if self.kind == "sqlite" else ():
-                cursor.execute(pragma)
+            if self.path is not None:
+                for pragma in _OWN_SQLITE_PRAGMAS:
+                    cursor.execute(pragma)
+                cursor.execute(STORED_REVISION).fetchone()  # opens the log, so that there is one to identify
+                entry.info["files"] = (str(self.path), identify(str(self.path)))
             cursor.close()
             connection.commit()
         except BaseException:
             connection.close()
             raise
+
+    def are_files_lost(self) -> bool:
+        """Whether the files at the path are not those that the ledger has open."""
+        return self.files is not None and identify(str(self.path)) != self.files
+
+    def _require_files(self, *_: object) -> None:
+        """Refuse to connect while the files are not those that are open: SQLite would mix both."""
+        if self.are_files_lost():
+            raise FilesLostError("the files of the database were removed or replaced")
+
+    def _require_same_files(self, _connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object) -> None:
+        """Have the pool replace a connection whose files were removed since it was opened."""
+        if self.refusal is not None:
+            raise StoreError(self.refusal)
+        path, files = entry.info["files"]
+        if identify(path) != files:
+            raise DisconnectionError
+
+    def seclude(self, own: int) -> None:
+        """Let nobody else have a connection, but for the caller's `own`, until `refusal` is lifted. Raises StoreError if busy."""
+        self.refusal = "the files of the database were removed; what they held is being written anew"
+        pool = self.engine.pool
+        assert isinstance(pool, QueuePool)
+        deadline_s = time.monotonic() + _SECLUSION_S
+        while pool.checkedout() > own:
+            if time.monotonic() > deadline_s:
+                raise StoreError("the files of the database were removed, and somebody still uses them; trying again")
+            time.sleep(0.001)
+        self.engine.dispose()
 
     def close(self) -> None:
         """Give back every connection that is not in use."""
@@ -213,5 +253,6 @@ def _file_of(url: URL) -> Path | None:
 
 def _create_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives -wal and -shm the mode of the main file.
-    os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+    # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing it would drop SQLite's locks.
+    if not path.exists():
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
