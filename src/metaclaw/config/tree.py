@@ -50,7 +50,7 @@ class ProxyConfig(Section):
         default=120.0,
         description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
     )
-    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM.")
+    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM or Ctrl-C.")
 
     @field_validator("host")
     @classmethod
