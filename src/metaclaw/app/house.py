@@ -183,6 +183,7 @@ class House:
         return Providers(self.providers, passthrough, None if self.policy is None else self.policy.slot)
 
     def _build_server(self) -> Server:
+        proxy = self._config.proxy
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
@@ -196,10 +197,10 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes),
+            elsewhere=Elsewhere(self._routes, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
-            intake=Intake(self._config.proxy.max_body_bytes, max_concurrency=self._config.proxy.max_concurrency),
+            intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
         )
 
     def _facts(self) -> Facts:
