@@ -174,7 +174,8 @@ class Opener:
         body, renamed = apply_splices(incoming.body, draft.splices), None
         if model != incoming.model:
             body = renamed = replace_model(body, model)
-        reply = await provider.call(Call("POST", incoming.path, incoming.query, incoming.forward, body), incoming.headers)
+        call = Call("POST", incoming.path, incoming.query, incoming.forward, body, session=draft.origin.session)
+        reply = await provider.call(call, incoming.headers)
         return Relayed(reply, reply_headers(reply.headers), renamed)
 
     async def _translate(self, draft: Draft, provider: HttpProvider, model: str) -> Translated:
@@ -182,7 +183,8 @@ class Opener:
         wire = next(wire for wire in _PREFERRED if wire in provider.wires)
         request = replace(_understood(draft), model=model)
         body = encode_json(wire_format(wire).render_request(request))
-        reply = await provider.call(Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body), incoming.headers)
+        call = Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body, session=draft.origin.session)
+        reply = await provider.call(call, incoming.headers)
         return Translated(reply, request, wire, body)
 
     async def _generate(self, draft: Draft, provider: ModelProvider) -> Generated:

@@ -10,7 +10,7 @@ from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.answering import Limits, generate, relay, said_parts, translate
-from metaclaw.proxy.client import Client, Incoming
+from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
@@ -20,6 +20,7 @@ from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
+_ON_RETRY: Final[dict[int, RawHeaders]] = {429: [(b"retry-after", b"1")]}
 _MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _COMPLETED: Final = TurnEnd.COMPLETED
 _CANCELLED: Final = TurnEnd.CANCELLED
@@ -145,7 +146,8 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
     else:
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
-        client.defer(error.status, [(b"content-type", b"application/json"), *draft.headers()])
+        again = _ON_RETRY.get(error.status, [])
+        client.defer(error.status, [(b"content-type", b"application/json"), *again, *draft.headers()])
     draft.show_failure(tail)
     return tail
 

@@ -76,7 +76,7 @@ class HttpEndpoint:
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
         """Send; return once the status line is here. Raises UpstreamError if nothing came back, WireError if it cannot be sent."""
         head = self._head(call, caller)
-        return readable(await self._pool.request(call.method, head, call.body), self._peer)
+        return readable(await self._pool.request(call.method, head, call.body, call.session), self._peer)
 
     async def aclose(self) -> None:
         """Close every connection, calls under way included."""

@@ -102,7 +102,7 @@ class Chat:
     async def _ask(self, head: bytes, body: bytes) -> tuple[Completion, Served | None]:
         if self._pool is None:
             peer = f"the model at {self._address.authority}"
-            self._pool = Pool(peer, self._address, Timeouts(), Limits(connections=8))
+            self._pool = Pool(peer, self._address, Timeouts(), Limits(connections=8, queue_s=60.0))
         reply = await self._pool.request("POST", head, body)
         try:
             answer = await _gather(reply)
