@@ -58,7 +58,7 @@ from metaclaw.store import (
     connect,
 )
 from metaclaw.store import Limits as StoreLimits
-from metaclaw.upstream import HttpEndpoint
+from metaclaw.upstream import HttpEndpoint, ProviderHealth
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,7 @@ class House:
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
+        self.provider_health = ProviderHealth()
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -183,7 +184,7 @@ class House:
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
-            opener=Opener(self._routes),
+            opener=Opener(self._routes, self.provider_health),
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
@@ -193,7 +194,7 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes),
+            elsewhere=Elsewhere(self._routes, self.provider_health),
             api=self.api,
             metrics=self.metrics,
             intake=Intake(self._config.proxy.max_body_bytes, max_concurrency=self._config.proxy.max_concurrency),
@@ -232,7 +233,7 @@ class House:
             counts=self.reader.counts,
             shelf=lambda: self.shelf.view,
             shelf_trouble=lambda: self.shelf.trouble,
-            providers=[_shown(provider, embedded) for provider in self.providers],
+            providers=[_shown(provider, embedded, self.provider_health) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
             loops=lambda: {} if self.supervisor is None else {**self.supervisor.states, **self.learner.loops},
             active_sessions=lambda: self.origins.active,
@@ -410,12 +411,13 @@ class House:
         return True
 
 
-def _shown(provider: Provider, embedded: "EmbeddedModel | None") -> ProviderFacts:
+def _shown(provider: Provider, embedded: "EmbeddedModel | None", health: ProviderHealth) -> ProviderFacts:
+    failure = partial(health.last_failure, provider.name)
     if isinstance(provider, HttpEndpoint):
         wires = tuple(wire.value for wire in Wire if wire in provider.wires)
         return ProviderFacts(
-            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections"
+            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections", failure
         )
     if embedded is not None and provider is embedded:
-        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state)
-    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready")
+        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
+    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)

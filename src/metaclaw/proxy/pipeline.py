@@ -9,9 +9,10 @@ from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
-from metaclaw.proxy.answering import Limits, generate, relay, said_parts, translate
+from metaclaw.proxy.answering import generate, relay, said_parts, translate
 from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
 from metaclaw.proxy.origin import Origins
@@ -20,7 +21,8 @@ from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
-_ON_RETRY: Final[dict[int, RawHeaders]] = {429: [(b"retry-after", b"1")]}
+# When to send it again. Official SDKs obey the second one; without it, Claude Code repeats a 401 for minutes.
+_ON_RETRY: Final[dict[int, RawHeaders]] = {429: [(b"retry-after", b"1")], 401: [(b"x-should-retry", b"false")]}
 _MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _COMPLETED: Final = TurnEnd.COMPLETED
 _CANCELLED: Final = TurnEnd.CANCELLED
@@ -118,16 +120,25 @@ class Pipeline:
 
     async def _answer(self, draft: Draft, client: Client) -> bytes:
         opened = await self._opener.open(draft)
+        health = self._opener.health
         try:
             match opened:
                 case Relayed():
-                    return await relay(draft, opened.reply, opened.headers, client, self._limits)
+                    tail = await relay(draft, opened, client, self._limits)
                 case Translated():
-                    return await translate(draft, opened.reply, opened.request, client, self._limits)
+                    tail = await translate(draft, opened, client, self._limits)
                 case Generated():
-                    return await generate(draft, opened.deltas, opened.request, client)
+                    tail = await generate(draft, opened, client)
+        except UpstreamError as error:
+            health.failed(draft.provider, str(error))
+            raise
         finally:
             await opened.aclose()
+        if draft.end is _COMPLETED:
+            health.answered(draft.provider)
+        elif opened.status < 400:
+            health.failed(draft.provider, draft.error or "it broke off its answer")
+        return tail
 
     async def _end(self, session: SessionId) -> None:
         if self._origins.end(session):

@@ -13,7 +13,7 @@ from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.client import Client, RawHeaders
 from metaclaw.proxy.opening import Provider, Providers, is_http
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.upstream import reply_headers
+from metaclaw.upstream import ProviderHealth, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,9 @@ _MODELS_TIMEOUT_S = 5.0
 class Elsewhere:
     """Serves what needs no session, no skills and no turn."""
 
-    def __init__(self, providers: Providers) -> None:
+    def __init__(self, providers: Providers, health: ProviderHealth) -> None:
         self._providers = providers
+        self._health = health
 
     async def serve(
         self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
@@ -109,10 +110,14 @@ class Elsewhere:
             if not client.gone:
                 raise
             return
+        except UpstreamError as error:
+            self._health.failed(provider.name, str(error))
+            raise
         finally:
             client.unwatch()
             if reply is not None:
                 await reply.aclose()
+        self._health.answered(provider.name)
         client.finish()
 
 
