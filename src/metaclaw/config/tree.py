@@ -40,6 +40,9 @@ class ProxyConfig(Section):
     max_concurrency: int = Field(
         default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
     )
+    write_timeout_s: Seconds = Field(
+        default=120.0, description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled."
+    )
     drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM.")
 
     @field_validator("host")

@@ -111,7 +111,7 @@ class Pipeline:
             _forgive_cancellation()
             if not client.gone:
                 return _failure(draft, client, _stopped())
-            draft.end, draft.error = TurnEnd.CANCELLED, "the client went away before its answer was whole"
+            draft.end, draft.error = TurnEnd.CANCELLED, client.gone_reason
             return b""
         except (WireError, UpstreamError) as error:
             return _failure(draft, client, error)

@@ -31,6 +31,10 @@ _BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens
 _JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
+_HEADERS_OF_STATUS: dict[int, RawHeaders] = {
+    426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
+    429: [(b"retry-after", b"1")],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Server:
         try:
             path, path_key, query = read_target(client.target)
             wire = wire_spoken(path, client.headers)
+            if "upgrade" in client.headers and _asks_for_websocket(client):
+                raise WireError(_NO_WEBSOCKET, status=426, code="websocket_not_supported")
             await self._route(client, _tidy(path), path_key, query, wire, began)
         except ClientGone:
             log.debug("client_gone path=%s", path)
@@ -123,7 +129,7 @@ class Server:
         self._metrics.refused(status)
         if client.started:
             return  # an end that looks clean would be a lie: the connection is closed without one
-        headers = [*_JSON, (b"retry-after", b"1")] if status == 429 else _JSON
+        headers = _JSON + _HEADERS_OF_STATUS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
@@ -131,6 +137,13 @@ _NO_KEY = (
     "this request carries no valid MetaClaw key; send the proxy.api_key of the file that `metaclaw config path` names "
     "as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, or put it in the base URL as /k/<key>/v1"
 )
+
+_NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the same request as HTTP POST, which streams its answer as server-sent events"
+
+
+def _asks_for_websocket(client: Client) -> bool:
+    offered = client.headers["upgrade"].lower().split(",")
+    return client.is_modern and client.method == "GET" and "websocket" in [protocol.strip() for protocol in offered]
 
 
 def read_target(target: bytes) -> tuple[str, str | None, str]:
