@@ -46,8 +46,8 @@ def entry(name: str, loopback: Loopback, settings: str = "", kind: str = "openai
 
 
 @asynccontextmanager
-async def running(home: Path, config: str) -> AsyncIterator[Program]:
-    program = await asyncio.to_thread(Program(home, config, env=NOT_LEARNING).start)
+async def running(home: Path, config: str, proxy: str = "") -> AsyncIterator[Program]:
+    program = await asyncio.to_thread(Program(home, config, proxy=proxy, env=NOT_LEARNING).start)
     try:
         yield program
     finally:
@@ -164,7 +164,8 @@ async def in_flight(caller: Caller, wanted: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_client_that_never_reads_and_leaves_gives_its_place_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_client_that_never_reads_gives_its_place_back_when_it_leaves_or_is_cut(tmp_path: Path, leaves: bool) -> None:
     async def flood(conversation: Conversation) -> None:
         while True:
             heard = await conversation.hear()
@@ -177,13 +178,15 @@ async def test_a_client_that_never_reads_and_leaves_gives_its_place_back(tmp_pat
 
     async with serve(flood) as provider:
         config = entry("p", provider, "max_concurrency = 1\nqueue_timeout_s = 30")
-        async with running(tmp_path / "home", config) as program:
+        async with running(tmp_path / "home", config, f"write_timeout_s = {60 if leaves else 0.5}") as program:
             silent = await asyncio.to_thread(stop_reading, program)
             caller = Caller(program)
             waiting = asyncio.create_task(caller.ask())
-            await in_flight(caller, 2)
-            silent.close()
+            if leaves:
+                await in_flight(caller, 2)
+                silent.close()
             assert (await waiting).status_code == 200
+            silent.close()
 
 
 def stop_reading(program: Program) -> socket.socket:

@@ -31,15 +31,16 @@ def test_an_answer_is_let_through_as_soon_as_it_is_known(stream: bytes) -> None:
     assert begins_answer(stream)
 
 
+def _feed_byte_by_byte(stream: bytes) -> None:
+    for size in range(len(stream) + 1):
+        assert not begins_answer(stream[:size])
+
+
 @pytest.mark.parametrize(("stream", "status", "words"), ERRORS)
 def test_an_error_is_found_however_its_bytes_are_split(stream: bytes, status: int, words: str) -> None:
-    for size in range(len(stream) + 1):
-        try:
-            assert not begins_answer(stream[:size])
-        except UpstreamError as error:
-            assert (error.status, words in str(error)) == (status, True)
-            return
-    pytest.fail("the error was not found")
+    with pytest.raises(UpstreamError) as caught:
+        _feed_byte_by_byte(stream)
+    assert (caught.value.status, words in str(caught.value)) == (status, True)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,13 @@ from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
-# When to send it again. Official SDKs obey the second one; without it, Claude Code repeats a 401 for minutes.
-_ON_RETRY: Final[dict[int, RawHeaders]] = {429: [(b"retry-after", b"1")], 401: [(b"x-should-retry", b"false")]}
+ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
+    401: [(b"x-should-retry", b"false")],  # official SDKs obey it; without it, Claude Code repeats the request for minutes
+    426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
+    429: [(b"retry-after", b"1")],
+}
+"""What errors of our own say about sending the request again, by status."""
+
 _MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _COMPLETED: Final = TurnEnd.COMPLETED
 _CANCELLED: Final = TurnEnd.CANCELLED
@@ -157,7 +162,7 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
     else:
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
-        again = _ON_RETRY.get(error.status, [])
+        again = ERROR_HEADERS.get(error.status, [])
         client.defer(error.status, [(b"content-type", b"application/json"), *again, *draft.headers()])
     draft.show_failure(tail)
     return tail
