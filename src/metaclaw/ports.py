@@ -36,7 +36,8 @@ class Reply(Protocol):
 class Call(msgspec.Struct, frozen=True):
     """One HTTP call to a provider. `path` begins with a slash and follows the provider's base URL; `query` has no `?`.
 
-    `purpose` is given where the program itself asks; it is sent along, and no client can send it.
+    `purpose` is given where the program itself asks; it is sent along, and no client can send it. `session` is not sent: sessions
+    take turns where calls have to wait for a busy provider.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Call(msgspec.Struct, frozen=True):
     headers: Headers
     body: bytes
     purpose: "Purpose | None" = None
+    session: str = ""
 
 
 class HttpProvider(Protocol):

@@ -59,7 +59,7 @@ from metaclaw.store import (
     connect,
 )
 from metaclaw.store import Limits as StoreLimits
-from metaclaw.upstream import HttpEndpoint
+from metaclaw.upstream import HttpEndpoint, ProviderHealth
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,7 @@ class House:
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
+        self.provider_health = ProviderHealth()
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -187,7 +188,7 @@ class House:
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
-            opener=Opener(self._routes),
+            opener=Opener(self._routes, self.provider_health),
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
@@ -197,7 +198,7 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes, proxy.max_items),
+            elsewhere=Elsewhere(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
             intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
@@ -236,7 +237,7 @@ class House:
             counts=self.reader.counts,
             shelf=lambda: self.shelf.view,
             shelf_trouble=lambda: self.shelf.trouble,
-            providers=[_shown(provider, embedded) for provider in self.providers],
+            providers=[_shown(provider, embedded, self.provider_health) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
             loops=self._loops,
             active_sessions=lambda: self.origins.active,
@@ -442,12 +443,13 @@ class House:
         return True
 
 
-def _shown(provider: Provider, embedded: "EmbeddedModel | None") -> ProviderFacts:
+def _shown(provider: Provider, embedded: "EmbeddedModel | None", health: ProviderHealth) -> ProviderFacts:
+    failure = partial(health.last_failure, provider.name)
     if isinstance(provider, HttpEndpoint):
         wires = tuple(wire.value for wire in Wire if wire in provider.wires)
         return ProviderFacts(
-            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections"
+            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections", failure
         )
     if embedded is not None and provider is embedded:
-        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state)
-    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready")
+        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
+    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from metaclaw.proxy import Listener
 log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 2.0
+_OPEN_FILES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,18 @@ class Serving:
 def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    _raise_file_limit()
     with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(config, home, instance, ready))
     return 0
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system does: every answer takes two connections, and 1,024 is a common default for all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

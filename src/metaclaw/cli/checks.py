@@ -13,10 +13,12 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
+from metaclaw.cli.client import connect, rows
 from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
 from metaclaw.cli.reach import reach
+from metaclaw.cli.status import failing
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, load, missing_secrets
-from metaclaw.errors import ConfigError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.instance import find
 
 _GIB = 1024**3
@@ -61,6 +63,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_learning(config)
     yield from check_skills(config)
     yield from check_providers(config, timeout_s)
+    yield from check_requests(home)
     yield from check_calendars(home, config)
     yield from check_sleep(config)
     yield from check_input(config)
@@ -174,6 +177,22 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
     for provider, answer in zip(remote, answers, strict=True):
         state = State.OK if answer.is_good else State.WARN if answer.was_reached else State.FAIL
         yield Finding(f"provider {provider.name}", state, answer.what, answer.remedy)
+
+
+def check_requests(home: Path) -> Iterator[Finding]:
+    """No provider failed the last request that the running proxy made to it."""
+    if find(home) is None:
+        return
+    try:
+        providers = rows(connect(home)[1].facts("/api/status").get("providers"))
+    except MetaClawError as error:
+        yield Finding("proxy", State.WARN, f"it does not say how its providers are: {error}", "see its log")
+        return
+    for provider in providers:
+        if trouble := failing(provider):
+            yield Finding(
+                "requests", State.FAIL, trouble, "correct the provider's entry in the configuration, or look at the provider"
+            )
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[Finding]:

@@ -106,15 +106,21 @@ def announce(config: "Config", url: str, key: str, model: str | None, skills: in
         f"  URL  {url}",
         f"  key  {key}",
         "Point an agent at it:",
-        f"  OpenAI clients     export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}",
-        f"  Anthropic clients  export ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key}",
+        f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
+        f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
         f"  by hand            curl {url}/v1/chat/completions {headers} -d {shlex.quote(body)}",
     ]
-    if any(provider.api_key is not None and provider.api_key.is_passthrough for provider in config.providers):
-        lines.append(
-            f"  own subscription   base URL {url}/k/{key}/v1 (Anthropic: {url}/k/{key}), with the client's own credentials"
-        )
     click.echo("\n".join(lines))
+
+
+def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
+    """What a client of this vendor must be told; its own credentials are needed where its provider passes them on."""
+    name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
+    first = next((one for one in config.fallback_order if one.kind == vendor), None)
+    if first is not None and first.api_key is not None and first.api_key.is_passthrough:
+        return f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is passed on"
+    variable = "OPENAI_API_KEY" if vendor == "openai" else "ANTHROPIC_AUTH_TOKEN"
+    return f"export {name}_BASE_URL={url}{version} {variable}={key}"
 
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:

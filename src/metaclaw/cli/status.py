@@ -26,6 +26,9 @@ def status(home: Path, as_json: bool) -> int:
         return 0
     state = "serves, degraded," if at(facts, "degraded") else "serves"
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
+    for provider in rows(at(facts, "providers")):
+        if trouble := failing(provider):
+            click.secho(f"! {plain(trouble)}", bold=True)
     waiting = at(facts, "counts", "candidates", "waiting")
     if isinstance(waiting, int) and waiting:
         _call_for_decision(waiting)
@@ -190,6 +193,16 @@ def _store(store: Json) -> str:
     if at(store, "notice"):
         words += f"; {at(store, 'notice')}"
     return words
+
+
+def failing(provider: Json) -> str | None:
+    """That a provider fails now: how often in a row, since when and why. None where its last request was answered."""
+    failure = at(provider, "last_failure")
+    in_a_row = at(failure, "in_a_row")
+    if not isinstance(in_a_row, int) or not in_a_row:
+        return None
+    times = "its last request" if in_a_row == 1 else f"its last {in_a_row} requests"
+    return f"provider {at(provider, 'name')} failed {times}, the latest at {at(failure, 'at')}: {at(failure, 'reason')}"
 
 
 def _provider(provider: Json) -> str:

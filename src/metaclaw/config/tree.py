@@ -100,6 +100,16 @@ class ProviderConfig(Section):
     )
     timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")
     connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection.")
+    max_concurrency: int = Field(
+        default=1024, ge=1, le=65536, description="Calls to it at once; more wait their turn, and sessions take turns."
+    )
+    queue_timeout_s: float = Field(
+        default=2.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Longest wait for its turn. Then the next provider is asked; without one, 429 and `retry-after`.",
+    )
     order: int | None = Field(
         default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position.", examples=[0]
     )

@@ -15,6 +15,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth
 from metaclaw.errors import StoreError
 from metaclaw.store import Counts, LearningCounts
+from metaclaw.upstream import ProviderFailure
 
 T = TypeVar("T")
 
@@ -41,6 +42,22 @@ class ProviderFacts:
     wires: tuple[str, ...]
     models: tuple[str, ...]
     state: Callable[[], str]
+    failure: Callable[[], ProviderFailure | None] = lambda: None
+
+    def tell(self) -> dict[str, object]:
+        """What status says of it."""
+        failure = self.failure()
+        is_failing = failure is not None and failure.in_a_row > 0
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "wires": self.wires,
+            "models": self.models,
+            "state": "failing" if is_failing else self.state(),
+            "last_failure": None
+            if failure is None
+            else {"reason": failure.reason, "at": failure.at.isoformat(timespec="seconds"), "in_a_row": failure.in_a_row},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +126,7 @@ class Status:
                 "lost_turns": store.lost_turns,
                 "notice": store.notice,
             },
-            "providers": [
-                {"name": one.name, "kind": one.kind, "wires": one.wires, "models": one.models, "state": one.state()}
-                for one in self.providers
-            ],
+            "providers": [one.tell() for one in self.providers],
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
         }
 

@@ -9,9 +9,10 @@ from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
-from metaclaw.proxy.answering import Limits, generate, relay, said_parts, translate
-from metaclaw.proxy.client import Client, Incoming
+from metaclaw.proxy.answering import generate, relay, said_parts, translate
+from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
 from metaclaw.proxy.origin import Origins
@@ -19,6 +20,13 @@ from metaclaw.proxy.placing import Placer
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
+
+ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
+    401: [(b"x-should-retry", b"false")],  # official SDKs obey it; without it, Claude Code repeats the request for minutes
+    426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
+    429: [(b"retry-after", b"1")],
+}
+"""What errors of our own say about sending the request again, by status."""
 
 _MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _COMPLETED: Final = TurnEnd.COMPLETED
@@ -128,16 +136,25 @@ class Pipeline:
 
     async def _answer(self, draft: Draft, client: Client) -> bytes:
         opened = await self._opener.open(draft)
+        health = self._opener.health
         try:
             match opened:
                 case Relayed():
-                    return await relay(draft, opened.reply, opened.headers, client, self._limits)
+                    tail = await relay(draft, opened, client, self._limits)
                 case Translated():
-                    return await translate(draft, opened.reply, opened.request, client, self._limits)
+                    tail = await translate(draft, opened, client, self._limits)
                 case Generated():
-                    return await generate(draft, opened.deltas, opened.request, client)
+                    tail = await generate(draft, opened, client)
+        except UpstreamError as error:
+            health.failed(draft.provider, str(error))
+            raise
         finally:
             await opened.aclose()
+        if draft.end is _COMPLETED:
+            health.answered(draft.provider)
+        elif opened.status < 400:
+            health.failed(draft.provider, draft.error or "it broke off its answer")
+        return tail
 
     async def _end(self, session: SessionId) -> None:
         if self._origins.end(session):
@@ -156,7 +173,8 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
     else:
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
-        client.defer(error.status, [(b"content-type", b"application/json"), *draft.headers()])
+        again = ERROR_HEADERS.get(error.status, [])
+        client.defer(error.status, [(b"content-type", b"application/json"), *again, *draft.headers()])
     draft.show_failure(tail)
     return tail
 

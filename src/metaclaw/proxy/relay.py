@@ -14,7 +14,7 @@ from metaclaw.proxy.client import Client, RawHeaders
 from metaclaw.proxy.opening import Provider, Providers, is_http
 from metaclaw.proxy.reading import MAX_ITEMS, check_items
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.upstream import reply_headers
+from metaclaw.upstream import ProviderHealth, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
@@ -26,8 +26,9 @@ _MODELS_TIMEOUT_S = 5.0
 class Elsewhere:
     """Serves what needs no session, no skills and no turn."""
 
-    def __init__(self, providers: Providers, max_items: int = MAX_ITEMS) -> None:
+    def __init__(self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS) -> None:
         self._providers = providers
+        self._health = health
         self._max_items = max_items
 
     async def serve(
@@ -112,10 +113,14 @@ class Elsewhere:
             if not client.gone:
                 raise
             return
+        except UpstreamError as error:
+            self._health.failed(provider.name, str(error))
+            raise
         finally:
             client.unwatch()
             if reply is not None:
                 await reply.aclose()
+        self._health.answered(provider.name)
         client.finish()
 
 

@@ -18,7 +18,7 @@ from metaclaw.proxy.auth import Gatekeeper, split_path_key
 from metaclaw.proxy.body import read_body
 from metaclaw.proxy.client import Client, ClientGone, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.pipeline import Pipeline
+from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
 from metaclaw.proxy.reading import MAX_ITEMS, read
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.wires import wire_format
@@ -31,10 +31,6 @@ _BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens
 _JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
-_HEADERS_OF_STATUS: dict[int, RawHeaders] = {
-    426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
-    429: [(b"retry-after", b"1")],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +126,7 @@ class Server:
         self._metrics.refused(status)
         if client.started:
             return  # an end that looks clean would be a lie: the connection is closed without one
-        headers = _JSON + _HEADERS_OF_STATUS.get(status, [])
+        headers = _JSON + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
