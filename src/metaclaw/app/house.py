@@ -25,6 +25,7 @@ from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
 from metaclaw.errors import StoreError
 from metaclaw.learn import Supervisor
+from metaclaw.learn.admitting import turned_away
 from metaclaw.learn.channel import Begin
 from metaclaw.learn.models import UNLEARNED, Models, add_up
 from metaclaw.learn.pending import PENDING, Pending, senses
@@ -247,6 +248,7 @@ class House:
             policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
             training=self._training,
             rejections=self._rejections,
+            turned_away=lambda: turned_away(SqlCandidates(self.database)),
             window=self._window,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
         )

@@ -157,13 +157,18 @@ def check_learning(config: Config) -> Iterator[Finding]:
 
 
 def check_skills(config: Config) -> Iterator[Finding]:
-    """Every skill file can be read."""
+    """Every skill file can be read, and so can the checks in them."""
     from metaclaw.cli.inforce import read_all
+    from metaclaw.skills.checks import check_trouble
 
     found, skipped = read_all(config.skills.dir)
     yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")
     for path, reason in skipped:
         yield Finding("skills", State.WARN, f"{path} is skipped: {reason}", "correct or delete it")
+    for skill in found:
+        if trouble := check_trouble(skill):
+            what = f"the check of {skill.name} is not run: {trouble}"
+            yield Finding("skills", State.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:

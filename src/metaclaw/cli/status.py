@@ -54,6 +54,8 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
         yield "", at(facts, "skills", "trouble")
     for skipped in rows(at(facts, "skills", "skipped")):
         yield "", f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
+    for broken in rows(at(facts, "skills", "broken_checks")):
+        yield "", f"the check of {at(broken, 'name')} is not run: {at(broken, 'reason')}"
     yield from _learning(at(facts, "learning"), at(facts, "counts"))
     yield from _policy(facts)
     for signal in rows(at(facts, "window", "signals")):
@@ -97,6 +99,10 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     yield "to learn", _pending(at(learning, "pending"))
     yield "verdicts", _verdicts(at(counts, "verdicts"), at(counts, "support"))
     yield "candidates", _counts(at(counts, "candidates")) or "none"
+    if reasons := _counts(at(learning, "rejected", "reasons")):
+        yield "rejected", reasons
+    for one in rows(at(learning, "rejected", "last")):
+        yield "", f"{at(one, 'name')} ({at(one, 'text')}): {at(one, 'reason')}"
     share = at(learning, "judged_share")
     asked = f", asked about {share:.0%} of turns" if isinstance(share, int | float) else ""
     yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked if at(learning, 'judge') else ''}"

@@ -6,6 +6,8 @@ let go, and so is its skill.
 """
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.skills import is_untouchable
+from metaclaw.skills.evolve.names import numbered
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
@@ -32,6 +35,11 @@ log = logging.getLogger(__name__)
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _PROVEN_AT_ONCE: Final = 2
 _REMEMBERED: Final = 200
+_COUNTED: Final = 1_000
+_SHOWN: Final = 3
+_SHOWN_CHARS: Final = 120
+_DETAIL: Final = re.compile(r"[;:(]")
+_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 
 
@@ -82,7 +90,7 @@ class Admitting:
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
         """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
-        proposal = replace(proposal, skill=_as_filed(proposal.skill))
+        proposal = replace(proposal, skill=self._named(_as_filed(proposal.skill), proposal.change))
         generation = self._shelf.view.generation if learned.generation is None else learned.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
         if not await self._save(candidate):
@@ -219,6 +227,20 @@ class Admitting:
             await self.retire(skill, "a session that taught it was forgotten", since=generation)
         return accepted
 
+    async def refuse(self, proposal: Proposal, reason: str) -> None:
+        """Keep a proposal that did not come as far as the gate, so that people see why nothing came of it."""
+        generation, made_at = self._shelf.view.generation, self._now()
+        await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
+
+    def _named(self, skill: Skill, change: Change) -> Skill:
+        """The skill under a name that is free, or under which the same words of the same person are in force already."""
+        if change is not Change.NEW:
+            return skill
+        free = (
+            name for name in numbered(skill.name) if (known := self._shelf.view.get(name)) is None or says_the_same(known, skill)
+        )
+        return replace(skill, name=next(free, skill.name))
+
     def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
         return [name for name in names if name != proposal.skill.name and self._shelf.view.get(name) is not None]
@@ -310,6 +332,12 @@ def _as_filed(skill: Skill) -> Skill:
     return replace(skill, trigger=" ".join(skill.trigger.split()), body=body)
 
 
+def says_the_same(in_force: Skill, skill: Skill) -> bool:
+    """Whether a skill in force holds the same words for the same scope."""
+    texts = (" ".join(one.body.casefold().split()) for one in (in_force, skill))
+    return in_force.scope == skill.scope and in_force.author is skill.author and len(set(texts)) == 1
+
+
 def _is_same(in_force: Skill, skill: Skill) -> bool:
     return in_force.content_hash == skill.content_hash and in_force.author is skill.author
 
@@ -318,6 +346,29 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """A skill that contradicts wider ones says so: then they are not placed beside it."""
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+
+
+def turned_away(candidates: SqlCandidates) -> dict[str, object]:
+    """The rejected proposals: how many for each reason, and the newest with what they say. Blocks."""
+    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
+    last = [
+        {"name": one.proposal.skill.name, "text": _shown(one.proposal.skill), "reason": one.reason, "at": one.made_at.isoformat()}
+        for one in candidates.candidates(Standing.REJECTED, _SHOWN)
+    ]
+    return {"reasons": dict(reasons.most_common()), "last": last}
+
+
+def _kind_of_reason(reason: str) -> str:
+    """The first reason without what is special to one proposal: `it holds a secret`, `its trigger has N words`."""
+    first = _DETAIL.split(reason, maxsplit=1)[0]
+    return _NUMBER.sub("N", first).strip() or "no reason given"
+
+
+def _shown(skill: Skill) -> str:
+    """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
+    quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
+    text = " ".join(" ".join(quoted or [skill.body]).split())
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 
 
 def _told(proposal: Proposal) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from metaclaw.domain.skill import Skill
 from metaclaw.privacy.authority import Objection, authority
-from metaclaw.privacy.capabilities import Capabilities, added, skill_text, workspace_of
+from metaclaw.privacy.capabilities import Capabilities, added, workspace_of
 from metaclaw.privacy.combination import emergent
 from metaclaw.privacy.provenance import Span
 from metaclaw.privacy.redact import Finding, Redactor
@@ -45,8 +45,9 @@ def review(
     skill: Skill, spans: Sequence[Span], existing: Iterable[Skill], redactor: Redactor, companions: Sequence[Skill] = ()
 ) -> Review:
     """Examine a proposed skill against what was said (`spans` of its supporting steps), what is in force, and its neighbours."""
-    text = skill_text(skill)
     reach = added(skill, existing, workspace_of(spans))
     if companions:
         reach |= emergent((skill, *companions))
-    return Review(redactor.text(text).found, authority(f"{skill.trigger}\n\n{skill.body}", spans), reach)
+    # The name is not looked through: it is made of words of the trigger and body, and numbers between words look random.
+    text = f"{skill.trigger}\n\n{skill.body}"
+    return Review(redactor.text(text).found, authority(text, spans), reach)

@@ -101,6 +101,13 @@ class SqlCandidates:
             found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()))
             return [_candidate(row) for row in found]
 
+    def reasons(self, standing: Standing, limit: int) -> list[str]:
+        """The reasons of the newest candidates of this standing."""
+        query = select(candidates.c.reason).where(candidates.c.standing == standing.value)
+        with self._database.reading("counting reasons") as connection:
+            found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit))
+            return [unpack_text(reason) for reason in found.scalars()]
+
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
         query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
