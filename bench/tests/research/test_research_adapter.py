@@ -269,6 +269,30 @@ def test_a_request_is_known_by_the_task_that_comes_first_in_it(prompt: str, stag
     assert (found.stage, found.is_repair) == (stage, is_repair)
 
 
+@pytest.mark.parametrize(
+    ("system", "prompt", "stage", "is_repair"),
+    [
+        ("You are an expert academic paper analyst.  Decide.", "Research topic: x\nHypothesis: y", Stage.RESULT_ANALYSIS, False),
+        ("You are an expert scientific visualization advisor.", "Research topic: x\nDomain: y", Stage.RESULT_ANALYSIS, False),
+        ("You are an expert scientific visualization programmer.", "Style preamble: a", Stage.RESULT_ANALYSIS, False),
+        (
+            "You are an expert scientific visualization programmer.",
+            "Chart type: bar\n\nPREVIOUS ATTEMPT FAILED REVIEW. Fix these issues:",
+            Stage.RESULT_ANALYSIS,
+            True,
+        ),
+        ("You are an expert reviewer of scientific figures.", "Chart title: Create schedule JSON", Stage.RESULT_ANALYSIS, False),
+        ("You are a meticulous experiment code reviewer.", "Is it right?", Stage.CODE_GENERATION, False),
+        ("You are a scientific code reviewer checking alignment.", "Topic: x", Stage.CODE_GENERATION, False),
+        ("You are a code reviewer.", "Examine this experiment code: x", Stage.CODE_GENERATION, False),
+    ],
+)
+def test_figure_agents_and_code_reviewers_are_known_by_their_role(system: str, prompt: str, stage: Stage, is_repair: bool) -> None:
+    found = classify(prompt, system)
+    assert found is not None
+    assert (found.stage, found.is_repair) == (stage, is_repair)
+
+
 def test_a_request_that_is_not_known_is_not_guessed() -> None:
     assert classify("Say hello.") is None
     assert classify("x" * 30_000 + "Create a SMART research goal") is None

@@ -159,6 +159,14 @@ def test_a_request_that_nobody_answered_is_no_attempt_and_asking_again_no_retry(
     assert count_requests([recorded(goal, kind="side")]) == Counted(0, 0, 0)
 
 
+def test_stages_that_a_refine_cycle_repeats_are_no_retries() -> None:
+    analysis, decision, outline = "Analyze run metrics", "Make a PROCEED or REFINE decision", "Create a detailed paper outline"
+    cycle = [recorded("Improve the experiment code"), recorded(analysis), recorded(decision)]
+    assert count_requests([*cycle, *cycle, recorded(outline)]) == Counted(7, 0, 0)
+    within = [*cycle, recorded(decision), *cycle[:2], recorded(analysis)]
+    assert count_requests(within) == Counted(7, 2, 0), "what is repeated within one cycle is"
+
+
 def lesson(folder: Path, name: str, description: str, body: str = "1. Look first.") -> Path:
     """As the program writes it: words go into the front matter as they are."""
     path = folder / name / "SKILL.md"

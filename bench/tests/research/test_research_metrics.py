@@ -80,6 +80,16 @@ def test_a_run_is_measured_by_its_counts() -> None:
     assert measured.composite == pytest.approx(composite(20 / 23, 0.2, 1))
 
 
+def test_a_run_that_ends_before_the_decision_earns_nothing_for_not_refining() -> None:
+    died = measure(run(completed=14, attempts=40, retries=0, refines=0, ending="failed"))
+    finished = measure(run(completed=23, attempts=40, retries=6, refines=1))
+    assert died.composite == pytest.approx(0.4 * 14 / 23 + 0.3)
+    assert finished.composite is not None
+    assert died.composite < finished.composite
+    in_second_cycle = measure(run(completed=15, attempts=40, retries=0, refines=1, ending="failed"))
+    assert in_second_cycle.composite == pytest.approx(0.4 * 15 / 23 + 0.3)
+
+
 def test_attempts_that_nobody_counted_are_unknown_and_not_perfect() -> None:
     measured = measure(run(attempts=None, retries=None))
     assert measured.retry_rate is None

@@ -1,8 +1,9 @@
 """Which stage of AutoResearchClaw a request belongs to, and whether it asks for something once more.
 
 Its requests carry no stage and its artefacts count no retries, so stages are told by a few words of the prompts. What is not
-recognised is counted apart, and never guessed. Once more is a request that begins with what is wrong, or says so at its end, or
-repeats an answered one; but an experiment is improved in rounds, and a round that brought nothing makes the next one the same.
+recognised is counted apart, and never guessed. A retry is a request that begins with what is wrong, or says so at its end, or
+repeats an answered one of the same refine cycle; but an experiment is improved in rounds, and a round that brought nothing makes
+the next one the same.
 """
 
 import hashlib
@@ -30,7 +31,17 @@ _REPAIRS: Final[tuple[tuple[str, Stage], ...]] = (
     ("Revise the complete scientific manuscript", Stage.PAPER_DRAFT),
     ("CRITICAL LENGTH REQUIREMENT", Stage.PAPER_REVISION),
 )
-_AFTERTHOUGHTS: Final = ("THE PREVIOUS RESPONSE VIOLATED",)
+_AFTERTHOUGHTS: Final = ("THE PREVIOUS RESPONSE VIOLATED", "PREVIOUS ATTEMPT FAILED REVIEW")
+# Its agents for figures and for reviewing code are known by the role the system prompt gives them: their prompts hold only data.
+_ROLES: Final[tuple[tuple[str, Stage], ...]] = (
+    ("expert academic paper analyst", Stage.RESULT_ANALYSIS),
+    ("scientific visualization advisor", Stage.RESULT_ANALYSIS),
+    ("scientific visualization programmer", Stage.RESULT_ANALYSIS),
+    ("reviewer of scientific figures", Stage.RESULT_ANALYSIS),
+    ("experiment code reviewer", Stage.CODE_GENERATION),
+    ("scientific code reviewer", Stage.CODE_GENERATION),
+    ("senior researcher reviewing experiment code", Stage.CODE_GENERATION),
+)
 _TASKS: Final[tuple[tuple[str, Stage], ...]] = (
     ("Create a SMART research goal", Stage.TOPIC_INIT),
     ("Decompose this research problem", Stage.PROBLEM_DECOMPOSE),
@@ -50,6 +61,7 @@ _TASKS: Final[tuple[tuple[str, Stage], ...]] = (
     ("IMPLEMENTATION BLUEPRINT", Stage.CODE_GENERATION),
     ("Generate the Python file", Stage.CODE_GENERATION),
     ("Review this experiment code", Stage.CODE_GENERATION),
+    ("Examine this experiment code", Stage.CODE_GENERATION),
     ("senior researcher reviewing experiment code", Stage.CODE_GENERATION),
     ("Evaluate whether this experiment code actually tests", Stage.CODE_GENERATION),
     ("Create schedule JSON", Stage.RESOURCE_PLANNING),
@@ -113,14 +125,21 @@ class Counted:
         return self.attempts > 0 and self.attempts >= self.unclassified
 
 
-def classify(prompt: str) -> Classified | None:
-    """The stage of a request by its user prompt: the marker that comes first in it, a fault only if the prompt begins with it."""
+def classify(prompt: str, system: str = "") -> Classified | None:
+    """The stage of a request: by the role its system prompt gives, else by the marker that comes first in its user prompt.
+
+    A fault counts only if the prompt begins with it.
+    """
+    is_once_more = any(words in prompt[-_END_CHARS:] for words in _AFTERTHOUGHTS)
+    role = min(_marked(_ROLES, system), default=None)
+    if role is not None:
+        return Classified(role[1], is_once_more)
     found = [(at, stage, True) for at, stage in _marked(_REPAIRS, prompt[:_BEGINNING_CHARS])]
     found += [(at, stage, False) for at, stage in _marked(_TASKS, prompt[:_LOOKED_AT_CHARS])]
     if not found:
         return None
     _, stage, is_repair = min(found)
-    return Classified(stage, is_repair or any(words in prompt[-_END_CHARS:] for words in _AFTERTHOUGHTS))
+    return Classified(stage, is_repair or is_once_more)
 
 
 def _marked(markers: Iterable[tuple[str, Stage]], text: str) -> Iterator[tuple[int, Stage]]:
@@ -135,15 +154,20 @@ def count_requests(turns: Iterable[Mapping[str, Json]]) -> Counted:
     attempts = retries = unclassified = unanswered = 0
     cut_off = False
     seen: set[bytes] = set()
+    has_decided = False
     for turn in (one for one in turns if one.get("kind") == "main"):
         status = turn.get("status")
         cut_off = turn.get("end") != "completed" or not isinstance(status, int) or status >= _FIRST_ERROR
         messages = _messages_in(turn.get("request"))
         if cut_off:
             unanswered += 1
-        elif (found := classify(_words_of(messages))) is None:
+        elif (found := classify(_words_of(messages, "user"), _words_of(messages, "system"))) is None:
             unclassified += 1
         else:
+            if has_decided and found.stage < Stage.RESEARCH_DECISION:
+                # The decision led back: the stages from here on are done once more, which is a refine cycle and no retry.
+                seen, has_decided = set(), False
+            has_decided = has_decided or found.stage is Stage.RESEARCH_DECISION
             # Its own client asks again with more room for an answer, so only the messages tell.
             digest = hashlib.sha256(json.dumps(messages).encode()).digest()
             attempts += 1
@@ -154,12 +178,15 @@ def count_requests(turns: Iterable[Mapping[str, Json]]) -> Counted:
 
 def _messages_in(value: Json) -> list[dict[str, Json]]:
     """The messages of a request in either of the wires it speaks."""
-    listed = value.get("messages") or value.get("input") if isinstance(value, dict) else None
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    if not isinstance(value, dict):
+        return []
+    listed = value.get("messages") or value.get("input")
+    told: list[dict[str, Json]] = [{"role": "system", "content": value["instructions"]}] if "instructions" in value else []
+    return told + ([one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else [])
 
 
-def _words_of(messages: Iterable[Mapping[str, Json]]) -> str:
-    return "\n".join(_flat(one.get("content")) for one in messages if one.get("role") == "user")
+def _words_of(messages: Iterable[Mapping[str, Json]], role: str) -> str:
+    return "\n".join(_flat(one.get("content")) for one in messages if one.get("role") == role)
 
 
 def _flat(content: Json) -> str:
