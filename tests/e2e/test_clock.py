@@ -42,7 +42,7 @@ def test_retention_deletes_nothing_on_the_word_of_a_clock_that_jumped_ahead(prog
     assert program.stop() == 0
     clock.set_ahead(AHEAD)
     program.start()
-    status = program.wait_for("/api/status", lambda facts: facts["loops"]["retention"] != "running", 10)
+    status = program.wait_for("/api/status", lambda facts: facts["loops"]["retention"] != "running", 60)
     assert "the clock is 400 days ahead of when retention last ran" in status["loops"]["retention"]
     assert program.get(f"/api/turns/{turn.turn}")["id"] == turn.turn
     told = program.command("status")
@@ -50,7 +50,7 @@ def test_retention_deletes_nothing_on_the_word_of_a_clock_that_jumped_ahead(prog
     assert program.stop() == 0
     clock.set_ahead(timedelta(0))
     program.start()
-    program.wait_for("/api/status", lambda facts: facts["loops"]["retention"] == "running", 10)
+    program.wait_for("/api/status", lambda facts: facts["loops"]["retention"] == "running", 60)
     assert program.get(f"/api/turns/{turn.turn}")["id"] == turn.turn
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
@@ -62,7 +62,7 @@ def test_a_session_that_fell_silent_while_the_program_was_stopped_is_judged(prog
     assert program.stop() == 0
     clock.set_ahead(timedelta(hours=2))
     program.start()
-    program.wait_for(f"/api/turns/{talk.turn}", lambda turn: turn["verdict"] is not None, 20)
+    program.wait_for(f"/api/turns/{talk.turn}", lambda turn: turn["verdict"] is not None, 60)
     assert program.stop() == 0, program.log.read_text()[-4000:]
 
 
@@ -75,7 +75,7 @@ def test_a_session_that_ends_after_the_clock_was_ahead_is_judged(program: Progra
         talk = Talk(program)
         talk.say(TASK.format(number))
         talk.end()
-        program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 20)
+        program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 60)
         judged.append(program.get(f"/api/turns/{talk.turn}")["verdict"] is not None)
     assert judged == [True, True]
     assert program.stop() == 0, program.log.read_text()[-4000:]
