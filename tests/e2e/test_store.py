@@ -131,3 +131,23 @@ def test_no_acknowledged_turn_is_lost_when_the_files_are_deleted_and_the_program
     home.kill()
     assert recorded(home.home / "ledger.db") == acknowledged
     assert "store files removed" in home.log.read_text()
+
+
+def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home: Program, tmp_path: Path) -> None:
+    home.start()
+    kept = {ask(home, f"word {number}") for number in range(3)}
+    made = home.command("store", "backup", str(tmp_path / "copy.db"), "--json")
+    assert json.loads(made.stdout)["turns"] == 3, made.stderr
+    checked = home.command("store", "check", "--json")
+    assert (json.loads(checked.stdout)["sound"], json.loads(checked.stdout)["turns"]) == (True, 3)
+    ask(home)
+    refused = home.command("store", "restore", str(tmp_path / "copy.db"), "--yes")
+    assert (refused.returncode, "metaclaw stop" in refused.stderr) == (1, True)
+    home.kill()
+    (home.home / "ledger.db").write_bytes(b"disaster" * 1000)
+    assert home.command("store", "restore", str(tmp_path / "copy.db"), "--yes").returncode == 0
+    home.start()
+    assert home.get("/api/status")["store"]["health"] == "healthy"
+    kept.add(ask(home))
+    assert home.stop() == 0
+    assert recorded(home.home / "ledger.db") == kept
