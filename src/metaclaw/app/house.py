@@ -18,7 +18,7 @@ from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
 from metaclaw.app.learning import Learner
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import UNTRAINED, Api, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
+from metaclaw.dashboard import UNTRAINED, Api, EventFeed, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
@@ -212,7 +212,7 @@ class House:
             unready=status.unready,
             reader=self.reader,
             learning=LearningRoutes(
-                reader=self.reader,
+                feed=EventFeed(self.reader, max_subscribers=self._config.proxy.max_subscribers),
                 candidates=SqlCandidates(self.database),
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,

@@ -46,6 +46,9 @@ class ProxyConfig(Section):
     max_concurrency: int = Field(
         default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
     )
+    max_subscribers: int = Field(
+        default=1024, ge=1, le=65536, description="Clients that follow `/api/events` at once; one more is answered with 429."
+    )
     write_timeout_s: Seconds = Field(
         default=120.0,
         description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
