@@ -18,6 +18,7 @@ from tests.support.provider import Provider
 from tests.support.raw import LINGER, RawProvider
 
 UPGRADE = b"GET %b HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: %b\r\n%b\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 AUTH = b"authorization: Bearer " + KEY.encode() + b"\r\n"
 
 
@@ -114,7 +115,7 @@ def test_all_requests_before_a_half_close_are_answered_however_long_it_takes(pro
     assert b"echo: last" in answers
 
 
-@pytest.mark.parametrize("script", [(), (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {}\n\n",)], ids=["waiting", "started"])
+@pytest.mark.parametrize("script", [(), (STREAM + b"data: {}\n\n",)], ids=["waiting", "started"])
 def test_a_client_that_leaves_cancels_the_call_also_while_the_provider_is_silent(script: tuple[bytes, ...], tmp_path: Path) -> None:
     with RawProvider(script, LINGER) as silent:
         running = Program(tmp_path / "home", providers_toml(silent.url), env=NOT_LEARNING).start()
@@ -143,7 +144,7 @@ class Torrent:
         connection, _ = self._listener.accept()
         with connection, self._listener:
             connection.recv(65536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            connection.sendall(STREAM)
             try:
                 while True:
                     connection.sendall(b": padding\n\n" * 6000)

@@ -17,7 +17,7 @@ from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
 from metaclaw.app.learning import Learner
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import UNTRAINED, Api, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
+from metaclaw.dashboard import UNTRAINED, Api, EventFeed, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
@@ -181,6 +181,7 @@ class House:
         return Providers(self.providers, passthrough, None if self.policy is None else self.policy.slot)
 
     def _build_server(self) -> Server:
+        proxy = self._config.proxy
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
@@ -194,10 +195,10 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes, self.provider_health),
+            elsewhere=Elsewhere(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
-            intake=Intake(self._config.proxy.max_body_bytes, max_concurrency=self._config.proxy.max_concurrency),
+            intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
         )
 
     def _facts(self) -> Facts:
@@ -207,7 +208,7 @@ class House:
             unready=status.unready,
             reader=self.reader,
             learning=LearningRoutes(
-                reader=self.reader,
+                feed=EventFeed(self.reader, max_subscribers=self._config.proxy.max_subscribers),
                 candidates=SqlCandidates(self.database),
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,

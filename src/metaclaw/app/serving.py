@@ -7,8 +7,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +70,9 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     listening = _listen(config)
+    signals = _Signals()
     async with AsyncExitStack() as parts:
+        parts.callback(signals.ignore)
         house = House(config, home)
         await house.open(parts)
         _settle_garbage()
@@ -79,12 +81,13 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)
             house.begin_loops(supervisor)
-            with _signals() as (stop, hurry):
-                _announce(listening, house, instance, ready)
-                await stop.wait()
-                house.api.stop()
-                await listener.close(config.proxy.drain_s, hurry)
-                await house.server.idle(_LAST_WORDS_S)
+            signals.handle()
+            _announce(listening, house, instance, ready)
+            await signals.stop.wait()
+            log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
+            house.api.stop()
+            await listener.close(config.proxy.drain_s, signals.hurry)
+            await house.server.idle(_LAST_WORDS_S)
             instance.retract()
             group.cancel_scope.cancel()
 
@@ -122,19 +125,28 @@ def _listen(config: Config) -> socket.socket:
     return listener
 
 
-@contextmanager
-def _signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """The first signal lets running answers finish; the second does not. Ending on a signal is a clean end: exit status 0."""
-    loop = asyncio.get_running_loop()
-    stop, hurry = asyncio.Event(), asyncio.Event()
+class _Signals:
+    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish.
 
-    def hear() -> None:
-        (hurry if stop.is_set() else stop).set()
+    A second Ctrl-C does not wait for them. No signal but SIGKILL skips what follows: recording finished answers and closing.
+    """
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hear)
-    try:
-        yield stop, hurry
-    finally:
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def handle(self) -> None:
+        """Handle both signals from now on."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+    def ignore(self) -> None:
+        """Ignore both until the process ends: everything is closed, and nothing is left to interrupt."""
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+            if loop.remove_signal_handler(number):
+                signal.signal(number, signal.SIG_IGN)

@@ -37,13 +37,23 @@ class ProxyConfig(Section):
         examples=["env:METACLAW_KEY"],
     )
     max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
+    max_items: int = Field(
+        default=20_000,
+        ge=1,
+        le=10_000_000,
+        description="Messages, content parts and tools in one request; more are answered with 413.",
+    )
     max_concurrency: int = Field(
         default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
     )
-    write_timeout_s: Seconds = Field(
-        default=120.0, description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled."
+    max_subscribers: int = Field(
+        default=1024, ge=1, le=65536, description="Clients that follow `/api/events` at once; one more is answered with 429."
     )
-    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM.")
+    write_timeout_s: Seconds = Field(
+        default=120.0,
+        description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
+    )
+    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM or Ctrl-C.")
 
     @field_validator("host")
     @classmethod

@@ -65,14 +65,16 @@ class Pipeline:
         self._ranks = ranks
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
-        """Serve one request, whole or in part, and leave exactly one turn in the ledger. UpstreamError, and no turn, where the
-        program is stopped before anything was asked of anybody."""
+        """Serve one request, whole or in part, and leave exactly one turn in the ledger.
+
+        A request that is refused (WireError), or that the program's stop precedes (UpstreamError), leaves no turn and no session.
+        """
         # A stream's first token is waited for, so it waits for nobody.
         in_step = self._ranks.in_company and not incoming.stream
         if in_step:
             await self._let_others_catch_up()
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
-        turn_id, end = new_turn_id(), TurnEnd.FAILED
+        turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
         self._metrics.in_flight += 1
         if self._attendant is not None:
             self._attendant.began(origin.kind)
@@ -81,15 +83,20 @@ class Pipeline:
                 await self._let_others_catch_up()
             placed = self._placer.place(incoming, origin)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws)
-            tail = await self._attempt(draft, client, in_step=in_step)
-            turn, end = draft.turn(), draft.end
+            try:
+                tail = await self._attempt(draft, client, in_step=in_step)
+            except WireError:
+                if self._origins.withdraw(origin):
+                    self._placer.forget((origin.session,))
+                raise
+            turn, recorded, end = draft.turn(), turn_id, draft.end
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)
         finally:
             self._metrics.in_flight -= 1
             if self._attendant is not None:
                 self._attendant.ended()
-            self._origins.finished(origin, turn_id, end)
+            self._origins.finished(origin, recorded, end)
         if origin.ends_session:
             await self._end(origin.session)
         if draft.end is not _CANCELLED:
@@ -118,8 +125,12 @@ class Pipeline:
                 return _failure(draft, client, _stopped())
             draft.end, draft.error = TurnEnd.CANCELLED, client.gone_reason
             return b""
-        except (WireError, UpstreamError) as error:
+        except UpstreamError as error:
             return _failure(draft, client, error)
+        except WireError as error:
+            if client.started:
+                return _failure(draft, client, error)
+            raise
         finally:
             client.unwatch()
 

@@ -19,7 +19,7 @@ from metaclaw.proxy.body import read_body
 from metaclaw.proxy.client import Client, ClientGone, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
-from metaclaw.proxy.reading import read
+from metaclaw.proxy.reading import MAX_ITEMS, read
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.wires import wire_format
 
@@ -40,6 +40,7 @@ class Intake:
     max_body_bytes: int
     body_timeout_s: float = 120.0
     max_concurrency: int = 1024
+    max_items: int = MAX_ITEMS
 
 
 class Server:
@@ -98,7 +99,7 @@ class Server:
         if spoken is None:
             await self._elsewhere.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
-        json = read(spoken, body)
+        json = read(spoken, body, self._intake.max_items)
         incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
         self._admit()
         self._serving += 1
@@ -134,7 +135,7 @@ _NO_KEY = (
     "as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, or put it in the base URL as /k/<key>/v1"
 )
 
-_NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the same request as HTTP POST, which streams its answer as server-sent events"
+_NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the request as HTTP POST and its answer is streamed as server-sent events"
 
 
 def _asks_for_websocket(client: Client) -> bool:

@@ -203,6 +203,11 @@ class LedgerReader:
                 for row in connection.execute(query)
             ]
 
+    def last_event(self) -> int:
+        """The cursor behind which nothing was announced yet; 0 where nothing ever was."""
+        with self._database.reading("reading events") as connection:
+            return connection.execute(select(func.max(events.c.seq))).scalar() or 0
+
     def events_of(self, kind: str, limit: int = 100) -> list[Event]:
         """What was announced of one kind, newest first."""
         query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
