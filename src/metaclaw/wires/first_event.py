@@ -7,7 +7,7 @@ from metaclaw.errors import UpstreamError
 from metaclaw.wires.failure import reported_error
 from metaclaw.wires.fields import object_of
 
-MAX_LOOK_BYTES = 64 * 1024
+MAX_LOOK_BYTES = 16 * 1024
 """A first line that is longer is taken for an answer: errors are short."""
 
 _BOM = b"\xef\xbb\xbf"
