@@ -27,6 +27,7 @@ from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.stumbles import Stumbles, Workbook
+from metaclaw.privacy import own_words
 from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
 from metaclaw.skills.evolve.names import numbered
 from metaclaw.skills.scopes import Teams, applying
@@ -322,5 +323,11 @@ class Fast:
 
 def _corrected(kind: Kind) -> tuple[Proposal, Failure] | None:
     """The newest words about these failures that say what to do, as a skill, and the failure they are about. Blocks."""
-    found = ((from_correction(failure), failure) for failure in reversed(kind.failures))
+    found = ((from_correction(_in_own_words(failure)), failure) for failure in reversed(kind.failures))
     return next(((proposal, failure) for proposal, failure in found if proposal is not None), None)
+
+
+def _in_own_words(failure: Failure) -> Failure:
+    """The failure without what the person only quoted, pasted or reported."""
+    said = failure.step.said_after
+    return failure if said is None else replace(failure, step=replace(failure.step, said_after=own_words(said)))
