@@ -38,7 +38,7 @@ test-openclaw: $(VENV)/.dev
 
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-tinker test-vllm test-openclaw
-	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m slow
+	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --small
 	$(BIN)/python -m benchmarks.house_rules --small

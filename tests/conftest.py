@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.depth import IS_NIGHTLY
+
 
 def pytest_configure() -> None:
     """Trust a single certificate, which nobody uses.
@@ -14,8 +16,13 @@ def pytest_configure() -> None:
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "unused_authority.pem")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, the whole program's before others: spread over processes, the short ones fill what is left at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make nightly` runs. Long files first, the whole program's before others: spread over processes, the
+    short ones fill what is left at the end."""
+    if not IS_NIGHTLY:
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in long, "e2e" not in item.path.parts))
 

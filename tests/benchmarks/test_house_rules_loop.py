@@ -265,7 +265,7 @@ def _run(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_runs_where_only_torch_and_tokenizers_are_installed(model: Path, tmp_path: Path) -> None:
     program = BLOCKED + "from benchmarks.house_rules.__main__ import main; sys.exit(main(sys.argv[1:]))"
     few = "--small --steps 2 --prompts 2 --group 3 --held-out 4 --max-tokens 8 --look-every 1 --rehearsal 0.1 --threads 1"
@@ -315,7 +315,7 @@ print(len(missing), hashlib.sha256(repr((golden._pairs, encode(vocabulary, tasks
     assert whole[1] == blocked[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_beside_each_other_end_in_one_report(model: Path, tmp_path: Path) -> None:
     program = "import sys; from benchmarks.house_rules.__main__ import main; sys.exit(main(sys.argv[1:]))"
     few = ["--small", "--held-out", "2", "--max-tokens", "4", "--threads", "1", "--parallel", "2", "--seeds", "0", "1"]
@@ -354,7 +354,7 @@ def test_a_change_can_be_made_smaller() -> None:
     assert adapter.pairs["m"].b.tolist() == [[4.0]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_learned_enough_settles_and_takes_one_of_the_weights_it_put_aside(model: Path, tmp_path: Path) -> None:
     lines: list[dict[str, object]] = []
     plan = replace(SMALL, prompts=2, group=2, max_tokens=4, held_out=4, settle_on=4, enough=0.0, rehearsal=0.5, rehearsed_prompts=4)

@@ -225,7 +225,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_runs_where_only_torch_and_tokenizers_are_installed(model: Path, tmp_path: Path) -> None:
     numbers = {"steps": 2, "prompts": 2, "group": 3, "max-tokens": 6, "held-out": 4, "seeds": 0, "threads": 1}
     few = ["--small", *(word for name, value in numbers.items() for word in (f"--{name}", str(value)))]

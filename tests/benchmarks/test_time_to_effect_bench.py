@@ -16,7 +16,7 @@ from metaclaw.skills.gate.lint import lint
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_three_corrections_take_effect_and_serving_is_measured_meanwhile() -> None:
     few = ("--repetitions", "3", "--rounds", "1", "--seconds", "1", "--evolver-delay", "0.2")
     command = [sys.executable, "-m", "benchmarks.time_to_effect", *few, "--json"]

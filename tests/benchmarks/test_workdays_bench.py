@@ -462,7 +462,7 @@ FEW: Final = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_runs_where_only_torch_and_tokenizers_are_installed(model: Path, tmp_path: Path) -> None:
     program = BLOCKED + "from benchmarks.workdays.__main__ import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, *FEW.split(), "--model", str(model), "--out", str(tmp_path), "--conditions", "full"]

@@ -129,6 +129,6 @@ def test_without_any_provider_a_persons_standing_words_still_become_a_skill_at_o
 
     assert ask("Which sauce goes with a birthday cake?").headers["x-metaclaw-skills"] == ""
     ask("From now on, always bake a birthday cake with oat flour.")
-    embedded.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
+    embedded.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1)
     assert ask("Bake a birthday cake for nine guests.").headers["x-metaclaw-skills"].startswith("always-")
     assert embedded.get("/api/status")["learning"]["judge"] is None

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.program import Program
+from tests.support.program import PATIENCE_S, Program
 from tests.support.teacher import FAIL, NOTHING, PASS, Teacher, prompt_text
 
 TASK = "Write the changelog entry for the release of version {} with its release date."
@@ -83,7 +83,7 @@ class Talk:
     def say(self, words: str) -> str:
         self.messages.append({"role": "user", "content": words})
         body = {"model": "worker", "messages": self.messages}
-        self.last = httpx.post(f"{self.program.url}/v1/chat/completions", json=body, headers=self.headers, timeout=20)
+        self.last = httpx.post(f"{self.program.url}/v1/chat/completions", json=body, headers=self.headers, timeout=PATIENCE_S)
         assert self.last.status_code == 200, self.last.text
         answer: str = self.last.json()["choices"][0]["message"]["content"]
         self.messages.append({"role": "assistant", "content": answer})
@@ -102,10 +102,12 @@ class Talk:
     def end(self) -> None:
         assert self.last is not None
         session = self.last.headers["x-metaclaw-session"]
-        httpx.post(f"{self.program.url}/api/sessions/{session}/end", headers=self.program.auth, timeout=5).raise_for_status()
+        httpx.post(
+            f"{self.program.url}/api/sessions/{session}/end", headers=self.program.auth, timeout=PATIENCE_S
+        ).raise_for_status()
 
 
-def wait_until(is_so: Callable[[], object], within_s: float = 10) -> None:
+def wait_until(is_so: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen"
@@ -122,7 +124,7 @@ def test_a_corrected_failure_becomes_a_skill_that_the_next_matching_request_carr
     assert first.say(TASK.format(3)) == "Released on 01/02/2026."
     failed_turn = first.turn
     first.say(CORRECTION)
-    learner.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"], 10)
+    learner.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"])
 
     second = Talk(learner)
     assert second.say(TASK.format(4)) == "Released on 2026-02-01."
@@ -150,7 +152,7 @@ def test_a_session_without_a_failure_makes_no_skill(learner: Program, teacher: T
         talk.say(TASK.format(number))
         talk.say("Thanks, that is exactly right!")
     talk.end()
-    learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["pass"] >= 6, 10)
+    learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["pass"] >= 6)
     assert learner.get("/api/status")["counts"]["verdicts"]["fail"] == 0
     assert skills_in_force(learner) == set()
     assert teacher.asked("evolve") == []
@@ -163,7 +165,7 @@ def test_a_judge_that_is_down_makes_no_skill(learner: Program, teacher: Teacher)
         talk = Talk(learner)
         talk.say(f"Please prepare report number {number} about the state of our harbour cranes.")
         talk.end()
-    learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["unknown"] >= 3, 20)
+    learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["unknown"] >= 3)
     assert teacher.asked("judge") != []
     assert teacher.asked("evolve") == []
     assert skills_in_force(learner) == set()
@@ -175,7 +177,7 @@ def test_a_judge_that_says_fail_teaches_when_nothing_else_could_tell(learner: Pr
     talk = Talk(learner)
     talk.say(TASK.format(9))
     talk.end()
-    learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 10)
+    learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     assert learner.get(f"/api/turns/{talk.turn}")["verdict"]["votes"] == {
         "pass": 0,
         "fail": 3,
@@ -190,10 +192,10 @@ def test_what_a_person_says_outranks_the_judge(learner: Program, teacher: Teache
     talk = Talk(learner)
     talk.say(TASK.format(5))
     said = {"turn": talk.turn, "outcome": "fail", "comment": "Release dates in the changelog must be YYYY-MM-DD."}
-    answer = httpx.post(f"{learner.url}/api/feedback", json=said, headers=learner.auth, timeout=5)
+    answer = httpx.post(f"{learner.url}/api/feedback", json=said, headers=learner.auth, timeout=PATIENCE_S)
     assert answer.status_code == 200
     assert answer.json()["verdict"]["source"] == "user"
-    learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 10)
+    learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     talk.end()
     assert learner.get(f"/api/turns/{talk.turn}")["verdict"]["source"] == "user"
 
@@ -202,7 +204,7 @@ def test_two_people_with_contrary_rules_each_keep_their_own(learner: Program, te
     alice, bob = {"x-user-id": "alice"}, {"x-user-id": "bob"}
     Talk(learner, **alice).say("From now on, always write changelog release dates as YYYY-MM-DD.")
     Talk(learner, **bob).say("From now on, always write changelog release dates as DD.MM.YYYY.")
-    learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 2, 10)
+    learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 2)
     Talk(learner, **alice).say(TASK.format(6))
     seen_by_alice = prompt_text(teacher.asked(None)[-1].json)
     Talk(learner, **bob).say(TASK.format(6))
@@ -223,7 +225,7 @@ def test_an_evolver_with_nothing_to_say_is_not_asked_again_about_the_same_failur
     other = Talk(learner)
     other.say(UNRELATED)
     other.say("Thanks!")
-    learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["pass"] >= 2, 10)
+    learner.wait_for("/api/status", lambda facts: facts["counts"]["verdicts"]["pass"] >= 2)
     wait_until(lambda: teacher.asked("evolve"))
     time.sleep(1)
     assert len(teacher.asked("evolve")) == 1
@@ -235,7 +237,7 @@ def test_a_skill_that_was_learned_can_be_taken_back_and_put_back_at_once(learner
     talk = Talk(learner)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 10)
+    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     learned = facts["generation"]
     reverted = learner.command("skills", "revert", str(learned - 1))
     assert reverted.returncode == 0, reverted.stderr
@@ -255,7 +257,7 @@ def test_what_was_learned_survives_a_kill(learner: Program, teacher: Teacher) ->
     talk.say(TASK.format(3))
     turn = talk.turn
     talk.say(CORRECTION)
-    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 10)
+    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     learner.kill()
     learner.start()
     assert learner.get("/api/status")["generation"] == facts["generation"]
@@ -270,7 +272,7 @@ def test_forgetting_a_session_takes_back_what_it_taught(learner: Program, teache
     talk = Talk(learner)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 10)
+    learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     assert talk.last is not None
     session = talk.last.headers["x-metaclaw-session"]
     forgotten = learner.command("sessions", "forget", session, "--yes", "--json")

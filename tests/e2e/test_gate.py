@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, work
-from tests.support.program import Program
+from tests.support.program import PATIENCE_S, Program
 from tests.support.provider import Json
 from tests.support.teacher import FAIL, PASS, Teacher
 
@@ -45,7 +45,7 @@ def learner(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 
 def feedback(program: Program, turn: str, outcome: str) -> None:
     said = {"turn": turn, "outcome": outcome}
-    httpx.post(f"{program.url}/api/feedback", json=said, headers=program.auth, timeout=5).raise_for_status()
+    httpx.post(f"{program.url}/api/feedback", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
 
 
 def candidates(program: Program) -> list[Any]:
@@ -61,7 +61,7 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
     first = Talk(learner)
     first.say(TASK.format(3))
     first.say(CORRECTION)
-    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 60)
+    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     assert facts["skills"][0]["state"] == "canary"
     assert teacher.asked("replay") != []
     certificate = learner.get("/api/skills/iso-release-dates")["certificate"]
@@ -102,7 +102,7 @@ def test_a_skill_that_mends_nothing_never_reaches_a_prompt(learner: Program, tea
 
 def test_a_standing_instruction_is_in_force_at_once_for_its_person_under_the_full_gate(learner: Program) -> None:
     Talk(learner, **{"x-user-id": "ada"}).say("From now on, always write changelog release dates as YYYY-MM-DD.")
-    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [], 10)
+    facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     assert (facts["skills"][0]["author"], facts["skills"][0]["scope"]) == ("instruction", "user:ada")
     for number in range(6):
         talk = Talk(learner, **{"x-user-id": "ada"})

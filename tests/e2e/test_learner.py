@@ -51,11 +51,11 @@ def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_
     talk = Talk(program)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"], 60)
+    program.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"])
     fresh = Talk(program)
     assert fresh.say(TASK.format(4)) == "Released on 2026-02-01."
     assert fresh.placed == ["iso-release-dates"]
-    status = program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 30)
+    status = program.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0})
     assert learner_of(program) not in killed
     assert status["counts"]["support"] == 1
     assert status["counts"]["candidates"]["accepted"] == 1

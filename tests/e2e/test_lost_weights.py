@@ -91,7 +91,7 @@ def test_lost_weights_are_given_up_with_their_reason_what_is_left_serves_from_th
     policy = program.wait_for("/api/policy", lambda facts: states_of(facts)[1] == "serving", within_s=90)
     assert states_of(policy) == {1: "serving", 2: "rolled back", 3: "rolled back", 4: "rolled back"}
     assert [trouble.split(":")[1] for trouble in policy["training"]["troubles"]] == [" its weights are lost"] * 3
-    program.wait_for("/api/status", lambda facts: facts["training"]["state"] == "waiting for turns", within_s=40)
+    program.wait_for("/api/status", lambda facts: facts["training"]["state"] == "waiting for turns")
     assert ask(program, "s_8").headers["x-metaclaw-policy"] == "1"
     assert program.command("policy", "list").stdout.count("its weights are lost") == 3
     assert program.stop() == 0

@@ -118,7 +118,7 @@ def commanded(program: Program, *arguments: str) -> Any:
 def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program) -> None:
     # Twice, so that there are enough prompts that are only ever there to prove something.
     before = (share(program, 1) + share(program, 7)) / 2
-    wait_until_judged(program, 600)
+    wait_until_judged(program, 1500)
     version = serving(program)["versions"][0]
     assert version["state"] == "serving", version
     answer = ask(program, "mice", 2)
@@ -136,7 +136,7 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
 def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_with_older_weights(program: Program) -> None:
     if IS_REAL:
         pytest.skip("so few steps do not teach the real model to do without the skill")
-    version = wait_until_absorbed(program, 120)
+    version = wait_until_absorbed(program, 600)
     assert told(program, "hares", 8) == (version, [])
     # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
     assert share(program, 9) >= 0.5

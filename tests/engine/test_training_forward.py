@@ -94,7 +94,7 @@ def test_a_small_model_gives_the_numbers_and_gradients_of_transformers(tmp_path:
     _check_against_transformers(make_tiny_model(tmp_path / "tiny"), VOCABULARY)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_real_model_gives_the_numbers_and_gradients_of_transformers(folder: Path) -> None:
     _check_against_transformers(folder, 49_152)
 

@@ -232,4 +232,4 @@ def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> Non
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=15, steps=40)
+    check_machine(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(5, nightly=15), steps=40)

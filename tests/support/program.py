@@ -15,6 +15,8 @@ import httpx
 KEY = "mc-test-key"
 NOT_LEARNING = {"METACLAW__SKILLS__LEARN": "false"}
 """For tests that look at every request a provider gets: no judge asks in between."""
+PATIENCE_S = 60
+"""The least limit of a wait. It is for a hang: a busy machine takes many seconds for what otherwise takes a moment."""
 
 
 def providers_toml(url: str, *, timeout_s: float = 20) -> str:
@@ -63,7 +65,7 @@ class Program:
     def log(self) -> Path:
         return self.home / "program.log"
 
-    def start(self, *arguments: str, wait_s: float = 60) -> "Program":
+    def start(self, *arguments: str, wait_s: float = 2 * PATIENCE_S) -> "Program":
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "metaclaw", "start", *arguments]
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -94,9 +96,9 @@ class Program:
         """kill -9: no warning, no clean-up."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(PATIENCE_S)
 
-    def stop(self, timeout_s: float = 20) -> int:
+    def stop(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM, and the exit status."""
         if self.process is None:
             return 0
@@ -105,17 +107,17 @@ class Program:
 
     def get(self, path: str) -> Any:
         """A read of the program's own API."""
-        answer = httpx.get(f"{self.url}{path}", headers=self.auth, timeout=10)
+        answer = httpx.get(f"{self.url}{path}", headers=self.auth, timeout=PATIENCE_S)
         answer.raise_for_status()
         return answer.json()
 
-    def wait_for(self, path: str, wanted: Callable[[Any], bool], within_s: float = 5) -> Any:
+    def wait_for(self, path: str, wanted: Callable[[Any], bool], within_s: float = PATIENCE_S) -> Any:
         """Read again and again until it is as wanted."""
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + max(within_s, PATIENCE_S)
         while not wanted(value := self.get(path)):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{path} did not become as wanted: {value}")
-            time.sleep(0.02)
+            time.sleep(0.05)
         return value
 
     @property
@@ -125,5 +127,5 @@ class Program:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a metaclaw command on this home."""
         return subprocess.run(
-            [sys.executable, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
         )

@@ -27,6 +27,7 @@ class RawProvider:
     then: str = CLOSE
     listener: socket.socket | None = None
     heads: list[bytes] = field(default_factory=list)
+    asked: threading.Event = field(default_factory=threading.Event)
     hung_up: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -58,6 +59,7 @@ class RawProvider:
 
     def _play(self, connection: socket.socket) -> None:
         self.heads.append(self._read_head(connection))
+        self.asked.set()
         for piece in self.script:
             connection.sendall(piece)
         if self.then == RESET:

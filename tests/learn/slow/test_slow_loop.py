@@ -21,6 +21,7 @@ from metaclaw.train.backends.softmax import encode
 from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
 from tests.learn.slow.stage import STARS, CutError, Stage
+from tests.support.depth import tries
 
 pytestmark = pytest.mark.anyio
 
@@ -137,7 +138,7 @@ async def uninterrupted(folder: Path) -> tuple[Weights, int]:
 async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
     expected, calls = await uninterrupted(tmp_path / "whole")
     chance = random.Random(1)
-    for number in range(8):
+    for number in range(tries(3, nightly=8)):
         (tmp_path / f"cut-{number}").mkdir()
         stage = Stage(tmp_path / f"cut-{number}")
         stage.talk(40)
