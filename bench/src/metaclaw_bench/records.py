@@ -192,7 +192,9 @@ def _decode(line: bytes, path: Path, number: int) -> Record:
     try:
         return _decoder.decode(line)
     except msgspec.DecodeError as error:
-        raise RecordError(f"{path}, line {number}: no record of a run ({error}); delete the line or run again") from error
+        raise RecordError(
+            f"{path}, line {number}: no record of a benchmark run ({error}); name the folder given as --out, or run it again"
+        ) from error
 
 
 def _mend(path: Path) -> None:

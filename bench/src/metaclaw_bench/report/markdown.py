@@ -21,7 +21,7 @@ def render_markdown(study: Study) -> str:
 def _conditions(study: Study) -> str:
     heads = ["condition", "accuracy", "better than baseline", "exact", "completion", "held-out", "better held-out"]
     heads += ["forgetting", "forward transfer", "without defects", "tokens a round"]
-    return _table(heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions))
+    return markdown_table(heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions))
 
 
 def _numbers(study: Study, cell: Cell) -> list[str]:
@@ -55,10 +55,11 @@ def _ablations(study: Study) -> str:
         ]
         for one in study.contrasts()
     )
-    return _table(heads, rows)
+    return markdown_table(heads, rows)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table, text in its first column and numbers in the others."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(_cell(one) for one in line)} |" for line in lines)
 
