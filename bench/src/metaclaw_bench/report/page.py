@@ -37,7 +37,7 @@ def render_page(study: Study) -> str:
         section("Rewards", sections.rewards(study)),
         section("What it cost", sections.cost(study)),
         section("Where it failed", sections.failures(study)),
-        section("How to read this", [_terms(), sections.runs(study)]),
+        section("How to read this", [*sections.sandboxes(study), _terms(), sections.runs(study)]),
     ]
     seeds = sorted({seed for cell in study.cells for seed in cell.seeds})
     rounds = sum(len(cell.rounds) for cell in study.cells)
