@@ -95,7 +95,7 @@ def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, line: str)
     write_records(path, [plan_record()])
     with path.open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    with pytest.raises(RecordError, match=r"rounds\.jsonl, line 2: .*delete the line or run again"):
+    with pytest.raises(RecordError, match=r"rounds\.jsonl, line 2: .*name the folder given as --out"):
         read_records(path)
 
 

@@ -93,6 +93,25 @@ def test_patterns_and_texts_are_filled_with_something_that_fits(tmp_path: Path) 
     assert [score.passed for score in play(benchmark, scripted("oracle"))] == [True, True]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        r"import re,sys; s=open('day1/n.md').read(); sys.exit(0 if re.search(r'T\d\d:30:00(\.\[0-9\]+)?\+08:00', s) else 1)",
+        "import sys; s=open('day1/n.md').read(); sys.exit(1 if 'AM' in s or 'Monday' in s or 'plan' not in s else 0)",
+        "import re,sys; s=open('day1/n.md').read(); sys.exit(0 if 'Due' in s and not ('PM' in s) and re.findall('26-', s) else 1)",
+        "import json,sys; d=json.load(open('day1/t.json')); sys.exit(not all(t.get('due') and t['by']=='me' for t in d['ts']))",
+        "import json,sys; d=json.load(open('day1/t.json')); sys.exit(0 if d['state']=='done' and d.get('at') else 1)",
+    ],
+)
+def test_the_oracle_finds_contents_for_checks_whose_code_it_cannot_read_in_full(tmp_path: Path, code: str) -> None:
+    benchmark = read_benchmark(write(tmp_path, {"day1": [files("r1", f'python -c "{code}"')]}))
+    (day,) = benchmark.days
+    assert day.folder is not None
+    (day.folder / "t.json").write_text('{"ts": [{"id": 1}, {"id": 2, "due": ""}], "state": "open"}')
+    assert [score.passed for score in play(benchmark, scripted("oracle"))] == [True]
+    assert [score.passed for score in play(benchmark, scripted("mute"))] == [False]
+
+
 def test_the_late_learner_breaks_each_rule_once_and_never_goes_back(small: Benchmark) -> None:
     late = scripted("late")
     assert [score.passed for score in play(small, late)] == [True, False, False, False, True]

@@ -9,7 +9,7 @@ from typing import Final
 
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import CONDITIONS, Condition, Gate
-from metaclaw_bench.report.figures import Cell, Study
+from metaclaw_bench.report.figures import Study, placements_of_learned
 from metaclaw_bench.report.markup import number, spread
 from metaclaw_bench.running.plan import Plan
 from metaclaw_bench.simulated.skills import Writing
@@ -91,10 +91,3 @@ def table(study: Study) -> Iterator[Sequence[str]]:
             number(cell.count("skill_born")),
             number(placements_of_learned(cell)),
         )
-
-
-def placements_of_learned(cell: Cell) -> float:
-    """How often a skill that the evolver wrote was placed, a seed."""
-    learned = {(one.seed, one.name) for one in cell.events if one.kind == "skill_born"}
-    placed = sum((one.seed, name) in learned for one in cell.rounds for name in one.skills)
-    return placed / max(1, len(cell.seeds))

@@ -13,7 +13,7 @@ from metaclaw_bench.run_options import (
     go,
     numbers,
     options_of,
-    record_files,
+    results_in,
     run_options,
     shape_of,
     show_scores,
@@ -220,8 +220,9 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
     import anyio
     from msgspec import structs
 
+    from metaclaw_bench.research.report import COMPARISON_HEADS, comparison_rows
     from metaclaw_bench.research.running import run_research
-    from metaclaw_bench.research.settings import ResearchSettings
+    from metaclaw_bench.research.settings import ResearchResult, ResearchSettings
 
     options = options_of(given)
     if options.judge is not None:
@@ -236,27 +237,19 @@ def research(runs: int, autoresearchclaw: Path | None, template: Path | None, **
         autoresearchclaw=autoresearchclaw,
         template=template,
         sets=options.sets,
+        prices=options.prices(),
     )
-    result = anyio.run(run_research, settings, lambda line: click.echo(line, err=True))
+
+    async def compare() -> ResearchResult:
+        return await run_research(
+            settings, lambda line: click.echo(line, err=True), parallel=options.parallel, resume=options.resume
+        )
+
+    result = anyio.run(compare)
     if options.as_json:
         print_json({"records": str(result.records), "comparisons": [structs.asdict(one) for one in result.comparisons]})
         return
-    print_table(
-        ("METRIC", "CONDITIONS", "FROM RUN", "PAIRS", "FIRST", "OTHER", "DIFFERENCE", "95 %"),
-        [
-            (
-                one.metric,
-                f"{one.baseline} → {one.other}",
-                one.from_run,
-                one.pairs,
-                f"{one.baseline_mean:.3f}",
-                f"{one.other_mean:.3f}",
-                f"{one.difference:+.3f}",
-                f"{one.low:+.3f} … {one.high:+.3f}",
-            )
-            for one in result.comparisons
-        ],
-    )
+    print_table([head.upper() for head in COMPARISON_HEADS], comparison_rows(result.comparisons))
     click.echo(f"{'SIMULATED records' if options.simulated else 'Records'} lie in {result.records}.")
 
 
@@ -275,10 +268,18 @@ def score(folders: tuple[Path, ...], as_json: bool) -> None:
 )
 def report(folders: tuple[Path, ...], out: Path | None) -> None:
     """Make one page and one Markdown file of the runs in these FOLDERS."""
-    from metaclaw_bench.report import write_report
+    from metaclaw_bench.report import write_pages, write_report
+    from metaclaw_bench.research import report as research_report
 
     first = folders[0] if folders[0].is_dir() else folders[0].parent
-    made = write_report(record_files(folders), out or first)
+    results = results_in(folders)
+    if results.rounds and results.research:
+        raise ConfigError("these folders hold rounds and research runs; make one report of each")
+    if results.research:
+        research = research_report.read(results.research)
+        made = write_pages(out or first, research_report.render_page(research), research_report.render_markdown(research))
+    else:
+        made = write_report(results.rounds, out or first)
     click.echo(f"{made.page}\n{made.markdown}")
 
 

@@ -18,9 +18,7 @@ Phase = Literal["stream", "again", "held_out"]
 
 RoundKind = Literal["multi_choice", "file_check"]
 
-EventKind = Literal[
-    "generation", "version", "version_refused", "skill_born", "skill_refused", "skill_retired", "windows", "trouble"
-]
+EventKind = Literal["generation", "version", "version_refused", "skill_born", "skill_refused", "skill_retired", "trouble"]
 
 TAIL_CHARS: Final = 400
 
@@ -57,12 +55,14 @@ class _Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PlanRecord(_Made, frozen=True, kw_only=True, tag="plan", tag_field="type"):
-    """What a run set out to do. Scores are divided by the rounds planned, whatever became of them; `words` tell of its settings."""
+    """What a run set out to do. Scores are divided by the rounds planned, whatever became of them; `words` tell of its settings,
+    `sandbox` what kept the agent from the answers."""
 
     stream: int
     again: int = 0
     held_out: int = 0
     words: str = ""
+    sandbox: str = ""
 
 
 class RoundRecord(_Made, frozen=True, kw_only=True, tag="round", tag_field="type"):
@@ -192,7 +192,9 @@ def _decode(line: bytes, path: Path, number: int) -> Record:
     try:
         return _decoder.decode(line)
     except msgspec.DecodeError as error:
-        raise RecordError(f"{path}, line {number}: no record of a run ({error}); delete the line or run again") from error
+        raise RecordError(
+            f"{path}, line {number}: no record of a benchmark run ({error}); name the folder given as --out, or run it again"
+        ) from error
 
 
 def _mend(path: Path) -> None:

@@ -13,6 +13,8 @@ import click
 from metaclaw.plugin import ConfigError, plain, print_json, print_table
 
 if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
     from metaclaw_bench.conditions import Condition
     from metaclaw_bench.questions import Benchmark
     from metaclaw_bench.records import RoundRecord
@@ -285,7 +287,7 @@ class Progress:
         self._done = self._before = done
         self._began = time.monotonic()
         self._cost = 0.0
-        self._bar = (
+        self._bar: ProgressBar[int] | None = (
             click.progressbar(length=total, label="rounds", file=sys.stderr, show_eta=False, item_show_func=lambda _: self.left())
             if sys.stderr.isatty()
             else None
@@ -328,18 +330,59 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The files of results in and below some folders, by kind."""
+
+    rounds: tuple[Path, ...]
+    research: tuple[Path, ...]
+
+
+def results_in(paths: Sequence[Path]) -> Results:
+    """Raises ConfigError where there are none. A file is taken for what its name says."""
+    found: dict[str, list[Path]] = {"rounds.jsonl": [], "research.jsonl": []}
+    for path in paths:
+        for name, files in found.items():
+            if path.is_dir():
+                files += sorted(path.rglob(name))
+            elif (path.name == "research.jsonl") == (name == "research.jsonl"):
+                files.append(path)
+    if not any(found.values()):
+        raise ConfigError(f"{', '.join(map(str, paths))}: there are no results here; name the folder that was given as --out")
+    return Results(tuple(found["rounds.jsonl"]), tuple(found["research.jsonl"]))
+
+
 def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:
     """What the runs in these folders came to."""
+    from msgspec import structs
+
     from metaclaw_bench.records import read_all
+    from metaclaw_bench.research import report as research_report
     from metaclaw_bench.running.summary import summarise
 
-    lines = summarise(read_all(record_files(folders)))
+    results = results_in(folders)
+    lines = summarise(read_all(results.rounds))
+    research = research_report.read(results.research) if results.research else None
     if as_json:
-        print_json({"runs": [asdict(line) for line in lines]})
+        facts: dict[str, object] = {"runs": [asdict(line) for line in lines]}
+        if research is not None:
+            facts["research"] = {
+                "runs": [structs.asdict(one) for one in research.runs],
+                "comparisons": [structs.asdict(one) for one in research.comparisons],
+            }
+        print_json(facts)
         return
-    if any(line.simulated for line in lines):
+    if any(line.simulated for line in lines) or (research is not None and research.is_simulated):
         click.echo("SIMULATED: no model answered; these numbers say nothing about any.")
-    headers = ("CONDITION", "SEED", "PHASE", "ROUNDS", "FAILED", "ACCURACY", "EXACT", "COMPLETION", "TOKENS")
+    if research is not None:
+        print_table([head.upper() for head in research_report.RUN_HEADS], research_report.run_rows(research))
+        if research.comparisons:
+            click.echo()
+            heads = [head.upper() for head in research_report.COMPARISON_HEADS]
+            print_table(heads, research_report.comparison_rows(research.comparisons))
+    if not lines:
+        return
+    headers = ("CONDITION", "SEED", "PHASE", "ROUNDS", "FAILED", "ACCURACY", "EXACT", "COMPLETION", "TOKENS", "DOLLARS")
     print_table(
         headers,
         [
@@ -353,15 +396,11 @@ def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:
                 _share(line.exact),
                 _share(line.completion),
                 line.tokens,
+                None if line.cost is None else f"{line.cost:.2f}",
             )
             for line in lines
         ],
     )
-
-
-def record_files(paths: Sequence[Path]) -> list[Path]:
-    """The records in and below folders. Beside those of runs lie other JSON lines: the answers to generated questions."""
-    return [file for path in paths for file in (sorted(path.rglob("rounds.jsonl")) if path.is_dir() else ()) or [path]]
 
 
 def _share(value: float | None) -> str | None:

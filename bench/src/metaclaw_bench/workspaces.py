@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +65,16 @@ def copy_tree(source: Path, target: Path, *, without: str | None = None, most_by
                         raise TooMuchError(f"more than {most_bytes} bytes")
                 shutil.copyfile(path, here / name)
                 (here / name).chmod(0o755 if mode.st_mode & stat.S_IXUSR else 0o644)
+
+
+def used_bytes(workspace: Path) -> int:
+    """What the files of a workspace take on disk. Blocks."""
+    total = 0
+    for folder, _, files in os.walk(workspace):
+        for name in files:
+            with suppress(OSError):  # it may be gone by now
+                total += os.lstat(f"{folder}/{name}").st_blocks * 512
+    return total
 
 
 def _copy_link(path: Path, target: Path, inside: Path) -> None:

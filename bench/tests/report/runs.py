@@ -64,7 +64,7 @@ def made_runs() -> list[Record]:
 def _run(condition: str, ablation: tuple[str, ...], seed: int) -> Sequence[Record]:
     level = {"baseline": 0.3, "full": 0.7}[condition]
     made = {"run": f"{condition}-{seed}", "benchmark": "tiny", "condition": condition, "ablation": ablation, "seed": seed}
-    run: list[Record] = [PlanRecord(**made, simulated=True, stream=16, again=4, held_out=4)]  # type: ignore[arg-type]
+    run: list[Record] = [PlanRecord(**made, simulated=True, stream=16, again=4, held_out=4, sandbox="limits")]  # type: ignore[arg-type]
     for day in range(1, 5):
         for at in range(4):
             is_good = (day * 7 + at * 3 + seed) % 10 < 10 * level
@@ -88,6 +88,7 @@ def _run(condition: str, ablation: tuple[str, ...], seed: int) -> Sequence[Recor
                 kind=kind,
                 number=1,
                 name="times-1",
+                numbers={"by_evolver": 1.0} if kind == "skill_born" else {},
                 why=f"proven {EVIL}",
             )
             run.append(event)

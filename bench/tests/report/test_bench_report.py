@@ -174,3 +174,10 @@ def test_events_are_counted_a_seed() -> None:
     assert cell.count("version") == 1.0
     assert cell.count("generation") == 0.5
     assert {type(one) for one in (*cell.rounds, *cell.events)} == {RoundRecord, EventRecord}
+
+
+def test_the_report_says_what_kept_the_agent_from_the_answers(tmp_path: Path) -> None:
+    write_records(tmp_path / "rounds.jsonl", made_runs())
+    report = write_report([tmp_path / "rounds.jsonl"], tmp_path)
+    assert "an agent that looked for the answers could have found them" in report.page.read_text()
+    assert "an agent that looked for the answers could have found them" in report.markdown.read_text()

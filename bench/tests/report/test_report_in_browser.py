@@ -27,6 +27,7 @@ out.id = 'probe';
 out.textContent = [
   'overflow=' + (root.scrollWidth > root.clientWidth),
   'curve=' + (seen(curve).width > 200 && seen(curve).height > 100),
+  'cut=' + [...document.querySelectorAll('.scroll, figure')].filter(one => one.scrollWidth > one.clientWidth).length,
   'lines=' + document.querySelectorAll('path.line').length,
   'heat=' + getComputedStyle(heat).backgroundColor,
   'paper=' + getComputedStyle(document.body).backgroundColor,
@@ -60,10 +61,11 @@ def look(page: Path, width: int, *, dark: bool, home: Path) -> dict[str, str]:
     return dict(one.split("=", 1) for one in found[1].split(";"))
 
 
-@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("width", [400, 500, 1280])
 def test_the_page_is_laid_out_without_sticking_out(page: Path, width: int, tmp_path: Path) -> None:
     seen = look(page, width, dark=False, home=tmp_path)
     assert seen["overflow"] == "false"
+    assert seen["cut"] == "0", "no table or figure has to be scrolled sideways"
     assert seen["curve"] == "true"
     assert seen["lines"] == "2"
     assert seen["heat"] != seen["paper"]

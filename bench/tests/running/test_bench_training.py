@@ -13,7 +13,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.domain.chat import Message, Role, Sampling, Text
 from metaclaw_bench.agent import Answered, Asked, Endpoint
 from metaclaw_bench.agent.chat import Chat
 from metaclaw_bench.conditions import CONDITIONS
@@ -68,20 +67,19 @@ class Plain:
     """An agent that says nothing of its own and asks everything in a session of its own: short prompts are quick to learn from."""
 
     def __init__(self, front: Front) -> None:
-        sampling = Sampling(max_tokens=8, temperature=1.0)
-        self._chat = Chat(Endpoint(front.base_url, front.api.key, front.model, sampling, tries=1))
+        self._chat = Chat(Endpoint(front.base_url, front.api.key, front.model, max_tokens=8, tries=1))
         self._sessions: Iterator[str] = iter(())
 
     async def begin(self, day: Day, workspace: Path) -> None:
         self._sessions = (f"{day.session}-{number}" for number in count())
 
     async def ask(self, text: str, *, closing: bool = False) -> Asked:
-        asked = self._chat.request([Message(Role.USER, (Text(text),))], ())
-        completion, _ = await self._chat.complete(asked, next(self._sessions), is_last=True)
-        return Answered("".join(part.text for part in completion.parts if isinstance(part, Text)), None, 1)
+        asked = {**self._chat.body([{"role": "user", "content": text}], ()), "temperature": 1.0}
+        completion = await self._chat.complete(asked, next(self._sessions), is_last=True)
+        return Answered(completion.text, None, 1)
 
     async def end(self) -> None:
-        await self._chat.aclose()
+        """Nothing is held."""
 
 
 def agent(front: Front, stage: Stage) -> Plain:

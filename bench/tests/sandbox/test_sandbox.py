@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw_bench.sandbox import Limits, Sandbox, Stopped, Strength, holds, inside, strongest
+from metaclaw_bench.workspaces import used_bytes
 
 pytestmark = pytest.mark.anyio
 QUICK = Limits(seconds=20.0, processes=24, memory_mib=512)
@@ -231,3 +232,12 @@ def test_an_unprivileged_user_gets_the_same_walls() -> None:
         assert ran.stdout.endswith("CapEff:\t0000000000000000\n")
         assert (folder / "workspace" / "made").stat().st_uid == 4321
     assert not Path("/etc/made").exists()
+
+
+async def test_a_command_that_fills_the_workspace_is_stopped_at_its_quota(workspace: Path, strength: Strength) -> None:
+    box = Sandbox(workspace, Limits(seconds=60.0, file_mib=4, workspace_mib=16), strength=strength)
+    ran = await box.run("i=0; while :; do head -c 2000000 /dev/zero > f$i; i=$((i+1)); sleep 0.05; done")
+    assert ran.end is Stopped.OUT_OF_SPACE
+    assert used_bytes(workspace) < 200 * 1024 * 1024
+    assert (await box.run("rm -f f*; echo gone")).output == "gone\n", "what is too much can be deleted"
+    assert used_bytes(workspace) == 0

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from metaclaw_bench.workspaces import used_bytes
+
 MAX_CHARS = 20_000
 MAX_LINES = 2_000
 MAX_ENTRIES = 500
 MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_WORKSPACE_BYTES = 256 * 1024 * 1024
 _MANY = 1_000_000_000
 
 
@@ -55,6 +58,8 @@ def write(workspace: Path, path: str, content: str) -> str:
         raise RefusedError(f"the content is no text: {error.reason}") from error
     if len(body) > MAX_FILE_BYTES:
         raise RefusedError(f"a file has at most {MAX_FILE_BYTES} bytes")
+    if used_bytes(workspace) + len(body) > MAX_WORKSPACE_BYTES:
+        raise RefusedError(f"the workspace is full: all files together have at most {MAX_WORKSPACE_BYTES} bytes")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(body)
     return f"{path}: {len(body)} bytes written"

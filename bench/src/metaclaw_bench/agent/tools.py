@@ -108,6 +108,9 @@ def _told(ran: Ran, sandbox: Sandbox) -> str:
     match ran.end:
         case Stopped.OUT_OF_TIME:
             return f"{ran.output}\n[stopped: it took longer than {sandbox.limits.seconds:g} s]".lstrip("\n")
+        case Stopped.OUT_OF_SPACE:
+            most = sandbox.limits.workspace_mib
+            return f"{ran.output}\n[stopped: the workspace has grown beyond {most} MiB; delete what is not needed]".lstrip("\n")
         case Stopped.NOT_STARTED:
             return f"Error: the command could not be started: {ran.output}"
         case 0:

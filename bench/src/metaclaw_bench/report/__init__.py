@@ -9,7 +9,7 @@ from metaclaw_bench.report.figures import Study
 from metaclaw_bench.report.markdown import render_markdown
 from metaclaw_bench.report.page import render_page
 
-__all__ = ["Report", "write_report"]
+__all__ = ["Report", "write_pages", "write_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,13 @@ def write_report(records: Sequence[Path], out: Path) -> Report:
     real records together.
     """
     study = Study(read_all(records))
+    return write_pages(out, render_page(study), render_markdown(study))
+
+
+def write_pages(out: Path, page: str, markdown: str) -> Report:
+    """Write both forms of a report."""
     out.mkdir(parents=True, exist_ok=True)
     report = Report(out / "report.html", out / "report.md")
-    report.page.write_text(render_page(study), encoding="utf-8")
-    report.markdown.write_text(render_markdown(study), encoding="utf-8")
+    report.page.write_text(page, encoding="utf-8")
+    report.markdown.write_text(markdown, encoding="utf-8")
     return report

@@ -218,6 +218,12 @@ def worst_rounds(cell: Cell, most: int) -> list[list[RoundRecord]]:
     return sorted(bad, key=lambda group: (statistics.fmean(one.score for one in group), -group[0].day_number))[:most]
 
 
+def placements_of_learned(cell: Cell) -> float:
+    """How often a skill that the evolver wrote was placed, a seed. The person's own instructions do not count."""
+    learned = {(one.seed, one.name) for one in cell.events if one.kind == "skill_born" and one.numbers.get("by_evolver")}
+    return sum((one.seed, name) in learned for one in cell.rounds for name in one.skills) / max(1, len(cell.seeds))
+
+
 def mean_of(rounds: Iterable[RoundRecord], what: Callable[[RoundRecord], float | None]) -> float | None:
     """The mean of what is known; None where nothing is."""
     known = [value for one in rounds if (value := what(one)) is not None]

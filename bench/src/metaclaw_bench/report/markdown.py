@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from metaclaw_bench.report.figures import Cell, Study, mean_of, tokens_of
+from metaclaw_bench.report.figures import Cell, Study, mean_of, placements_of_learned, tokens_of
 from metaclaw_bench.report.markup import number, spread
+from metaclaw_bench.sandbox import told as words_of
 
 
 def render_markdown(study: Study) -> str:
@@ -12,16 +13,21 @@ def render_markdown(study: Study) -> str:
     seeds = sorted({seed for cell in study.cells for seed in cell.seeds})
     counted = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
     told = f"{kind} Value [95 % interval over {counted} and the days]; differences in points of a hundred."
-    parts = [f"# {', '.join(study.benchmarks)}", told, _conditions(study)]
+    parts = [f"# {', '.join(study.benchmarks)}", told, *_sandboxes(study), _conditions(study)]
     if study.ablations:
         parts += ["## What each mechanism is worth", _ablations(study)]
     return "\n\n".join(parts) + "\n"
 
 
+def _sandboxes(study: Study) -> list[str]:
+    found = sorted({plan.sandbox for cell in study.cells for plan in cell.plans})
+    return [f"Sandbox: {words_of(name)}." for name in found if name]
+
+
 def _conditions(study: Study) -> str:
     heads = ["condition", "accuracy", "better than baseline", "exact", "completion", "held-out", "better held-out"]
     heads += ["forgetting", "forward transfer", "without defects", "tokens a round"]
-    return _table(heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions))
+    return markdown_table(heads, ([cell.label, *_numbers(study, cell)] for cell in study.conditions))
 
 
 def _numbers(study: Study, cell: Cell) -> list[str]:
@@ -41,7 +47,7 @@ def _numbers(study: Study, cell: Cell) -> list[str]:
 
 def _ablations(study: Study) -> str:
     heads = ["changed", "accuracy", "difference", "held-out", "held-out difference", "skills born", "weights served"]
-    heads += ["answers slowed"]
+    heads += ["learned skills placed"]
     rows = (
         [
             one.label,
@@ -51,14 +57,15 @@ def _ablations(study: Study) -> str:
             spread(study.contrast(one, "held_out"), "points"),
             number(one.cell.count("skill_born")),
             number(one.cell.count("version")),
-            number(one.cell.mean("disturbed")),
+            number(placements_of_learned(one.cell)),
         ]
         for one in study.contrasts()
     )
-    return _table(heads, rows)
+    return markdown_table(heads, rows)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table, text in its first column and numbers in the others."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(_cell(one) for one in line)} |" for line in lines)
 

@@ -64,19 +64,27 @@ def interval_cell(interval: Interval | None, show: str = "percent") -> Piece:
 def table(caption: str, heads: Sequence[Piece], rows: Iterable[Sequence[Piece]], *, name: str = "") -> Html:
     """A table with a caption and headers for its columns and rows, in a region that can be scrolled by keyboard."""
     head = "".join(f'<th scope="col">{text(one)}</th>' for one in heads)
-    body = "".join(_row(row) for row in rows)
+    body = "".join(_row(row, [escape(one) if isinstance(one, str) else "" for one in heads]) for row in rows)
     region = f'<div class="scroll {escape(name)}" role="region" tabindex="0" aria-label="{escape(caption)}">'
     return Html(
         f"{region}<table><caption><span>{escape(caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _row(row: Sequence[Piece]) -> str:
+def _row(row: Sequence[Piece], heads: Sequence[str]) -> str:
+    """A row. Each cell knows its column's head, which stands before it where the table is too wide for the screen."""
     first, *rest = row
-    cells = "".join(
-        one.markup if isinstance(one, Html) and one.markup.startswith("<td") else f"<td>{text(one)}</td>" for one in rest
-    )
+    cells = "".join(_cell(one, head) for one, head in zip(rest, heads[1:], strict=True))
     return f'<tr><th scope="row">{text(first)}</th>{cells}</tr>'
+
+
+def _cell(one: Piece, head: str) -> str:
+    label = f'<td data-label="{head}"'
+    return (
+        one.markup.replace("<td", label, 1)
+        if isinstance(one, Html) and one.markup.startswith("<td")
+        else f"{label}>{text(one)}</td>"
+    )
 
 
 def whisker(interval: Interval | None, low: float, high: float, *, zero: bool = False) -> Piece:

@@ -28,38 +28,39 @@ _TERMS: Final = (
 
 def render_page(study: Study) -> str:
     """The whole page."""
-    title = f"{'Simulated: ' if study.is_simulated else ''}{', '.join(study.benchmarks)}"
     parts = [
-        _head(study, title),
         _tiles(study),
-        _section("Conditions", sections.conditions(study)),
-        _section("Day by day", sections.curve(study)),
-        _section("What each mechanism is worth", sections.ablations(study)),
-        _section("What was learned", sections.learned(study)),
-        _section("Rewards", sections.rewards(study)),
-        _section("What it cost", sections.cost(study)),
-        _section("Where it failed", sections.failures(study)),
-        _section("How to read this", [_terms(), sections.runs(study)]),
+        section("Conditions", sections.conditions(study)),
+        section("Day by day", sections.curve(study)),
+        section("What each mechanism is worth", sections.ablations(study)),
+        section("What was learned", sections.learned(study)),
+        section("Rewards", sections.rewards(study)),
+        section("What it cost", sections.cost(study)),
+        section("Where it failed", sections.failures(study)),
+        section("How to read this", [*sections.sandboxes(study), _terms(), sections.runs(study)]),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
-        f"{''.join(parts)}\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _head(study: Study, title: str) -> str:
     seeds = sorted({seed for cell in study.cells for seed in cell.seeds})
     rounds = sum(len(cell.rounds) for cell in study.cells)
-    if study.is_simulated:
+    facts = f"{_many(len(study.cells), 'cell')}, {_many(len(seeds), 'seed')}, {_many(rounds, 'round')}."
+    return document(", ".join(study.benchmarks), facts, parts, is_simulated=study.is_simulated)
+
+
+def document(name: str, facts: str, parts: Iterable[str], *, is_simulated: bool) -> str:
+    """A page of these parts, with a banner that says whether a model answered."""
+    title = f"{'Simulated: ' if is_simulated else ''}{name}"
+    if is_simulated:
         banner = '<p class="banner">Simulated policy: no model has answered any of this.</p>'
         told = "A policy with known probabilities was simulated, so that the effects are known in advance and can be checked."
     else:
         banner = '<p class="banner real">Answers of a real model.</p>'
-        told = "Every round was asked through the proxy and scored where the agent cannot see the check."
-    facts = f"{_many(len(study.cells), 'cell')}, {_many(len(seeds), 'seed')}, {_many(rounds, 'round')}. {told}"
-    return f'<header><h1>{escape(title)}</h1>{banner}<p class="soft">{escape(facts)}</p></header>'
+        told = "Every answer was asked for through the proxy and checked where the agent cannot see the check."
+    head = f'<header><h1>{escape(title)}</h1>{banner}<p class="soft">{escape(f"{facts} {told}")}</p></header>'
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{_style()}</style>\n</head>\n<body>\n<main>\n"
+        f"{head}{''.join(parts)}\n</main>\n</body>\n</html>\n"
+    )
 
 
 def _tiles(study: Study) -> str:
@@ -77,7 +78,7 @@ def _tile(label: str, accuracy: Interval | None, gain: Interval | None) -> str:
     )
 
 
-def _section(title: str, parts: Iterable[Piece]) -> str:
+def section(title: str, parts: Iterable[Piece]) -> str:
     """A section, or nothing where there is nothing to show."""
     body = "".join(text(part) if isinstance(part, Html) else f"<p>{text(part)}</p>" for part in parts)
     name = title.casefold().replace(" ", "-")

@@ -14,10 +14,12 @@ from metaclaw_bench.report.figures import (
     mean_of,
     per_day,
     per_day_reward,
+    placements_of_learned,
     tokens_of,
     worst_rounds,
 )
 from metaclaw_bench.report.markup import DASH, Html, Piece, heat, interval_cell, number, percent, table, text, whisker
+from metaclaw_bench.sandbox import told
 from metaclaw_bench.stats import Interval
 
 _WORST: Final = 12
@@ -76,7 +78,7 @@ def ablations(study: Study) -> list[Piece]:
     gains = [one for contrast in contrasts if (one := study.contrast(contrast)) is not None]
     reach = max((max(abs(one.low), abs(one.high)) for one in gains), default=0.1)
     heads: list[Piece] = ["changed", "accuracy", "difference", "difference, drawn", "held-out", "held-out difference"]
-    heads += ["skills born", "weights served", "answers slowed", "seconds a round"]
+    heads += ["skills born", "learned skills placed", "weights served", "seconds a round"]
     changed = {contrast.cell.condition for contrast in contrasts}
     rows = [
         [f"{cell.label}, nothing changed", *_ablation(study, cell, None, None, reach)]
@@ -97,15 +99,15 @@ def _ablation(study: Study, cell: Cell, gain: Interval | None, held: Interval | 
         interval_cell(study.accuracy(cell, "held_out")),
         interval_cell(held, "points"),
         number(cell.count("skill_born")),
+        number(placements_of_learned(cell)),
         number(cell.count("version")),
-        number(cell.mean("disturbed")),
         number(mean_of(cell.of("stream"), lambda one: one.seconds)),
     ]
 
 
 def learned(study: Study) -> list[Piece]:
     """Skills and weights that came and went, a seed."""
-    cells = [cell for cell in study.cells if any(one.kind != "windows" for one in cell.events)]
+    cells = [cell for cell in study.cells if cell.events]
     if not cells:
         return []
     heads: list[Piece] = ["condition", "skills born", "refused", "retired", "generations", "weights served", "weights refused"]
@@ -216,9 +218,15 @@ def runs(study: Study) -> Piece:
     for cell in study.cells:
         names = sorted({one.run for one in cell.rounds})
         words = next((plan.words for plan in cell.plans if plan.words), DASH)
-        told = Html(f"<td><code>{escape(', '.join(names))}</code></td>")
-        rows.append([cell.label, ", ".join(map(str, cell.seeds)), told, words])
+        ran = Html(f"<td><code>{escape(', '.join(names))}</code></td>")
+        rows.append([cell.label, ", ".join(map(str, cell.seeds)), ran, words])
     return _folded("The runs behind these numbers", table("Runs", ["cell", "seeds", "runs", "settings"], rows, name="words"))
+
+
+def sandboxes(study: Study) -> list[Piece]:
+    """What kept agents from the answers: a line for each kind there was."""
+    found = sorted({plan.sandbox for cell in study.cells for plan in cell.plans})
+    return [f"Sandbox: {told(name)}." for name in found if name]
 
 
 def _rounds(cell: Cell) -> str:

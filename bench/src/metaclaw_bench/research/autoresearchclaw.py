@@ -8,15 +8,17 @@ placed at its stages like any other skill, except under a condition without skil
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import yaml
+from msgspec.structs import replace as replace_fields
 
 from metaclaw.plugin import ConfigError
+from metaclaw_bench.json_types import Json
 from metaclaw_bench.process_guard import ProcessGuard
 from metaclaw_bench.research.arc_artefacts import Left, read_artefacts
 from metaclaw_bench.research.arc_config import configuration, environment, foundation
@@ -26,6 +28,7 @@ from metaclaw_bench.research.pipeline import Progress
 from metaclaw_bench.research.records import Record, RunRecord
 from metaclaw_bench.research.settings import Job, ResearchSettings
 from metaclaw_bench.research.stages import LAST_STAGE
+from metaclaw_bench.running.api import at
 
 
 def check(settings: ResearchSettings) -> None:
@@ -43,13 +46,22 @@ async def drive(job: Job, progress: Progress) -> Sequence[Record]:
     name = f"autoresearchclaw {job.condition.name} seed {job.seed} run {job.number}"
     progress(f"{name}: {topic}")
     status = await _run(program, config, artefacts, topic, job)
-    counted = count_requests([await job.front.api.get("turns", str(turn["id"])) for turn in await job.ledger.new_turns()])
+    turns = await job.ledger.new_turns()
+    counted = count_requests([await job.front.api.get("turns", str(turn["id"])) for turn in turns])
     left = judged(read_artefacts(artefacts, status, job.folder / "output.log"), counted)
     lessons = take_in(job.home / "skills", known)
     progress(f"{name}: {left.ending}{left.why and f' ({left.why})'}")
     for fault in lessons.unusable:
         progress(f"{name}: a lesson is lost: {fault}")
-    return [_record(job, topic, left, counted, lessons)]
+    record = _record(job, topic, left, counted, lessons)
+    return [replace_fields(record, tokens_in=_tokens(turns, "input_tokens"), tokens_out=_tokens(turns, "output_tokens"))]
+
+
+def _tokens(turns: Sequence[Mapping[str, Json]], name: str) -> int | None:
+    """The tokens of all answered turns; None where one was not counted."""
+    counts = [at(dict(turn), "usage", name) for turn in turns if turn.get("end") == "completed"]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def judged(left: Left, counted: Counted) -> Left:

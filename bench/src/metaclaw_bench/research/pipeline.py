@@ -7,7 +7,7 @@ of a later run; within this run it is only an ordinary correction.
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -257,7 +257,15 @@ class Pipeline:
             rollbacks=sum(self._refusals.values()),
             ending=ending,
             why=why,
+            tokens_in=_sum([one.tokens_in for one in self._attempts]),
+            tokens_out=_sum([one.tokens_out for one in self._attempts]),
         )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """The sum; None where one of them was not counted, or there is none."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _failed(stage: Stage, broken: Broken) -> _StageFailedError:

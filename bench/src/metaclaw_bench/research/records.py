@@ -5,11 +5,13 @@ Each says under which condition it was made, with which seed, and whether the mo
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from metaclaw.plugin import MetaClawError
+
+RECORDS: Final = "research.jsonl"
 
 Runner = Literal["own", "autoresearchclaw"]
 Ending = Literal["completed", "failed", "broken"]
@@ -42,7 +44,7 @@ class RunRecord(_Made, frozen=True, kw_only=True, tag="run", tag_field="type"):
     """One run of the pipeline, counted. What could not be counted is None: requests of prompts nobody knows, files of another kind.
 
     `lessons` are the skills that a program of its own made of what it failed at. `unlearned` is what the proxy was still busy to
-    learn from earlier runs when this one began; empty where it had come to rest.
+    learn from earlier runs when this one began; empty where it had come to rest. `cost`: US dollars without judge and evolver.
     """
 
     topic: str
@@ -55,6 +57,9 @@ class RunRecord(_Made, frozen=True, kw_only=True, tag="run", tag_field="type"):
     ending: Ending
     why: str = ""
     unclassified: int = 0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost: float | None = None
     lessons: tuple[str, ...] = ()
     unlearned: tuple[str, ...] = ()
 
@@ -87,10 +92,19 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
         file.write(b"".join(_encoder.encode(record) + b"\n" for record in records))
 
 
+def write_research(path: Path, records: Iterable[Record]) -> None:
+    """A whole file at once: afterwards it is there complete, or not at all."""
+    aside = path.with_name(f"{path.name}.part")
+    aside.write_bytes(b"".join(_encoder.encode(record) + b"\n" for record in records))
+    aside.replace(path)
+
+
 def read_research(path: Path) -> list[Record]:
     """All finished lines of a file. Raises MetaClawError where one is no record."""
     lines = path.read_bytes().split(b"\n")[:-1]
     try:
         return [_decoder.decode(line) for line in lines]
     except msgspec.DecodeError as error:
-        raise MetaClawError(f"{path} holds a line that is no record of a research run ({error}); run it again") from error
+        raise MetaClawError(
+            f"{path} holds a line that is no record of a research run ({error}); run it again, with another --out"
+        ) from error

@@ -6,9 +6,10 @@ from typing import Final
 
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import CONDITIONS, Condition
+from metaclaw_bench.json_types import Json
 from metaclaw_bench.research.records import ComparisonRecord, RunRecord
 from metaclaw_bench.research.simulated import Habits
-from metaclaw_bench.running.plan import Patience, Provider
+from metaclaw_bench.running.plan import Patience, Prices, Provider
 from metaclaw_bench.running.proxy import Front
 from metaclaw_bench.running.turns import Ledger
 
@@ -42,6 +43,7 @@ class ResearchSettings:
     template: Path | None = None
     sets: tuple[str, ...] = ()
     longest_s: float = 8 * 3600.0
+    prices: Prices | None = None
 
     def __post_init__(self) -> None:
         if not (self.conditions and self.seeds and self.topics and self.runs >= 1):
@@ -52,6 +54,20 @@ class ResearchSettings:
             raise ConfigError(
                 "AutoResearchClaw needs a real model: name a provider; the simulated researcher does not know its stages"
             )
+
+    def facts(self) -> dict[str, Json]:
+        """What is compared, in words a resumed comparison must repeat."""
+        return {
+            "pipeline": "own" if self.autoresearchclaw is None else "autoresearchclaw",
+            "simulated": self.provider is None or self.provider.is_simulated,
+            "model": None if self.provider is None else self.provider.model,
+            "conditions": ["_".join((one.name, *one.changed)) for one in self.conditions],
+            "seeds": list(self.seeds),
+            "runs": self.runs,
+            "topics": list(self.topics),
+            "max_retries": self.max_retries,
+            "settings": list(self.sets),
+        }
 
     def topic(self, seed: int, number: int) -> str:
         """What a run is about: another topic each time, the same for all conditions."""

@@ -25,6 +25,7 @@ from metaclaw_bench.json_types import Json
 from metaclaw_bench.records import EventRecord, PlanRecord, Record, RoundRecord, read_records, write_records
 from metaclaw_bench.running.plan import Plan, Stage
 from metaclaw_bench.running.proxy import Place
+from metaclaw_bench.sandbox import NO_COMMANDS, NOT_OURS, strongest
 
 ROUNDS: Final = "rounds.jsonl"
 RUN: Final = "run.json"
@@ -182,6 +183,17 @@ def _as_written(plan: Plan) -> dict[str, Json]:
     return facts
 
 
+def sandbox_of(agent: str) -> str:
+    """What keeps an agent of this name from the answers, in a word: a strength of our sandbox, or `not ours`. Blocks a moment."""
+    match agent.partition(",")[0]:
+        case "built-in":
+            return strongest().value
+        case "direct":
+            return NO_COMMANDS
+        case _:
+            return NOT_OURS
+
+
 def plan_record(plan: Plan) -> PlanRecord:
     """What the run set out to do, as a record."""
     counts = {
@@ -192,6 +204,7 @@ def plan_record(plan: Plan) -> PlanRecord:
     return PlanRecord(
         **plan.made,
         words=words,
+        sandbox=sandbox_of(plan.agent),
         **counts,
     )
 

@@ -122,7 +122,8 @@ class Learned:
                 continue
             self._candidates[name] = standing
             if standing == "accepted":
-                yield Happened("skill_born", born.get(skill), skill, str(one.get("reason") or ""))
+                by_evolver = 0.0 if one.get("is_instruction") else 1.0
+                yield Happened("skill_born", born.get(skill), skill, str(one.get("reason") or ""), {"by_evolver": by_evolver})
             elif standing in _REFUSED_STANDINGS:
                 yield Happened("skill_refused", None, skill, str(one.get("reason") or ""))
 

@@ -275,6 +275,6 @@ def _check(check: Check) -> list[Json]:
     """Everything a check says. A set is sorted: its own order differs from process to process."""
     match check:
         case ChoiceCheck(options, answer):
-            return [*options, sorted(answer)]
+            return [*options, "".join(sorted(answer))]
         case FileCheck():
             return [check.command, check.expect_exit, check.timeout_s, check.expect_stdout, check.is_regex]

@@ -7,20 +7,25 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from anyio.to_thread import run_sync
+
 from metaclaw_bench.json_types import Json
 from metaclaw_bench.sandbox.limits import Limits, Ran, Stopped, Strength
 from metaclaw_bench.sandbox.output import Kept
+from metaclaw_bench.workspaces import used_bytes
 
 _SCRIPT: Final = Path(__file__).with_name("inside.py")
 _COMMAND: Final = (os.path.realpath(sys.executable), "-I", "-S", str(_SCRIPT))
 # It may be installed where the interpreter is, which commands can see: checkers and generators are in it.
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _GRACE_S: Final = 5.0
+_LOOK_S: Final = 0.1
 _CHUNK_BYTES: Final = 65_536
 _PROBE: Final = Limits(seconds=10.0)
 
@@ -56,12 +61,34 @@ class Sandbox:
             try:
                 async with asyncio.timeout(self.limits.seconds + _GRACE_S):
                     given = _task(self.strength, self._workspace, Path(room), self._hidden, self.limits, command)
-                    report = await _converse(process, given, kept)
+                    report = await self._within_quota(_converse(process, given, kept))
             except TimeoutError:
                 report = f"end {Stopped.OUT_OF_TIME}"
             finally:
                 await asyncio.shield(asyncio.ensure_future(_stop(process)))
         return _ran(report, kept)
+
+    async def _within_quota(self, talk: Coroutine[object, object, str]) -> str:
+        """The command's report; that it ran out of space where the workspace grew beyond its quota first."""
+        running = asyncio.ensure_future(talk)
+        watching = asyncio.ensure_future(self._outgrown())
+        try:
+            await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
+            return running.result() if running.done() else f"end {Stopped.OUT_OF_SPACE}"
+        finally:
+            for task in (running, watching):
+                task.cancel()
+            await asyncio.gather(running, watching, return_exceptions=True)
+
+    async def _outgrown(self) -> None:
+        """Return once the workspace is larger than its quota, and than it was: what is too large already may still be deleted."""
+        most = max(self.limits.workspace_mib * 1024 * 1024, await run_sync(used_bytes, self._workspace))
+        while True:
+            began = time.monotonic()
+            if await run_sync(used_bytes, self._workspace) > most:
+                return
+            # Looking must not take more than a part of the time, however many files there are.
+            await asyncio.sleep(max(_LOOK_S, 10 * (time.monotonic() - began)))
 
 
 def strongest() -> Strength:
@@ -159,5 +186,5 @@ def _ran(report: str, kept: Kept) -> Ran:
     if len(lines) != 1 or not last.startswith("end "):
         return Ran(Stopped.NOT_STARTED, report.strip() or "the sandbox broke off")
     word = last.removeprefix("end ")
-    end = Stopped.OUT_OF_TIME if word == Stopped.OUT_OF_TIME else int(word)
+    end = Stopped(word) if word in set(Stopped) else int(word)
     return Ran(end, kept.text(), kept.left_out_bytes)

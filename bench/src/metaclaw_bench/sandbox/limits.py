@@ -7,13 +7,15 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one command may use. Memory and size of files are for each process and each file, not for all of them together."""
+    """What one command may use. Memory and size of files are for each process and each file, not for all of them together; the
+    quota of the workspace is for all files in it."""
 
     seconds: float = 60.0
     memory_mib: int = 2048
     processes: int = 64
     file_mib: int = 64
     output_bytes: int = 20_000
+    workspace_mib: int = 256
 
 
 class Strength(StrEnum):
@@ -27,6 +29,19 @@ class Strength(StrEnum):
     def words(self) -> str:
         """The same for a person."""
         return _WORDS[self]
+
+
+NO_COMMANDS: Final = "no commands"
+NOT_OURS: Final = "not ours"
+
+
+def told(name: str) -> str:
+    """What a record says of the sandbox, for a person."""
+    if name == NO_COMMANDS:
+        return "the agent ran no commands"
+    if name == NOT_OURS:
+        return "the agent was a program of the user's own, outside our sandbox"
+    return Strength(name).words if name in set(Strength) else "not recorded"
 
 
 _WORDS: Final = {
@@ -43,6 +58,7 @@ class Stopped(StrEnum):
 
     OUT_OF_TIME = "out_of_time"
     NOT_STARTED = "not_started"
+    OUT_OF_SPACE = "out_of_space"
 
 
 @dataclass(frozen=True, slots=True)

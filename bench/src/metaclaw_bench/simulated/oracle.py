@@ -1,6 +1,6 @@
 """Agents that know every rule and what each check looks at: one pads, one does what was asked, one errs once.
 
-oracle  as many files and log entries as the check counts, every element of a list complete
+oracle  as many files and log entries as the check counts, every element of a list complete; tries contents out where it must
 honest  one artefact a round: what was asked for, and no more
 late    like honest, but the first time it meets a rule it breaks it, and never goes back
 """
@@ -9,8 +9,10 @@ import re
 from pathlib import Path
 from typing import Final, assert_never
 
-from metaclaw_bench.questions import ChoiceCheck, Day, Round
+from metaclaw_bench.checking import Checked, run_check
+from metaclaw_bench.questions import ChoiceCheck, Day, FileCheck, Round
 from metaclaw_bench.simulated import file_contents
+from metaclaw_bench.simulated.attempts import attempts
 from metaclaw_bench.simulated.file_checks import Backup, Files, Log, Member, Metadata, Names, Target, Text, Times, Want, wants
 
 _ANY_DATE: Final = "20260316"
@@ -29,7 +31,10 @@ class Oracle:
         """Do the round's work in the workspace, and answer."""
         if isinstance(asked.check, ChoiceCheck):
             return tick(asked.check.answer)
-        _Work(asked.id, workspace, wants(asked.check.command), self._pads, self._broken(asked.check.command)).do()
+        broken = self._broken(asked.check.command)
+        _Work(asked.id, workspace, wants(asked.check.command), self._pads, broken).do()
+        if self._pads:
+            _try_out(asked.check, workspace)
         return "Done."
 
     def _broken(self, command: str) -> frozenset[str]:
@@ -38,6 +43,32 @@ class Oracle:
         fresh = frozenset(rule for rule in rules if rule is not None and rule not in self._met)
         self._met |= fresh
         return fresh
+
+
+def _try_out(check: FileCheck, workspace: Path) -> None:
+    """Where the check fails and opens files itself, try other contents for them; without success they stay as they were."""
+    tried = attempts(check.command, workspace)
+    first = next(tried, None)
+    if first is None or not _fails(check, workspace):
+        return
+    before = {path: path.read_bytes() if path.exists() else None for path in first}
+    for contents in (first, *tried):
+        for path, text in contents.items():
+            before.setdefault(path, path.read_bytes() if path.exists() else None)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        if not _fails(check, workspace):
+            return
+    for path, content in before.items():
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(content)
+
+
+def _fails(check: FileCheck, workspace: Path) -> bool:
+    outcome = run_check(check, workspace)
+    return isinstance(outcome, Checked) and not outcome.passed
 
 
 def tick(letters: frozenset[str]) -> str:
