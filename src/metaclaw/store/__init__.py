@@ -34,6 +34,7 @@ from metaclaw.store.records import (
 )
 from metaclaw.store.restore import Restored, repair, restore
 from metaclaw.store.salvage import Salvaged
+from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer import Limits
@@ -69,6 +70,7 @@ __all__ = [
     "SqlGenerations",
     "SqlLedger",
     "SqlPolicies",
+    "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
     "Succession",
@@ -77,6 +79,7 @@ __all__ = [
     "VersionOutcome",
     "back_up",
     "check_file",
+    "compact",
     "connect",
     "open_database",
     "repair",
