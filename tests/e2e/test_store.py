@@ -151,3 +151,25 @@ def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home:
     kept.add(ask(home))
     assert home.stop() == 0
     assert recorded(home.home / "ledger.db") == kept
+
+
+def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -> None:
+    home.start()
+    old = {ask(home, f"{number} " + "word " * 20_000) for number in range(20)}
+    assert home.stop() == 0
+    path = home.home / "ledger.db"
+    before = path.stat().st_size
+    home.env["METACLAW__STORE__MAX_GB"] = "0.001"
+    # A day later these sessions are over, whether or not anybody said so.
+    change(path, "UPDATE sessions SET began_us = began_us - 200000000000, last_us = last_us - 200000000000")
+    home.start()
+    told = home.wait_for("/api/status", lambda status: status["store"]["removed_sessions"], within_s=30)["store"]
+    assert told["max_bytes"] == 1_000_000
+    kept = ask(home)
+    home.wait_for("/api/status", lambda status: status["store"]["size_bytes"] < 0.7 * before, within_s=30)
+    assert "removed to make room" in home.command("status").stdout
+    assert home.stop() == 0
+    assert path.stat().st_size < 0.7 * before
+    left = recorded(path)
+    assert kept in left
+    assert 0 < len(left & old) < len(old), "only as many as necessary"

@@ -171,14 +171,20 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def migrate(home: Path, as_json: bool) -> None:
-    """Bring the database to this version's schema, as a start does. The proxy must not run."""
+    """Bring the database to this version's schema, as a start does, and rewrite files of older versions so that they can shrink.
+
+    The proxy must not run.
+    """
     from metaclaw.config import load
     from metaclaw.instance import acquire
-    from metaclaw.store import open_database
+    from metaclaw.store import compact, open_database
     from metaclaw.store.migration import HEAD
 
     with acquire(home):
-        open_database(load(home).store.url.resolve()).close()
+        database = open_database(load(home).store.url.resolve())
+        if database.path is not None:
+            compact(database)
+        database.close()
     if as_json:
         print_json({"schema": HEAD})
     else:

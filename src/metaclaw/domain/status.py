@@ -24,6 +24,16 @@ class StoreHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSize:
+    """Bytes of the database, how many of them are free, its limit, and how many sessions were removed for that since the start."""
+
+    size_bytes: int
+    free_bytes: int
+    max_bytes: int | None
+    removed_sessions: int
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedSkill:
     """A skill file that could not be read, and why."""
 

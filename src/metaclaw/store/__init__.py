@@ -35,6 +35,7 @@ from metaclaw.store.records import (
 )
 from metaclaw.store.restore import Restored, repair, restore
 from metaclaw.store.salvage import Salvaged
+from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer import Limits
@@ -71,6 +72,7 @@ __all__ = [
     "SqlGenerations",
     "SqlLedger",
     "SqlPolicies",
+    "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
     "Succession",
@@ -79,6 +81,7 @@ __all__ = [
     "VersionOutcome",
     "back_up",
     "check_file",
+    "compact",
     "connect",
     "open_database",
     "repair",

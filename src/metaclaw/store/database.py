@@ -89,7 +89,7 @@ class Database:
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
         """A transaction that holds the write lock from its beginning; committed at the end, or not at all."""
-        with store_errors(doing, self.dialect), _writing(self.engine) as connection:
+        with store_errors(doing, self.dialect), self.engine.connect() as connection, _writing_on(connection):
             require_head(stored_revision(connection), doing)
             yield connection
 
@@ -118,8 +118,12 @@ class Database:
 
     def _migrate(self, stored: str | None) -> None:
         doing = f"migrating {self}"
-        with store_errors(doing, self.dialect), _writing(self._unverified) as connection:
-            upgrade(connection, doing)
+        with store_errors(doing, self.dialect), self._unverified.connect() as connection:
+            if stored is None and self.path is not None:
+                # Takes effect in a file without tables; `SqlUpkeep` gives free pages back.
+                connection.connection.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
+            with _writing_on(connection):
+                upgrade(connection, doing)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
 
@@ -181,11 +185,10 @@ class Database:
 
 
 @contextmanager
-def _writing(engine: Engine) -> Iterator[Connection]:
-    with engine.connect() as connection:
-        connection.execution_options(**{_WRITE: True})
-        with connection.begin():
-            yield connection
+def _writing_on(connection: Connection) -> Iterator[None]:
+    connection.execution_options(**{_WRITE: True})
+    with connection.begin():
+        yield
 
 
 def connect(url: str) -> Database:
