@@ -73,7 +73,7 @@ class Body(dict[str, Json]):
     """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`; of messages that
     are among them, `written` tells where they stand, if they stand as we would write them.
 
-    `item_count` counts messages, tools and blocks of system text. The parts of messages are counted as they are read (`take_parts`).
+    `item_count` counts messages, tools and blocks of system text; parts of messages are counted as they are read (`take_parts`).
     """
 
     __slots__ = ("item_count", "listed", "max_items", "written")
