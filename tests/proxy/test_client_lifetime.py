@@ -263,3 +263,24 @@ async def test_a_client_that_reads_no_answers_gets_no_more_of_them_than_fit() ->
             for _ in range(1000):
                 assert len((await read_response(reader))[2]) == 100_000
             assert served == 1000
+
+
+@pytest.mark.anyio
+async def test_what_a_client_that_left_had_sent_ahead_is_not_served() -> None:
+    served = 0
+
+    async def serve(client: Client) -> None:
+        nonlocal served
+        served += 1
+        client.respond(200, PLAIN, b"x" * 20_000_000)
+
+    with fail_after(20):
+        async with serving(serve) as (listener, port):
+            _, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 3)
+            while not served:
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            while listener.connections:
+                await asyncio.sleep(0.01)
+            assert served == 1

@@ -242,10 +242,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._room.connections.discard(self)
+        self._waiting.clear()
         self.resume_writing()
         if self._at_work is not None:
             self._at_work.lose()
-        self._waiting.clear()
 
     def pause_writing(self) -> None:
         self.is_full = True
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
-        if self._at_work is None and not self._is_last:
+        if self._at_work is None and self._transport is not None and not self._is_last:
             self._go_on()
 
     # httptools callbacks
