@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Parse what was received meanwhile, then read on."""
-        if not self._is_paused or self._transport is None:
+        if not self._is_paused or self._transport is None or self._transport.is_closing():
             return
         self._is_paused = False
         if self._rest:
