@@ -73,10 +73,10 @@ class Body(dict[str, Json]):
     """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`; of messages that
     are among them, `written` tells where they stand, if they stand as we would write them.
 
-    `items` counts messages, tools and blocks of system text; the parts of messages are counted by `take_parts`, as they are read.
+    `item_count` counts messages, tools and blocks of system text; the parts of messages are counted by `take_parts`, as they are read.
     """
 
-    __slots__ = ("items", "listed", "max_items", "written")
+    __slots__ = ("item_count", "listed", "max_items", "written")
 
     def __init__(
         self,
@@ -84,18 +84,18 @@ class Body(dict[str, Json]):
         listed: Listed | None = None,
         written: Written | None = None,
         *,
-        items: int = 0,
+        item_count: int = 0,
         max_items: int = MAX_ITEMS,
     ) -> None:
         super().__init__(fields)
         self.listed = listed
         self.written = written
-        self.items = items
+        self.item_count = item_count
         self.max_items = max_items
 
     def take_parts(self, count: int) -> None:
         """Count the parts of the messages. WireError 413 when that is more than is allowed."""
-        if self.items + count > self.max_items:
+        if self.item_count + count > self.max_items:
             raise _too_many(self.max_items)
 
 
@@ -109,8 +109,8 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
     key = list_key(wire)
     if len(body) <= _WHOLE_BYTES:
         fields = parse_object(body)
-        items = _checked(_count(fields, key), max_items)
-        return Body(fields, written=_written(key, fields, body), items=items, max_items=max_items)
+        count = _checked(_count(fields, key), max_items)
+        return Body(fields, written=_written(key, fields, body), item_count=count, max_items=max_items)
     if len(body) > _BYTES_PER_ITEM * max_items:
         _check_commas(body, max_items)
     try:
@@ -118,8 +118,8 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
     except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
         found = None  # odd, or wrong; reading all of it will tell
     fields, listed = (parse_object(body), None) if found is None else found
-    items = _count(fields, key) + (0 if listed is None else len(listed))
-    return Body(fields, listed, items=_checked(items, max_items), max_items=max_items)
+    count = _count(fields, key) + (0 if listed is None else len(listed))
+    return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
 
 
 def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
@@ -166,10 +166,10 @@ def _check_commas(body: bytes, max_items: int) -> None:
     raise _too_many(max_items)
 
 
-def _checked(items: int, max_items: int) -> int:
-    if items > max_items:
+def _checked(count: int, max_items: int) -> int:
+    if count > max_items:
         raise _too_many(max_items)
-    return items
+    return count
 
 
 def _too_many(max_items: int) -> WireError:
