@@ -272,8 +272,8 @@ async def test_calls_that_begin_alike_differ_in_what_is_theirs() -> None:
     calls = [
         (Call("POST", "/chat/completions", "", fields, b"one"), {"authorization": "Bearer mine"}),
         (Call("POST", "/chat/completions", "", fields, b"other"), {"authorization": "Bearer theirs"}),
-        (Call("POST", "/chat/completions", "", fields, b"", Purpose.JUDGE), {}),
-        (Call("POST", "/chat/completions", "", (("x-agent", "b"),), b""), {}),
+        (Call("POST", "/chat/completions", "", fields, b"", Purpose.JUDGE), {"x-api-key": "own"}),
+        (Call("POST", "/chat/completions", "", (("x-agent", "b"),), b""), {"x-api-key": "own"}),
     ]
     async with serve(script) as loopback, endpoint(loopback.url + "/v1", api_key=PASSTHROUGH) as provider:
         for call, caller in calls:
