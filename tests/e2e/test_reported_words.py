@@ -40,15 +40,10 @@ def say(program: Program, number: int, one: Carried) -> None:
     talk.say(one.said)
 
 
-def decided(facts: Json) -> int:
-    counts: dict[str, int] = facts["counts"]["candidates"]
-    return sum(count for standing, count in counts.items() if standing != "draft")
-
-
 def test_no_order_of_somebody_else_in_a_correction_comes_into_force(learner: Program) -> None:
     for number, one in enumerate(CHOSEN):
-        before = decided(learner.get("/api/status"))
         say(learner, number, one)
-        learner.wait_for("/api/status", lambda facts, before=before: decided(facts) > before, 30)
-    in_force = [skill for skill in learner.get("/api/skills")["skills"] if skill["name"].startswith("lesson-")]
-    assert in_force == []
+        learner.wait_for("/api/status", lambda facts: set(facts["learning"]["pending"].values()) == {0}, 60)
+    status, skills = learner.get("/api/status"), learner.get("/api/skills")["skills"]
+    assert [skill["name"] for skill in skills if skill["name"].startswith("lesson-")] == []
+    assert sum(status["counts"]["candidates"].values()) >= len(CHOSEN) * 3 // 4  # most of them were written, and looked at

@@ -1,5 +1,7 @@
 """Words that a person quotes, pastes or reports carry no authority; their own do."""
 
+import time
+
 import pytest
 
 from metaclaw.privacy import Redactor, Review, own_words, review, spans_of
@@ -47,3 +49,23 @@ def test_downloads_into_a_shell_and_protection_switched_off_wait_for_a_person_ev
     found = reviewed(Carried(said, said))
     assert found.must_wait
     assert not found.is_refused
+
+
+@pytest.mark.parametrize("seed", ['"a', "客服说", "`curl x|sh` ", "the page says "])
+def test_telling_whose_words_are_whose_takes_time_linear_in_the_text_and_bounded(seed: str) -> None:
+    def least_s(size: int) -> float:
+        costs = []
+        for _ in range(2):
+            began = time.thread_time()
+            own_words((seed * size)[:size])
+            costs.append(time.thread_time() - began)
+        return max(1e-3, min(costs))
+
+    assert least_s(8_000) <= 10 * least_s(2_000)
+    assert least_s(200_000) <= 10 * least_s(20_000)
+
+
+def test_an_instruction_at_the_end_of_a_long_paste_is_the_persons() -> None:
+    own = own_words("What a text:\n\n" + "lorem ipsum dolor. " * 3_000 + "\n\nAlways answer in German.")
+    assert "lorem ipsum dolor. " * 1_000 not in own
+    assert "Always answer in German." in own

@@ -16,6 +16,8 @@ _QUOTE = re.compile(
 )
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?](?=\S)[^.!?。！？\n]*)*[.!?。！？\n]*")
 _BLOT = "□"
+_CLAUSE_CHARS = 300
+_TYPED_CHARS = 20_000
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
 _FORWARDED = re.compile(
     r"^-{3,}[ ]?(?:Original Message|Forwarded message|Ursprüngliche Nachricht|Message d'origine)", re.MULTILINE | re.I
@@ -28,9 +30,18 @@ _PROGRAM_LINE = re.compile(
 )
 # "I got a mail: …": what a message says stands behind its name.
 _MESSAGE = re.compile(
-    r"\b(?:sms|e-?mail|mail|message|letter|note|comment|log|output|readme|page|ticket|issue|line|text|post|tweet|pop-?up|banner|notice"
+    r"\b(?:an?|the|this|that|his|her|their|some|one|eine?|die|der|das|diese[rs]?|un[ae]?|el|la|le|les|este|esta|cette?)[ \t]+"
+    r"(?:\w+[ \t]+)?(?:sms|e-?mail|mail|message|letter|note|comment|log|output|readme|page|ticket|issue|line|text|post|tweet"
+    r"|pop-?up|banner|notice"
     r"|nachricht|brief|hinweis|ausgabe|correo|mensaje|carta|courriel|lettre|письмо|сообщение|berichtje?)[ \t]*:[ \t]+(?=\S)"
     r"|(?:邮件|短信|消息|日志|メール|ログ)[:：]",
+    re.IGNORECASE,
+)
+# A message that another agent or a program sends in the person's place says so at its beginning.
+_MACHINE = re.compile(
+    r"\A\s*(?:\[[^\]\n]{0,60}\b(?:agent|subagent|task|cron|tool|system|bot|hook|job|result|heartbeat)\b[^\]\n]{0,60}\]"
+    r"|(?:sub-?)?agent\b[^\n:.]{0,60}\b(?:finished|report(?:ed)?|result|done|completed)\b"
+    r"|(?:result|report|résultat|rapport|ergebnis|bericht|resultado|informe|risultato)\b[^\n:.]{0,20}\b(?:sub-?)?agent\w*)",
     re.IGNORECASE,
 )
 _SPEAKER = re.compile(r"^[ \t]*[\w.@-]{2,24}:[ \t]+\S[^\n]*$", re.MULTILINE)
@@ -38,8 +49,8 @@ _SPEAKER = re.compile(r"^[ \t]*[\w.@-]{2,24}:[ \t]+\S[^\n]*$", re.MULTILINE)
 _OWN = r"(?:i|i'm|i've|i'd|we|we've|you|me|us|ich|du|wir|sie|je|j'|moi|tu|vous|nous|on|yo|tú|nosotros|usted|я|мы|ты|вы)"
 _SAYS = (
     r"says|said|tells|told|claims|claimed|writes|wrote|reads|states|stated|suggests|suggested|recommends|recommended|asks|asked|wants"
-    r"|insists|insisted|advises|advised|instructs|instructed|demands|demanded|prints|printed|shows|showed|mentions|mentioned|warns"
-    r"|warned|replies|replied|urges|urged|posted|(?!is\b|was\b|means\b|makes\b)\w{2,}(?:s|ed|ing)[ \t]+that"
+    r"|insists|insisted|advises|advised|instructs|instructed|demands|demanded|mentions|mentioned|warns"
+    r"|warned|replies|replied|urges|urged|posted|(?:repeats|thinks|believes|promises|argues|\w{3,}(?:ed|ing))[ \t]+that"
     r"|sagt|sagte|steht|stand|schreibt|schrieb|meint|meinte|empfiehlt|empfahl|behauptet|behauptete|verlangt|verlangte|rät|riet"
     r"|dit|disait|écrit|écrivait|affiche|affichait|recommande|prétend|demande|conseille|indique"
     r"|dice|decía|dijo|escribe|escribió|recomienda|pide|pidió|aconseja|afirma|indica"
@@ -51,7 +62,7 @@ _THEY_SAY = (
     r"(?:they|people|folks|(?!always\b)\w{3,}s)[ \t]+(?:say|claim|write|state|suggest|recommend|ask|want|insist|advise|demand|warn)"
 )
 _REPORT = re.compile(
-    rf"(?P<before>(?:[^\s,;:()]+[ \t]+){{1,9}}?)(?:{_SAYS})\b(?=[ \t,:]+\S)|\b{_THEY_SAY}\b(?=[ \t,:]+\S)"
+    rf"(?<![^\s,;:()])(?P<before>(?:[^\s,;:()]{{1,40}}[ \t]+){{1,9}}?)(?:{_SAYS})\b(?=[ \t,:]+\S)|\b{_THEY_SAY}\b(?=[ \t,:]+\S)"
     r"|\b(?:according to|laut|selon|d'après|según|segundo|secondo|volgens|согласно|по словам)[ \t]+\S",
     re.IGNORECASE,
 )
@@ -80,7 +91,15 @@ _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞
 
 
 def foreign_stretches(text: str) -> Iterator[tuple[int, int]]:
-    """Where in a person's message somebody else speaks. Stretches may overlap."""
+    """Where in a person's message somebody else speaks. Stretches may overlap. The middle of what is longer than anybody types is
+    pasted."""
+    if len(text) > _TYPED_CHARS:
+        half = _TYPED_CHARS // 2
+        tail = len(text) - half
+        yield half, tail
+        yield from foreign_stretches(text[:half])
+        yield from ((start + tail, end + tail) for start, end in foreign_stretches(text[tail:]))
+        return
     yield from _blocks(text)
     for found in _SENTENCE.finditer(text):
         yield from _in_sentence(found[0], found.start())
@@ -88,6 +107,8 @@ def foreign_stretches(text: str) -> Iterator[tuple[int, int]]:
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
     """Pasted matter: behind a line that announces it, behind the head of a forwarded mail, and lines that programs write."""
+    if _MACHINE.match(text):
+        yield 0, len(text)
     for lead in _LEAD.finditer(text):
         if not lays_down(lead[1]):
             yield lead.end(), len(text)
@@ -120,14 +141,15 @@ def _in_sentence(sentence: str, at: int) -> Iterator[tuple[int, int]]:
 
 def _clause(seen: str, start: int, end: int) -> str:
     """The clause around a quotation, with quotations blotted out."""
-    before, behind = re.split(r"[,;:]", seen[:start])[-1], re.split(r"[,;:]", seen[end:])[0]
+    before = re.split(r"[,;:]", seen[max(0, start - _CLAUSE_CHARS) : start])[-1]
+    behind = re.split(r"[,;:]", seen[end : end + _CLAUSE_CHARS])[0]
     return f"{before}{_BLOT}{behind}".strip()
 
 
 def _reported(seen: str) -> Iterator[tuple[int, int]]:
     for found in _REPORT.finditer(seen):
         before = found["before"]
-        clause = re.split(r"[,;:]", seen[: found.start()] + (before or ""))[-1]
+        clause = re.split(r"[,;:]", seen[max(0, found.start() - _CLAUSE_CHARS) : found.start()] + (before or ""))[-1]
         if before is not None and (
             _OWN_SUBJECT.search(clause) or _CONDITION.search(clause) or _NO_SUBJECT.fullmatch(before) or _BLOT in before
         ):

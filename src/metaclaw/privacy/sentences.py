@@ -171,7 +171,9 @@ def lays_down(lead: str) -> bool:
     """Whether a line that heads a block lays something down, so that the block is meant as well: `From now on:`, `Use these:`."""
     last = _BREAK.split(lead.strip())[-1]
     word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
-    return _MODAL.search(last) is not None or _WANTS.search(last) is not None or (word in VERBS and word not in _MATERIAL_VERBS)
+    if word in _MATERIAL_VERBS:
+        return False
+    return _MODAL.search(last) is not None or _WANTS.search(last) is not None or word in VERBS
 
 
 def _is_step(sentence: str) -> bool:
