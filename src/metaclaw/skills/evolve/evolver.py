@@ -82,11 +82,10 @@ class Evolver:
             for one, fault in faulty if self._on_refused is not None else ():
                 await self._on_refused(await run_sync(self._as_refused, kind, one), fault)
         log.info(
-            "evolver_answered model=%s proposals=%d refused=%d reason=%s",
+            "evolver_answered model=%s proposals=%d refused=%d",
             self._model.name,
             len(evolution.proposals),
             len(evolution.refused),
-            evolution.reason or "-",
         )
         return evolution
 
