@@ -17,7 +17,7 @@ _QUOTE = re.compile(
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?](?=\S)[^.!?。！？\n]*)*[.!?。！？\n]*")
 _BLOT = "□"
 _COLON = re.compile(r":[ \t]+(?=\S)|：(?=\S)")
-_RECEIVED = re.compile(r"\b(?:got|received|found|saw|bekam|fand|reçu|recibí)\b", re.IGNORECASE)
+_RECEIVED = re.compile(r"\b(?:got|received|sent|found|saw|bekam|fand|reçu|recibí)\b", re.IGNORECASE)
 _CLAUSE_CHARS = 300
 _TYPED_CHARS = 20_000
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
