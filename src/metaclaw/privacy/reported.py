@@ -16,6 +16,8 @@ _QUOTE = re.compile(
 )
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?](?=\S)[^.!?。！？\n]*)*[.!?。！？\n]*")
 _BLOT = "□"
+_COLON = re.compile(r":[ \t]+(?=\S)|：(?=\S)")
+_RECEIVED = re.compile(r"\b(?:got|received|sent|found|saw|bekam|fand|reçu|recibí)\b", re.IGNORECASE)
 _CLAUSE_CHARS = 300
 _TYPED_CHARS = 20_000
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
@@ -28,13 +30,15 @@ _PROGRAM_LINE = re.compile(
     r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?[ \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
     r"|\$ |>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*"
 )
-# "I got a mail: …": what a message says stands behind its name.
-_MESSAGE = re.compile(
-    r"\b(?:an?|the|this|that|his|her|their|some|one|eine?|die|der|das|diese[rs]?|un[ae]?|el|la|le|les|este|esta|cette?)[ \t]+"
-    r"(?:\w+[ \t]+)?(?:sms|e-?mail|mail|message|letter|note|comment|log|output|readme|page|ticket|issue|line|text|post|tweet"
-    r"|pop-?up|banner|notice"
-    r"|nachricht|brief|hinweis|ausgabe|correo|mensaje|carta|courriel|lettre|письмо|сообщение|berichtje?)[ \t]*:[ \t]+(?=\S)"
-    r"|(?:邮件|短信|消息|日志|メール|ログ)[:：]",
+# What stands before a colon where the person themselves goes on behind it: a denial, what is wrong, a label such as `Rule`.
+_OWN_LEAD = re.compile(
+    r"\W*(?:[\w'-]{1,20}(?: [\w'-]{1,20}){0,2}"
+    r"|(?:that|this|it|das|es|ça|c|eso|esto)(?:'s|'est| is| was| ist| war| es| est)?\b.{0,40})\W*\Z",
+    re.IGNORECASE,
+)
+_SOURCE_NOUN = re.compile(
+    r"\b(?:sms|e-?mail|mail|message|letter|note|comment|log|output|readme|page|ticket|issue|line|text|post|tweet|pop-?up|banner|notice"
+    r"|nachricht|brief|hinweis|ausgabe|zettel|correo|mensaje|carta|courriel|lettre|письмо|сообщение|bericht)\b",
     re.IGNORECASE,
 )
 # A message that another agent or a program sends in the person's place says so at its beginning.
@@ -50,11 +54,13 @@ _OWN = r"(?:i|i'm|i've|i'd|we|we've|you|me|us|ich|du|wir|sie|je|j'|moi|tu|vous|n
 _SAYS = (
     r"says|said|tells|told|claims|claimed|writes|wrote|reads|states|stated|suggests|suggested|recommends|recommended|asks|asked|wants"
     r"|insists|insisted|advises|advised|instructs|instructed|demands|demanded|mentions|mentioned|warns"
-    r"|warned|replies|replied|urges|urged|posted|(?:repeats|thinks|believes|promises|argues|\w{3,}(?:ed|ing))[ \t]+that"
+    r"|warned|replies|replied|urges|urged|posted"
+    r"|(?:is|was)[ \t]+(?:basically[ \t]+|simply[ \t]+)?to|there[ \t]+(?:is|was)"
+    r"|(?:repeats|thinks|believes|promises|argues|\w{3,}(?:ed|ing))[ \t]+that"
     r"|sagt|sagte|steht|stand|schreibt|schrieb|meint|meinte|empfiehlt|empfahl|behauptet|behauptete|verlangt|verlangte|rät|riet"
     r"|dit|disait|écrit|écrivait|affiche|affichait|recommande|prétend|demande|conseille|indique"
     r"|dice|decía|dijo|escribe|escribió|recomienda|pide|pidió|aconseja|afirma|indica"
-    r"|diz|disse|escreveu|recomenda|scrive|consiglia|zegt|schrijft|raadt"
+    r"|diz|disse|dizia|escreveu|pede|pediu|recomenda|pisze|napisane|mówi|każe|scrive|consiglia|zegt|schrijft|raadt"
     r"|говорит|говорят|говорил|сказал|сказала|пишет|пишут|написал|написала|написано|сказано|советует|советуют|просит|просят|требует|требуют"
 )
 # The base form is an order as well ("always write …"): it reports only behind a plural.
@@ -64,6 +70,11 @@ _THEY_SAY = (
 _REPORT = re.compile(
     rf"(?<![^\s,;:()])(?P<before>(?:[^\s,;:()]{{1,40}}[ \t]+){{1,9}}?)(?:{_SAYS})\b(?=[ \t,:]+\S)|\b{_THEY_SAY}\b(?=[ \t,:]+\S)"
     r"|\b(?:according to|laut|selon|d'après|según|segundo|secondo|volgens|согласно|по словам)[ \t]+\S",
+    re.IGNORECASE,
+)
+_OUR_RULES = re.compile(
+    r"\b(?:our|unser\w*|notre|nuestr[ao])\b.{0,20}\b(?:guide|guidelines?|polic\w+|standards?|conventions?)\b"
+    r"|\b(?:rule|convention|goal|aim|idea|point|plan|way|task|job)s?\b",
     re.IGNORECASE,
 )
 _NO_SUBJECT = re.compile(
@@ -84,8 +95,8 @@ _BACK = re.compile(
     re.IGNORECASE,
 )
 _WIDE_REPORT = re.compile(
-    r"(?:^|[，、。\s])(?:据|據)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您])(?:说|說|写着|寫著|写道|寫道|声称|要求|建议|建議|表示)[，：:「]?"
-    r"|によると|によれば|と書いて|と言って|とのこと|だそう|らしい"
+    r"(?:^|[，、。\s])(?:据|據)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，：:「□]"
+    r"|(?<![我你您])(?:说|說|写着|寫著|声称|要求|建议|建議)|によると|によれば|と書いて|と言って|とのこと|だそう|らしい|とあり"
 )
 _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞きたかった)|(?:が|けど)、")
 
@@ -151,17 +162,30 @@ def _reported(seen: str) -> Iterator[tuple[int, int]]:
         before = found["before"]
         clause = re.split(r"[,;:]", seen[max(0, found.start() - _CLAUSE_CHARS) : found.start()] + (before or ""))[-1]
         if before is not None and (
-            _OWN_SUBJECT.search(clause) or _CONDITION.search(clause) or _NO_SUBJECT.fullmatch(before) or _BLOT in before
+            _OWN_SUBJECT.search(clause)
+            or _CONDITION.search(clause)
+            or _OUR_RULES.search(clause)
+            or _NO_SUBJECT.fullmatch(before)
+            or _BLOT in before
         ):
             continue
         back = _BACK.search(seen, found.end())
         yield found.end() - 1, back.start() if back else len(seen)
         return
-    if found := _MESSAGE.search(seen):
-        yield found.end(), len(seen)
-    if found := _WIDE_REPORT.search(seen):
-        back = _WIDE_BACK.search(seen, found.end())
-        yield 0 if found[0][0] in "にとだら" else found.start(), back.start() if back else len(seen)
+    yield from _behind_colon(seen)
+    if wide := _WIDE_REPORT.search(seen):
+        back = _WIDE_BACK.search(seen, wide.end())
+        yield 0 if wide[0][0] in "にとだら" else wide.start(), back.start() if back else len(seen)
+
+
+def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
+    """An order behind a colon is the person's where they speak before it; else it is what some text or somebody says."""
+    for colon in _COLON.finditer(seen):
+        lead = re.split(r"[,;]", seen[max(0, colon.start() - _CLAUSE_CHARS) : colon.start()])[-1]
+        is_own = _OWN_SUBJECT.search(lead) or (_OWN_LEAD.match(lead) and not _SOURCE_NOUN.search(lead)) or lays_down(lead)
+        if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
+            yield colon.end(), len(seen)
+            return
 
 
 def _is_risky(content: str) -> bool:

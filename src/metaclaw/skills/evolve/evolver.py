@@ -79,8 +79,9 @@ class Evolver:
         else:
             faulty: list[tuple[Written, str]] = []
             evolution = replace(self._choose(kind, written, near, faulty), usage=completion.usage)
-            for one, fault in faulty if self._on_refused is not None else ():
-                await self._on_refused(await run_sync(self._as_refused, kind, one), fault)
+            if self._on_refused is not None:
+                for one, fault in faulty:
+                    await self._on_refused(await run_sync(self._as_refused, kind, one), fault)
         log.info(
             "evolver_answered model=%s proposals=%d refused=%d",
             self._model.name,
