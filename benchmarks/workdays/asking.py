@@ -11,12 +11,12 @@ from typing import Final
 from benchmarks.house_rules.loop import Policy
 from benchmarks.workdays.house import House, Session, render
 from benchmarks.workdays.turns import Asked, Question, Score, read_answer
-from metaclaw.bench.workdays.model import Workday
 from metaclaw.domain.batch import Drawing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope, Stamp
 from metaclaw.engine.text import Vocabulary
+from metaclaw_bench.workdays.model import Workday
 
 SYSTEM: Final = (
     "You work for an office. Answer with what was asked for, nothing else: letters in a box, or files. Examples:\n"
@@ -42,7 +42,12 @@ def questions_of(day: Workday, most: int) -> list[Question]:
     """The first so many questions of a day, each with the workspace that the day begins with."""
     return [
         Question(
-            TurnId(f"{day.day.id}-{item.round.id}"), day.day.session, day.number, Scope(user=day.user), item, dict(day.begins_with)
+            TurnId(f"{day.day.id}-{item.round.id}"),
+            SessionId(day.day.session),
+            day.number,
+            Scope(user=day.user),
+            item,
+            dict(day.begins_with),
         )
         for item in day.items[:most]
     ]

@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.workdays.run import Course
 from benchmarks.workdays.settings import Days
-from metaclaw.bench.workdays import PART_TWO, DayPlan, Plan, generate, held_out, score
+from metaclaw_bench.workdays import PART_TWO, DayPlan, Plan, generate, held_out, score
 
 TWO_RULES: Final = Plan(
     name="workdays-two-rules",

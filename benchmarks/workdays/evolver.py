@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.workdays.turns import Asked, in_words
-from metaclaw.bench.workdays.demands import Rule
 from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills.evolve.template import ALWAYS
+from metaclaw_bench.workdays.demands import Rule
 
 WRITTEN_BY: Final = "scripted evolver"
 ENOUGH: Final = 2

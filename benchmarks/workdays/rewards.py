@@ -17,7 +17,7 @@ from typing import Final
 
 from benchmarks.house_rules.rewards import similarity
 from benchmarks.workdays.turns import Marked, Question, Score, in_words, read_answer
-from metaclaw.bench.questions import ChoiceCheck
+from metaclaw_bench.questions import ChoiceCheck
 
 _BOX: Final = re.compile(r"\\(?:bbox|boxed)\{([^}]*)\}")
 _BEGUN: Final = ("\\b", "bbox{")

@@ -21,10 +21,10 @@ from benchmarks.workdays.rewards import letters_in
 from benchmarks.workdays.settings import Condition, Settings, Support, Writer
 from benchmarks.workdays.steady import Steady
 from benchmarks.workdays.turns import Asked, Score, reply_to, step_of
-from metaclaw.bench.workdays.model import Workday
 from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.peft import write_adapter
+from metaclaw_bench.workdays.model import Workday
 
 Record = Mapping[str, object]
 Sink = Callable[[Record], None]

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from metaclaw.bench.agent.direct import files_in
-from metaclaw.bench.questions import KEEP_IN_MIND, ChoiceCheck
-from metaclaw.bench.workdays.model import Answer, Files, Item
 from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope, Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw_bench.agent.direct import files_in
+from metaclaw_bench.questions import KEEP_IN_MIND, ChoiceCheck
+from metaclaw_bench.workdays.model import Answer, Files, Item
 
 PROVIDER: Final = "embedded"
 

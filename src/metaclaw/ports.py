@@ -13,7 +13,7 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Probe, Standing, T
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.skill import LearnedFrom, Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import Verdict
@@ -36,7 +36,8 @@ class Reply(Protocol):
 class Call(msgspec.Struct, frozen=True):
     """One HTTP call to a provider. `path` begins with a slash and follows the provider's base URL; `query` has no `?`.
 
-    `purpose` is given where the program itself asks; it is sent along, and no client can send it.
+    `purpose` is given where the program itself asks; it is sent along, and no client can send it. `session` is not sent: sessions
+    take turns where calls have to wait for a busy provider.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Call(msgspec.Struct, frozen=True):
     headers: Headers
     body: bytes
     purpose: "Purpose | None" = None
+    session: str = ""
 
 
 class HttpProvider(Protocol):
@@ -98,10 +100,21 @@ class GenerationStore(Protocol):
     """Where skill generations are kept."""
 
     def latest(self) -> SkillGeneration: ...
-    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+    def publish(
+        self,
+        skills: Sequence[Skill],
+        reason: str,
+        unwritten: Sequence[SkillName] = (),
+        *,
+        learned: LearnedFrom | None = None,
+        reverted_to: int | None = None,
+    ) -> SkillGeneration:
         """One atomic change: the next generation with exactly these skills. Raises StoreError.
 
         `unwritten` are the skills whose files do not say yet what the generation says; they are remembered until `written`.
+        `learned` is given for a change the program makes by itself. It is a RefusedError if its evidence is older than the last
+        revert, if it brings back a skill that was taken out of force after its evidence, or if a turn of it was forgotten.
+        `reverted_to` is given where a person reverts to an earlier generation.
         """
 
     def unwritten(self) -> dict[SkillName, Skill | None]:

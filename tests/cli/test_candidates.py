@@ -53,7 +53,7 @@ def test_a_candidate_is_shown_with_its_text_its_proof_and_how_to_decide() -> Non
         "When writing release notes with dates",
         "some-model",
         "1 turn",
-        "shadow: 12 probes, 9 wins, 1 loss, 2 ties, 3 undecided, e = 31.5",
+        "shadow: in 15 replays of 12 turns it fixed 9, broke 1, changed nothing in 2; 3 could not be decided",
         "2. Write them as YYYY-MM-DD.",
         "metaclaw candidates approve c_uses-a-host",
     ):

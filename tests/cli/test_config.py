@@ -2,12 +2,17 @@
 
 import json
 import os
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.program import metaclaw, program
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HIDDEN = REPOSITORY / "tests" / "support" / "hidden"
 
 
 def test_path_says_where_the_file_is_and_makes_nothing(home: Path) -> None:
@@ -68,6 +73,22 @@ def test_check_finds_a_secret_that_is_not_there(home: Path) -> None:
     checked = metaclaw("config", "check")
     assert checked.code == 2
     assert "set the environment variable NOT_THERE" in checked.err
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("doctor",)])
+def test_calendars_without_their_libraries_are_found_and_how_to_install_them_is_told(home: Path, command: tuple[str, ...]) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[[schedule.calendars]]\nkind = 'ics'\nurl = '/nowhere/me.ics'\n")
+    hidden = {"PYTHONPATH": str(HIDDEN), "HIDDEN_PACKAGES": "icalendar,recurring_ical_events"}
+    done = program(*command, env={**os.environ, "METACLAW_HOME": str(home), **hidden})
+    assert "icalendar" in done.out + done.err
+    assert "pip install 'metaclaw[calendar]'" in done.out + done.err
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_install_brings_the_libraries_for_calendars() -> None:
+    done = subprocess.run(["make", "-n", "-B", "install"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "[embedded,calendar]" in done.stdout
 
 
 def test_set_writes_privately_and_takes_negative_numbers_as_values(home: Path) -> None:

@@ -34,4 +34,6 @@ def test_a_mode_that_cannot_be_served_is_refused_in_words(home: Path) -> None:
     (home / "config.toml").write_text("[[providers]]\nname = 'a'\nkind = 'openai'\n")
     refused = metaclaw("start", "--mode", "rl")
     assert (refused.code, refused.out) == (2, "")
-    assert "trains a model that no provider serves" in refused.err
+    assert "--mode rl trains weights" in refused.err
+    assert "Leave out --mode" in refused.err
+    assert "policy.backend" not in refused.err  # which nobody wrote

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -85,11 +86,14 @@ def settings(home: Path, provider: Scripted) -> Iterator[Path]:
         os.kill(running.pid, signal.SIGKILL)
 
 
-def chat(url: str, key: str) -> tuple[int, bytes]:
+HELLO: dict[str, object] = {"model": "m-1", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def chat(url: str, key: str, said: dict[str, object] = HELLO) -> tuple[int, bytes]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     try:
-        body = json.dumps({"model": "m-1", "messages": [{"role": "user", "content": "Hi"}]})
+        body = json.dumps(said)
         connection.request(
             "POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         )
@@ -143,6 +147,26 @@ def test_a_detached_proxy_serves_tells_and_stops(settings: Path) -> None:
     log = settings / "logs" / "metaclaw.log"
     assert log.stat().st_mode & 0o077 == 0
     assert key not in log.read_text()
+
+
+def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had_again(settings: Path) -> None:
+    assert program("config", "set", 'providers.main.models=["m-1"]').code == 0
+    started = program("start", "--detach")
+    (line,) = (line for line in started.out.splitlines() if "curl " in line)
+    words = shlex.split(line[line.index("curl ") :])
+    key, body = program("key").out.strip(), json.loads(words[words.index("-d") + 1])
+    assert f"Authorization: Bearer {key}" in words
+    assert body["model"] == "m-1"
+    assert chat(words[1].removesuffix("/v1/chat/completions"), key, body)[0] == 200
+    assert program("stop").code == 0
+    assert program("key").out.strip() == key
+
+
+def test_where_no_model_is_known_the_printed_command_says_so(settings: Path) -> None:
+    with foreground() as (process, _, _):
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+    assert '"model": "<a model of your provider>"' in lines[-1]
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ STATUS: dict[str, object] = {
     "generation": 4,
     "policy_version": 0,
     "counts": {"turns": 1, "sessions": 2, "active_sessions": 1, "skills": {"live": 3}},
-    "loops": {"sweep": "running"},
+    "loops": {"sweep": "running", "retention": "deletes nothing"},
     "store": {"kind": "sqlite", "health": "degraded", "reason": "disk is full", "waiting_turns": 5, "lost_turns": 1},
     "providers": [{"name": "main", "kind": "openai", "wires": ["chat"], "models": ["m-1"], "state": "ready"}],
     "engine": {"state": "loading"},
@@ -73,9 +73,10 @@ def test_status_tells_a_person_how_it_is(home: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert out.startswith("MetaClaw 0.1.0 serves, degraded, at http://127.0.0.1:")
     for words in (
-        "skills_only, for 2 h 5 min",
+        "skills_only, running for 2 h 5 min",
         "1 turn in 2 sessions, 1 going on",
-        "sweep: running",
+        "1 of 2 in order",
+        "retention: deletes nothing",
         "3 skills, generation 4",
         "skipped x/SKILL.md: no name \\x1b[31m",
         "sqlite, degraded (disk is full); 5 turns waiting in memory; 1 turn lost",
@@ -103,12 +104,17 @@ def test_ending_a_session_is_asked_of_the_proxy(home: Path, capsys: pytest.Captu
     assert "there is no running session" in captured.err
 
 
-@pytest.mark.parametrize("command", [["status"], ["stop"], ["sessions", "end", "s_1"]])
+@pytest.mark.parametrize("command", [["status"], ["windows"], ["sessions", "end", "s_1"]])
 def test_without_a_proxy_a_command_says_so_and_how_to_start_one(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 1
     err = capsys.readouterr().err
     assert "no proxy runs for" in err
     assert "metaclaw start" in err
+
+
+def test_without_a_proxy_there_is_nothing_to_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop"]) == 1
+    assert "there is nothing to stop" in capsys.readouterr().err
 
 
 def test_status_as_json_without_a_proxy_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,6 +161,8 @@ def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: P
     table = metaclaw("skills", "history", "--limit", "2").out.splitlines()
     assert table[0].split() == ["GENERATION", "WHEN", "ADDED", "REMOVED", "WHY"]
     assert [line.split()[0] for line in table[1:]] == ["5", "4"]
+    assert "1970" not in metaclaw("skills", "history").out
+    assert metaclaw("skills", "history", "--json").facts["generations"][-1]["published_at"] is None
 
 
 def test_what_cannot_be_retired_or_gone_back_to_is_said(home: Path) -> None:

@@ -11,7 +11,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from metaclaw.config import build
-from metaclaw.dashboard import Api, Facts, LearningRoutes
+from metaclaw.dashboard import Api, EventFeed, Facts, LearningRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
@@ -47,7 +47,9 @@ class Stage:
         self.candidates = self.learning.candidates
         self.verdicts = SqlVerdicts(self.database)
         self.generations = SqlGenerations(self.database)
-        self.routes = LearningRoutes(self.reader, self.candidates, self.generations.history, lambda: self.shelf.view, self._owner)
+        self.routes = LearningRoutes(
+            EventFeed(self.reader), self.candidates, self.generations.history, lambda: self.shelf.view, self._owner
+        )
         self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry))
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")

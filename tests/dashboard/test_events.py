@@ -1,22 +1,24 @@
 """The event stream: what happened behind the cursor, then what happens, and a sign of life in between."""
 
 import json
-from collections.abc import AsyncIterator
+import os
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
 import pytest
 from anyio.abc import TaskGroup
 
-from metaclaw.dashboard.routes import Ask, Stream
+from metaclaw.dashboard import EventFeed
 from metaclaw.errors import StoreError
 from metaclaw.store import Event, LedgerReader
 from tests.dashboard.stage import Stage
-from tests.support.program import Program, providers_toml
+from tests.support.program import KEY, Program, providers_toml
 
 pytestmark = pytest.mark.anyio
 STOPS_WITHIN_S = 10
@@ -116,16 +118,10 @@ async def test_a_cursor_that_is_no_number_is_refused(stage: Stage) -> None:
 
 
 async def test_a_silent_line_shows_that_it_is_alive(stage: Stage) -> None:
-    learning = replace(stage.routes, poll_s=0.001, beat_s=0.003)
-    stream = await learning._events(Ask({}, {}, {}, b""))
-    assert isinstance(stream, Stream)
-    seen = []
+    chunks = EventFeed(stage.reader, poll_s=0.001, beat_s=0.003).follow(0)
     with anyio.fail_after(5):
-        async for chunk in stream.chunks:
-            seen.append(chunk)
-            if len(seen) == 3:
-                break
-    await stream.chunks.aclose()
+        seen = [await anext(chunks) for _ in range(3)]
+    await chunks.aclose()
     assert seen == [b": events of MetaClaw\n\n", b": still here\n\n", b": still here\n\n"]
 
 
@@ -156,13 +152,76 @@ class Flaky(LedgerReader):
 
 async def test_a_store_that_cannot_be_read_now_is_read_later(stage: Stage) -> None:
     await announced(stage, 1)
-    learning = replace(stage.routes, reader=Flaky(stage.database), poll_s=0.001)
-    stream = await learning._events(Ask({}, {}, {}, b""))
-    assert isinstance(stream, Stream)
+    chunks = EventFeed(Flaky(stage.database), poll_s=0.001).follow(0)
     with anyio.fail_after(5):
-        seen = [await anext(stream.chunks), await anext(stream.chunks)]
-    await stream.chunks.aclose()
+        seen = [await anext(chunks), await anext(chunks)]
+    await chunks.aclose()
     assert b"event: happened" in seen[1]
+
+
+class Counted(LedgerReader):
+    """A store that counts how often it is read, and tells when it was read again."""
+
+    reads = 0
+
+    def events(self, after: int = 0, limit: int = 100) -> list[Event]:
+        self.reads += 1
+        return super().events(after, limit)
+
+
+async def test_a_hundred_subscribers_cost_the_store_no_more_than_one(stage: Stage) -> None:
+    reader = Counted(stage.database)
+    feed = EventFeed(reader, poll_s=0.001)
+    streams = [feed.follow(0) for _ in range(100)]
+    received: list[bytes] = []
+
+    async def follow(chunks: AsyncGenerator[bytes, None]) -> None:
+        async for chunk in chunks:
+            if b"event: happened" in chunk:
+                received.append(chunk)
+                return
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            for chunks in streams:
+                group.start_soon(follow, chunks)
+            while reader.reads < 200:  # everyone has looked once, and the feed has looked on by itself
+                await anyio.sleep(0.001)
+            before = reader.reads
+            await stage.announce("happened", {})
+    for chunks in streams:
+        await chunks.aclose()
+    assert len(received) == 100
+    assert len(set(received)) == 1
+    assert reader.reads - before < 100
+
+
+async def test_a_subscriber_that_falls_behind_misses_nothing(stage: Stage) -> None:
+    feed = EventFeed(stage.reader, poll_s=0.001)
+    slow, fast = feed.follow(0), feed.follow(0)
+    with anyio.fail_after(30):
+        assert await anext(slow) == await anext(fast)
+        text = b""
+        for number in range(1, 1200):  # more than are kept in memory
+            await stage.announce("happened", {"number": number})
+        while b"id: 1199\n" not in text:
+            text += await anext(fast)
+        late = b""
+        while b"id: 1199\n" not in late:
+            late += await anext(slow)
+    for chunks in (slow, fast):
+        await chunks.aclose()
+    assert late == text
+    assert late.count(b"event: happened") == 1199
+
+
+async def test_one_subscriber_too_many_is_refused_until_another_leaves(stage: Stage) -> None:
+    stage.routes.feed.max_subscribers = 1
+    async with following(stage) as follower:
+        await follower.until(": events of MetaClaw")
+        assert "proxy.max_subscribers" in await stage.refused(429, "GET", "/api/events")
+    async with following(stage) as follower:
+        await follower.until(": events of MetaClaw")
 
 
 async def test_the_real_program_stops_at_once_although_somebody_follows_its_events(tmp_path: Path) -> None:
@@ -172,3 +231,31 @@ async def test_the_real_program_stops_at_once_although_somebody_follows_its_even
         assert next(pieces).startswith(b": events")
         assert program.stop(STOPS_WITHIN_S) == 0
         assert b"".join(pieces) == b""  # whole: one that breaks off in the middle is an error
+
+
+def processor_s(pid: int) -> float:
+    """The processor time that all threads of a process have taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+async def test_idle_subscribers_of_the_real_program_take_next_to_no_processor_time(tmp_path: Path) -> None:
+    program = Program(tmp_path / "program", providers_toml("http://127.0.0.1:1")).start()
+    assert program.process is not None
+    address = urlsplit(program.url)
+    request = f"GET /api/events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {KEY}\r\n\r\n".encode()
+    connections = [socket.create_connection((address.hostname, address.port), timeout=20) for _ in range(200)]
+    try:
+        for connection in connections:
+            connection.sendall(request)
+        for connection in connections:
+            assert b"200 OK" in connection.recv(4096)
+        await anyio.sleep(0.5)
+        before = processor_s(program.process.pid)
+        await anyio.sleep(2)
+        assert processor_s(program.process.pid) - before < 0.2
+    finally:
+        for connection in connections:
+            connection.close()
+        assert program.stop() == 0

@@ -67,9 +67,9 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
         "skills": {"live": 1, "canary": 1},
     }
     assert (told["generation"], told["degraded"], told["engine"]) == (stage.shelf.view.generation, False, None)
-    assert told["learning"] == {"on": True, "gate": "full", "pending": None}
+    assert told["learning"] == {"on": True, "gate": "full", "pending": None, "rejected": {"reasons": {}, "last": []}}
     assert told["providers"] == [
-        {"name": "main", "kind": "openai", "wires": ("chat",), "models": ("m-1",), "state": "2 connections"}
+        {"name": "main", "kind": "openai", "wires": ("chat",), "models": ("m-1",), "state": "2 connections", "last_failure": None}
     ]
 
 
@@ -86,6 +86,7 @@ async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Sta
         "reason": "the disk is full",
         "waiting_turns": 7,
         "lost_turns": 2,
+        "notice": None,
     }
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.support.program import Program
+from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
 PATHS = ["/v1/chat/completions", "/v1/responses", "/v1/messages"]
@@ -171,3 +171,88 @@ def test_no_secret_is_in_the_log_or_in_any_error(program: Program) -> None:
     refused = httpx.post(f"{program.url}/v1/chat/completions", json={"model": "status-401", "messages": []}, headers=program.auth)
     assert "sk-openai" not in refused.text
     assert json.dumps(program.get("/api/status")).count("sk-") == 0
+
+
+MAX_ITEMS = 200
+WIRES = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
+
+
+@pytest.fixture(scope="module")
+def strict(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """The program with a low limit of items, before which bad requests have come."""
+    home = tmp_path_factory.mktemp("strict") / "home"
+    running = Program(home, providers_toml(provider.url), proxy=f"max_items = {MAX_ITEMS}", env=NOT_LEARNING).start()
+    yield running
+    assert running.stop() == 0
+
+
+def test_a_refused_request_leaves_no_session_and_no_turn(strict: Program) -> None:
+    running = strict
+    wrong = {"model": "chatonly/echo", "max_tokens": 5, "messages": [{"role": "martian", "content": "x"}]}
+    for headers in ({}, {"x-session-id": "named-by-its-client"}):
+        refused = httpx.post(f"{running.url}/v1/messages", json=wrong, headers={**running.auth, **headers})
+        assert refused.status_code == 400
+        assert "x-metaclaw-session" not in refused.headers
+    status = running.get("/api/status")
+    assert (running.get("/api/sessions")["sessions"], status["counts"]["active_sessions"]) == ([], 0)
+    right = {**wrong, "messages": [{"role": "user", "content": "hello"}]}
+    answer = httpx.post(f"{running.url}/v1/messages", json=right, headers={**running.auth, "x-session-id": "named-by-its-client"})
+    assert answer.headers["x-metaclaw-session"] == "named-by-its-client"
+    httpx.post(f"{running.url}/v1/messages", json=wrong, headers={**running.auth, "x-session-id": "named-by-its-client"})
+    (session,) = running.get("/api/sessions")["sessions"]
+    assert (session["id"], session["turn_count"]) == ("named-by-its-client", 1)
+
+
+def many(path: str, what: str, count: int) -> dict[str, Any]:
+    """A request with so many items of one kind, beside one message."""
+    part = {"type": "input_text" if "responses" in path else "text", "text": "a"}
+    message: dict[str, Any] = {"role": "user", "content": "hello"}
+    body: dict[str, Any] = {"model": "echo", "max_tokens": 5, WIRES[path]: [message]}
+    match what:
+        case "messages":
+            body[WIRES[path]] = [message] * count
+        case "parts":
+            message["content"] = [part] * (count - 1)
+        case "parts of many messages":
+            body[WIRES[path]] = [{"role": "user", "content": [part] * 99}] * (count // 100) + [message] * (count % 100)
+        case "nested parts":
+            message["content"] = [{"type": "tool_result", "tool_use_id": "t", "content": [part] * (count - 2)}]
+        case "tools":
+            body["tools"] = [{"type": "function", "name": "t", "function": {"name": "t"}}] * (count - 1)
+    return body
+
+
+@pytest.mark.parametrize("path", WIRES)
+@pytest.mark.parametrize("what", ["messages", "parts", "parts of many messages", "nested parts", "tools"])
+def test_a_request_with_more_items_than_allowed_is_a_413_that_names_the_key(strict: Program, path: str, what: str) -> None:
+    for _ in range(2):  # what is remembered of the first must not let the second pass
+        answer = httpx.post(strict.url + path, json=many(path, what, MAX_ITEMS + 1), headers=strict.auth)
+        assert answer.status_code == 413, answer.text
+        assert "proxy.max_items" in answer.text
+        assert_error_shape(path, answer)
+    assert httpx.post(strict.url + path, json=many(path, what, MAX_ITEMS), headers=strict.auth).status_code != 413
+
+
+def test_twenty_thousand_items_are_allowed_by_default(program: Program) -> None:
+    for count, status in ((20_000, 418), (20_001, 413)):
+        body = {**many(PATHS[0], "messages", count), "model": "status-418"}
+        assert httpx.post(program.url + PATHS[0], json=body, headers=program.auth, timeout=60).status_code == status
+
+
+@pytest.mark.parametrize("item", [b"{}", b'""', b"1", b"[]", b'{"a":",","b":1}'])
+def test_a_body_of_millions_of_values_is_refused_before_they_are_read(strict: Program, item: bytes) -> None:
+    body = b'{"model":"echo","messages":[' + (item + b",") * (4_000_000 // (len(item) + 1)) + item + b"]}"
+    answer = httpx.post(f"{strict.url}/v1/chat/completions", content=body, headers=strict.auth, timeout=60)
+    assert answer.status_code == 413
+    assert "proxy.max_items" in answer.text
+
+
+def test_commas_in_a_long_text_are_no_items(strict: Program) -> None:
+    body = {"model": "status-418", "messages": [{"role": "user", "content": 'a,"b",\\' * 100_000}]}
+    assert httpx.post(f"{strict.url}/v1/chat/completions", json=body, headers=strict.auth, timeout=60).status_code == 418
+
+
+def test_counting_tokens_takes_no_more_items_than_answering(strict: Program) -> None:
+    tokens = {"model": "chatonly/echo", "messages": [{"role": "user", "content": "a"}] * (MAX_ITEMS + 1)}
+    refused = httpx.post(f"{strict.url}/v1/messages/count_tokens", json=tokens, headers=strict.auth)
+    assert (refused.status_code, "proxy.max_items" in refused.text) == (413, True)

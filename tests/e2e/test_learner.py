@@ -1,13 +1,18 @@
 """The process that learns is killed at work: serving does not notice, and what it was about is learned all the same, once."""
 
+import asyncio
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, work
+from metaclaw.domain.ids import new_session_id
+from metaclaw.store import SqlLedger, open_database
+from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, wait_until, work
+from tests.store.recorder import make_turn
 from tests.support.program import Program
 from tests.support.provider import Json
 from tests.support.teacher import Teacher
@@ -56,4 +61,44 @@ def test_a_learner_that_is_killed_while_it_learns_is_replaced_and_the_lesson_is_
     assert status["counts"]["candidates"]["accepted"] == 1
     assert status["generation"] == 1
     assert len(teacher.asked("evolve")) == 2  # the first answer found nobody
+    assert program.stop() == 0, program.log.read_text()[-4000:]
+
+
+def test_status_tells_how_far_the_learner_is_behind_however_far_that_is(teacher: Teacher, tmp_path: Path) -> None:
+    program = program_of(teacher, tmp_path / "home")
+    recorded = 3_000
+
+    async def record() -> None:
+        database = open_database(f"sqlite:///{program.home / 'ledger.db'}")
+        ledger = SqlLedger(database)
+        await ledger.start()
+        for _ in range(3):
+            await asyncio.gather(*(ledger.record(make_turn(new_session_id(), b"{}")) for _ in range(recorded // 3)))
+        await ledger.aclose()
+        database.close()
+
+    asyncio.run(record())
+    program.start()
+    try:
+        pending = program.get("/api/status")["learning"]["pending"]
+        assert recorded / 2 < pending["turns"] <= recorded
+    finally:
+        program.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the learner by /proc, which only Linux has")
+def test_a_learner_that_dies_after_it_has_learned_is_started_again_at_once_each_time(teacher: Teacher, tmp_path: Path) -> None:
+    program = program_of(teacher, tmp_path / "home").start()
+
+    def pauses() -> list[str]:
+        return re.findall(r"loop_failed loop=learner again_in_s=(\S+)", program.log.read_text())
+
+    for number in range(4):
+        talk = Talk(program)
+        talk.say(TASK.format(number))
+        talk.end()
+        program.wait_for("/api/status", lambda facts: sum(facts["counts"]["verdicts"].values()) > number, 60)  # noqa: B023
+        os.kill(learner_of(program), signal.SIGKILL)
+        wait_until(lambda: len(pauses()) > number, 30)  # noqa: B023
+    assert pauses() == ["0.5"] * 4
     assert program.stop() == 0, program.log.read_text()[-4000:]

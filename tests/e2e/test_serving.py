@@ -1,6 +1,7 @@
 """Relaying as a client sees it: bytes as they come, cancellation, fallback, credentials, degraded stores."""
 
 import json
+import signal
 import sqlite3
 import threading
 import time
@@ -9,6 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.turn import TurnEnd
+from metaclaw.store import LedgerReader, open_database
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import STREAMS, WHOLES, Provider
 
@@ -223,3 +227,42 @@ def test_sigterm_lets_a_running_answer_finish_and_exits_zero(provider: Provider,
         provider.chunk_delay_s = 0.0
     assert (first + rest).endswith(b"data: [DONE]\n\n")
     assert running.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_repeated_signals_while_it_stops_lose_no_answer(provider: Provider, tmp_path: Path, number: signal.Signals) -> None:
+    """A repeated SIGTERM changes nothing; a second Ctrl-C ends the answer, which is recorded as it is shown."""
+    running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    process = running.process
+    assert process is not None
+    provider.chunk_delay_s = 0.1
+    try:
+        with httpx.stream(
+            "POST",
+            f"{running.url}/v1/chat/completions",
+            json=body_for("chat", "echo", "a b c d e f g h", stream=True),
+            headers=running.auth,
+            timeout=20,
+        ) as answer:
+            turn = answer.headers["x-metaclaw-turn"]
+            pieces = answer.iter_raw()
+            next(pieces)
+            for _ in range(3):
+                process.send_signal(number)
+                rest = next(pieces, b"")
+            rest += b"".join(pieces)
+    finally:
+        provider.chunk_delay_s = 0.0
+    while process.poll() is None:  # also while it closes
+        process.send_signal(number)
+        time.sleep(0.001)
+    assert process.returncode == 0
+    database = open_database(f"sqlite:///{running.home}/ledger.db")
+    try:
+        found = LedgerReader(database).turn(TurnId(turn))
+    finally:
+        database.close()
+    assert found is not None
+    is_whole = number is signal.SIGTERM
+    assert found.turn.end is (TurnEnd.COMPLETED if is_whole else TurnEnd.FAILED)
+    assert rest.endswith(b"data: [DONE]\n\n") is is_whole

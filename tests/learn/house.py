@@ -194,7 +194,7 @@ class House:
             allowance=self.allowance,
             heard=self.fast.hear,
             failed=self.fast.bell.ring,
-            now=self.clock,
+            now=lambda: self.clock.now.timestamp(),
             book=self.book,
         )
         self.tending = self.build_tending()

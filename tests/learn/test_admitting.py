@@ -214,13 +214,14 @@ async def test_a_rule_of_ones_own_is_not_placed_beside_the_wider_one_it_contradi
     assert [skill.name for skill in house.shelf.view.retrieve(TASK.format(1), 3, Scope("bob"))] == ["house-dates"]
 
 
-async def test_a_name_that_a_person_took_meanwhile_is_theirs(new_house: NewHouse) -> None:
+async def test_a_name_that_a_person_has_taken_is_theirs_and_the_learned_skill_gets_a_number(new_house: NewHouse) -> None:
     house = await new_house()
     support = await teacher(house)
     own = Skill(SkillName("iso-release-dates"), "When I say so", "My own words.")
     house.write_by_hand(own)
     candidate = await admit(house, dates(), support)
-    assert candidate.standing is Standing.REJECTED
+    assert candidate.standing is Standing.ACCEPTED
+    assert candidate.proposal.skill.name == "iso-release-dates-2"
     assert house.skill("iso-release-dates").body == "My own words."
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, Role, Text, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import EngineError, SkillError
 from metaclaw.learn.channel import Channel, Done, Errand, Failed, LetGo, Ring
@@ -42,8 +42,14 @@ class Direct:
 
 
 def shelf_of(house: House) -> SentShelf:
-    def publish(put: tuple[Skill, ...], gone: tuple[SkillName, ...], reason: str, expected: Mapping[SkillName, str | None]) -> int:
-        return house.shelf.publish(put, gone, reason, expected=expected).generation
+    def publish(
+        put: tuple[Skill, ...],
+        gone: tuple[SkillName, ...],
+        reason: str,
+        expected: Mapping[SkillName, str | None],
+        learned: LearnedFrom | None,
+    ) -> int:
+        return house.shelf.publish(put, gone, reason, expected=expected, learned=learned).generation
 
     return SentShelf(house.generations, Direct(publish=publish))
 

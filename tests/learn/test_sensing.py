@@ -12,7 +12,7 @@ from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.progress import Progress
-from metaclaw.learn.retrying import FIRST_PAUSE, MOST_TRIES
+from metaclaw.learn.retrying import FIRST_PAUSE_S, MOST_TRIES
 from metaclaw.learn.sensing import pause_s
 from metaclaw.ports import Purpose
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk
@@ -118,7 +118,7 @@ async def test_a_judge_that_is_down_leaves_a_turn_unknown_and_is_asked_again_lat
     speaker.rule = lambda prompt: FAILED
     await house.sense()
     assert speaker.questions == 1
-    house.clock.pass_by(seconds=FIRST_PAUSE.total_seconds())
+    house.clock.pass_by(seconds=FIRST_PAUSE_S)
     await house.sense()
     assert house.verdict(turn).outcome is Outcome.FAIL
     house.clock.pass_by(days=1)
@@ -136,8 +136,8 @@ async def test_it_is_asked_again_later_each_time_and_only_so_often(new_house: Ne
         house.clock.pass_by(seconds=30)
         await house.sense()
         asked_at += [house.clock.now] * (speaker.questions - before)
-    waits = [later - earlier for earlier, later in pairwise(asked_at)]
-    assert waits == [FIRST_PAUSE * 2**tries for tries in range(MOST_TRIES - 1)]
+    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(asked_at)]
+    assert waits == [FIRST_PAUSE_S * 2**tries for tries in range(MOST_TRIES - 1)]
 
 
 async def test_a_restart_during_an_outage_neither_forgets_nor_begins_to_count_anew(new_house: NewHouse) -> None:

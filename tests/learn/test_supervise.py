@@ -55,6 +55,27 @@ async def test_a_loop_that_ran_for_long_is_started_again_as_soon_as_at_its_first
 
 
 @pytest.mark.anyio
+async def test_a_loop_that_made_progress_is_started_again_as_soon_as_at_its_first_failure() -> None:
+    pauses: list[float] = []
+    work = [0, 0, 1, 0, 0]
+    done = 0
+
+    async def loop() -> None:
+        nonlocal done
+        if work:
+            done += work.pop(0)
+            raise ValueError("trouble")
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            Supervisor(group, sleep=pause).run("watch", loop, progress=lambda: done)
+    assert pauses == [0.5, 1.0, 0.5, 1.0, 2.0]
+
+
+@pytest.mark.anyio
 async def test_cancelling_the_group_ends_a_loop_that_would_run_for_ever() -> None:
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:

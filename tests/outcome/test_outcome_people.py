@@ -59,7 +59,6 @@ def test_a_correction_fails_the_turn_in_any_of_its_languages(said: str) -> None:
         "没错，谢谢",
         "問題ないです、ありがとう",
         "sorry, my mistake, I meant the other button",
-        "I changed my mind, let's go with red instead",
         "nice. unrelated: the footer is broken on safari, please look at that next",
         'what does "wrong number of arguments" mean in ruby?',
         "now add an undo button",
@@ -70,6 +69,67 @@ def test_what_only_sounds_like_a_correction_passes(said: str) -> None:
     verdict = sense(step(TASK, ANSWER, said=said)).verdict
     assert verdict is not None
     assert verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I changed my mind, let's go with red instead",
+        "I changed my mind, it should be green",
+        "on second thought, make it red",
+        "changed my mind, undo that",
+        "Ich habe es mir anders überlegt, es soll rot werden",
+        "he cambiado de opinión, que sea rojo",
+        "j'ai changé d'avis, mets-le en rouge",
+        "我改主意了，应该是红色",
+        "気が変わりました、赤にしてください",
+    ],
+)
+def test_a_changed_mind_says_nothing_about_the_answer(said: str) -> None:
+    assert sense(step(TASK, ANSWER, said=said)).verdict is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Undo nothing, just tell me which files you touched",
+        "No need to undo anything, just tell me what changed",
+        "Don't undo it, explain it",
+        "please don't revert that, I only wonder why",
+        "you don't have to roll back",
+        "Never mind reverting, tell me what you did",
+        "Mach nichts rückgängig, sag mir nur, was du geändert hast",
+        "nicht zurücksetzen, nur erklären",
+        "No deshagas nada, solo dime qué cambiaste",
+        "N'annule rien, dis-moi juste ce que tu as changé",
+        "non annullare niente, dimmi solo cosa hai cambiato",
+        "не отменяй ничего, просто скажи, что изменил",
+        "不要撤销，告诉我改了什么",
+        "別に元に戻さないで、何を変えたか教えて",
+        "되돌리지 마세요, 뭘 바꿨는지 알려줘",
+    ],
+)
+def test_a_wish_to_undo_nothing_is_no_failure(said: str) -> None:
+    verdict = sense(step(TASK, ANSWER, said=said)).verdict
+    assert verdict is None or verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Undo that",
+        "no revert it",
+        "this is not right revert it",
+        "don't leave it like this, undo it",
+        "it doesn't work, please undo",
+        "Nein, mach das rückgängig",
+        "不对，撤销",
+    ],
+)
+def test_a_negation_beside_a_wish_to_undo_does_not_take_the_wish_away(said: str) -> None:
+    verdict = sense(step(TASK, ANSWER, said=said)).verdict
+    assert verdict is not None
+    assert verdict.outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize("said", ["no, keep it", "nope", "nein, lass die", "不用了"])

@@ -62,10 +62,12 @@ async def read_response(reader: asyncio.StreamReader, *, has_body: bool = True) 
     if has_body and "content-length" in fields:
         body = await reader.readexactly(int(fields["content-length"]))
     elif has_body and fields.get("transfer-encoding") == "chunked":
+        pieces = []
         while size := int(await reader.readline(), 16):
-            body += await reader.readexactly(size)
+            pieces.append(await reader.readexactly(size))
             await reader.readline()
         await reader.readline()
+        body = b"".join(pieces)
     elif has_body:
         body = await reader.read()
     return int(lines[0].split()[1]), fields, body

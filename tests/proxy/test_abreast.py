@@ -16,8 +16,8 @@ from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn, TurnEnd
 from metaclaw.errors import UpstreamError
 from metaclaw.proxy.abreast import MAX_ABREAST, Ranks
-from metaclaw.proxy.answering import Limits
 from metaclaw.proxy.client import Client, Incoming
+from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Opener, Providers
 from metaclaw.proxy.origin import Origins

@@ -295,3 +295,19 @@ async def test_another_protocol_is_not_spoken_and_the_request_is_served_as_it_is
             writer.write(offer + b"GET /b HTTP/1.1\r\n\r\n")
             assert (await read_response(reader))[2] == b"GET /a "
             assert (await read_response(reader))[2] == b"GET /b "
+
+
+@pytest.mark.anyio
+async def test_a_body_of_tiny_chunks_is_read_whole_and_what_follows_it_too() -> None:
+    async def measure(client: Client) -> None:
+        body = await client.read(1_000_000, 5)
+        client.respond(200, PLAIN, b"%d %d" % (len(body), body.count(b"x")))
+
+    one = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n"
+    with fail_after(20):
+        async with serving(measure) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(one * 2 + b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n")
+            answers = [(await read_response(reader))[2] for _ in range(3)]
+            assert answers == [b"50000 50000", b"50000 50000", b"0 0"]
+            assert await reader.read() == b""

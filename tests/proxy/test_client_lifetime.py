@@ -238,3 +238,28 @@ async def test_answers_that_take_too_long_are_stopped_when_the_listener_closes(h
             await listener.close(60 if hurries else 0.02, hurry)
             assert stopped.is_set()
             assert (await read_response(reader))[0] == 503
+
+
+@pytest.mark.anyio
+async def test_a_client_that_reads_no_answers_gets_no_more_of_them_than_fit() -> None:
+    served = 0
+
+    async def serve(client: Client) -> None:
+        nonlocal served
+        served += 1
+        client.respond(200, PLAIN, b"x" * 100_000)
+
+    with fail_after(20):
+        async with serving(serve) as (_, port):
+            reader, writer = await connected(port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 1000)
+            await writer.drain()
+            before = -1
+            while served != before:
+                before = served
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+            assert served < 500
+            for _ in range(1000):
+                assert len((await read_response(reader))[2]) == 100_000
+            assert served == 1000

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.domain.skill import LearnedFrom, Skill, SkillGeneration, library_hash
 from metaclaw.errors import StoreError
 
 
@@ -30,7 +30,15 @@ class Generations:
         self._refuse_if_broken()
         return self.kept[number] if 0 <= number < len(self.kept) else None
 
-    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+    def publish(
+        self,
+        skills: Sequence[Skill],
+        reason: str,
+        unwritten: Sequence[SkillName] = (),
+        *,
+        learned: LearnedFrom | None = None,
+        reverted_to: int | None = None,
+    ) -> SkillGeneration:
         self._refuse_if_broken()
         self.kept.append(SkillGeneration(len(self.kept), library_hash(skills), tuple(sorted(skills, key=lambda one: one.name))))
         self.reasons.append(reason)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
 from metaclaw.skills import Shelf, read_skill
 from metaclaw.store import Database, SqlGenerations, open_database
 
@@ -56,9 +56,17 @@ class Mortal(SqlGenerations):
         super().__init__(database)
         self._death = death
 
-    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+    def publish(
+        self,
+        skills: Sequence[Skill],
+        reason: str,
+        unwritten: Sequence[SkillName] = (),
+        *,
+        learned: LearnedFrom | None = None,
+        reverted_to: int | None = None,
+    ) -> SkillGeneration:
         self._death.pass_by()
-        published = super().publish(skills, reason, unwritten)
+        published = super().publish(skills, reason, unwritten, learned=learned, reverted_to=reverted_to)
         self._death.pass_by()
         return published
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.skills import Shelf, ShelfView, read_skill, remove_skill, write_skill
 from tests.skills.generations import Generations, Stopped
@@ -217,9 +217,17 @@ def test_an_edit_made_between_looking_and_writing_survives(shelf: Shelf, folder:
     shelf.publish([LEARNED], (), "learned")
 
     class Interrupting(Generations):
-        def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+        def publish(
+            self,
+            skills: Sequence[Skill],
+            reason: str,
+            unwritten: Sequence[SkillName] = (),
+            *,
+            learned: LearnedFrom | None = None,
+            reverted_to: int | None = None,
+        ) -> SkillGeneration:
             edit(folder, "descale", "citric", "acetic")
-            return super().publish(skills, reason, unwritten)
+            return super().publish(skills, reason, unwritten, learned=learned, reverted_to=reverted_to)
 
     late = Interrupting()
     late.kept, late.reasons = generations.kept, generations.reasons
@@ -327,8 +335,11 @@ def test_reverting_makes_the_old_skills_a_new_generation_and_back_again(
     assert generations.reasons[-1] == f"reverted to generation {first.generation}"
     forth = shelf.revert(second.generation)
     assert (forth.hash, by_name(forth), files(folder)) == (second.hash, by_name(second), by_name(second))
-    assert shelf.revert(second.generation) is forth
-    assert Shelf(folder, generations, ahead).load().generation == forth.generation
+    again = shelf.revert(second.generation)
+    assert (again.generation, again.hash) == (forth.generation + 1, forth.hash), (
+        "what was learned before it is dropped all the same"
+    )
+    assert Shelf(folder, generations, ahead).load().generation == again.generation
 
 
 def test_reverting_to_nothing_and_to_what_never_was(shelf: Shelf, folder: Path) -> None:

@@ -34,7 +34,7 @@ from metaclaw.store import (
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.revisions import HEAD
+from metaclaw.store.migration import HEAD
 
 FOLDER = Path(__file__).with_name("snapshots")
 BEGAN = datetime(2026, 11, 1, 9, 30, tzinfo=timezone(timedelta(hours=1)))

@@ -9,10 +9,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState, library_hash
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.errors import StoreError
 from metaclaw.ports import GenerationStore
-from metaclaw.store import Database, LedgerReader, SqlGenerations, Succession
+from metaclaw.store import Database, LedgerReader, RefusedError, SqlGenerations, Succession
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -147,3 +147,24 @@ def test_every_publication_is_an_event_in_the_same_moment(store: SqlGenerations,
     assert first.data["put"] == ["a", "b"]
     assert (second.data["generation"], second.data["reason"]) == (2, "learned c")
     assert (second.data["put"], second.data["gone"]) == (["b", "c"], ["a"])
+
+
+def test_the_database_refuses_what_was_learned_before_a_revert(store: SqlGenerations) -> None:
+    store.publish([skill("a")], "learned", learned=LearnedFrom(0))
+    store.publish([], "reverted to generation 0", reverted_to=0)
+    with pytest.raises(RefusedError, match="reverted after this was learned"):
+        store.publish([skill("b")], "too late", learned=LearnedFrom(1))
+    assert store.latest().skills == ()
+    assert store.publish([skill("a")], "learned again", learned=LearnedFrom(2)).number == 3
+    assert store.publish([skill("a"), skill("b")], "by hand").number == 4
+
+
+def test_the_database_refuses_a_skill_that_a_person_removed_after_it_was_learned(store: SqlGenerations) -> None:
+    store.publish([skill("a"), skill("b")], "learned", learned=LearnedFrom(0))
+    store.publish([skill("b")], "a person retired a")
+    with pytest.raises(RefusedError, match="taken out of force after this was learned"):
+        store.publish([skill("a"), skill("b")], "too late", learned=LearnedFrom(1))
+    store.publish([skill("b", "Do it better.")], "learned", learned=LearnedFrom(1))
+    store.publish([skill("b", "Do it best."), skill("a")], "learned again", learned=LearnedFrom(2))
+    store.publish([skill("a")], "retired by itself", learned=LearnedFrom(4))
+    assert [one.name for one in store.publish([skill("a"), skill("b")], "learned", learned=LearnedFrom(3)).skills] == ["a", "b"]

@@ -17,6 +17,7 @@ from metaclaw.errors import StoreError
 from metaclaw.ports import Ledger
 from metaclaw.store import Database, LedgerReader, Limits, SqlLedger
 from metaclaw.store.schema import turns
+from tests.store.conftest import MOMENT
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
@@ -191,8 +192,11 @@ async def test_a_request_after_the_end_opens_the_session_again_and_one_from_befo
     ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
     session = SessionId("s_1")
-    early, late = new_turn(session), new_turn(session)
-    late = replace(late, times=replace(late.times, received_at=datetime.now(UTC) + timedelta(hours=1)))
+    now = datetime.now(UTC)
+    early, late = (
+        replace(turn, times=replace(turn.times, received_at=at))
+        for turn, at in ((new_turn(session), now), (new_turn(session), now + timedelta(hours=1)))
+    )
     await asyncio.gather(ledger.record(new_turn(session)), ledger.end_session(session, "done"), ledger.record(early))
     row = reader.session(session)
     assert row is not None
@@ -201,6 +205,22 @@ async def test_a_request_after_the_end_opens_the_session_again_and_one_from_befo
     row = reader.session(session)
     assert row is not None
     assert (row.ended_at, row.end_reason, row.turns) == (None, None, 3)
+
+
+async def test_a_session_that_ended_by_a_clock_that_was_ahead_is_opened_again_once_the_clock_is_right(
+    database: Database, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    session = SessionId("s_1")
+    clock = iter([MOMENT + timedelta(days=400), MOMENT + timedelta(minutes=5)])
+    ledger = SqlLedger(database, Limits(patience_s=10), clock=lambda: next(clock))
+    await ledger.start()
+    await ledger.record(new_turn(session))
+    await ledger.end_session(session, "silence")
+    await ledger.record(new_turn(session))
+    assert [(end.id, end.is_open) for end in reader.sessions_ended(0)] == [(session, True)]
+    await ledger.end_session(session, "silence")
+    assert [(end.id, end.is_open) for end in reader.sessions_ended(0)] == [(session, False)] * 2
+    await ledger.aclose()
 
 
 async def test_events_are_read_in_the_order_they_were_announced(ledger: SqlLedger, reader: LedgerReader) -> None:

@@ -3,8 +3,9 @@
 The worker is a *simulated* policy with known effects: it follows a rule exactly when the rule's words stand in its prompt.
 """
 
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,11 +29,11 @@ def _flat(content: Any) -> str:
 
 @dataclass
 class Teacher(Provider):
-    """Answers by purpose. `judge` and `evolve` give what is to be said as JSON, or a status to fail with."""
+    """Answers by purpose. `judge` and `evolve` give what is to be said as JSON, or a status to fail with; `evolve` may wait."""
 
     work: Callable[[str], str] = field(default=lambda prompt: "done")
     judge: Callable[[str], Json | int] = field(default=lambda prompt: PASS)
-    evolve: Callable[[str], Json | int] = field(default=lambda prompt: NOTHING)
+    evolve: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=lambda prompt: NOTHING)
 
     def asked(self, purpose: str | None) -> list[Seen]:
         """The requests that came with this purpose; None are the agents' own."""
@@ -44,7 +45,7 @@ class Teacher(Provider):
             return
         request = seen.json
         purpose, prompt = seen.header("x-metaclaw-purpose"), prompt_text(request)
-        said: Json | int | str
+        said: Json | int | str | Awaitable[Json | int]
         match purpose:
             case "judge":
                 said = self.judge(prompt)
@@ -52,6 +53,8 @@ class Teacher(Provider):
                 said = self.evolve(prompt)
             case _:
                 said = self.work(prompt)
+        if inspect.isawaitable(said):
+            said = await said
         if isinstance(said, int):
             await _fail(send, "chat", said)
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from metaclaw.errors import UpstreamError
-from metaclaw.upstream import Candidate, Cooldown, moves_on, open_first
+from metaclaw.upstream import Candidate, ProviderHealth, moves_on, open_first
 from tests.upstream.loopback import Conversation, answering, endpoint, plain, post, read, serve
 
 pytestmark = pytest.mark.anyio
@@ -41,11 +41,11 @@ class Providers:
     gives: dict[str, int | UpstreamError]
     asked: list[str] = field(default_factory=list)
     answers: list[Given] = field(default_factory=list)
-    cooldown: Cooldown = field(default_factory=Cooldown)
+    health: ProviderHealth = field(default_factory=ProviderHealth)
 
     async def open(self) -> tuple[str, int]:
         self.answers.clear()
-        candidate, answer = await open_first([Candidate(name, "m") for name in self.gives], self._ask, self.cooldown)
+        candidate, answer = await open_first([Candidate(name, "m") for name in self.gives], self._ask, self.health)
         assert not answer.closed
         assert all(other.closed for other in self.answers if other is not answer)
         return candidate.name, answer.status
@@ -107,7 +107,7 @@ async def test_a_cancelled_search_closes_the_refusal_it_holds() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    task = asyncio.create_task(open_first([Candidate("a", "m"), Candidate("b", "m")], ask, Cooldown()))
+    task = asyncio.create_task(open_first([Candidate("a", "m"), Candidate("b", "m")], ask, ProviderHealth()))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -117,7 +117,7 @@ async def test_a_cancelled_search_closes_the_refusal_it_holds() -> None:
 
 async def test_who_cannot_be_reached_is_left_alone_for_a_while_and_then_probed_once() -> None:
     clock = Clock()
-    providers = Providers({"a": UNREACHABLE, "b": 200}, cooldown=Cooldown(5.0, clock))
+    providers = Providers({"a": UNREACHABLE, "b": 200}, health=ProviderHealth(5.0, clock))
     for now, asked in [(0.0, ["a", "b"]), (4.9, ["b"]), (5.0, ["a", "b"]), (9.9, ["b"]), (10.0, ["a", "b"])]:
         clock.now = now
         providers.asked.clear()
@@ -127,17 +127,17 @@ async def test_who_cannot_be_reached_is_left_alone_for_a_while_and_then_probed_o
 
 async def test_only_one_request_probes() -> None:
     clock = Clock()
-    cooldown = Cooldown(5.0, clock)
-    cooldown.rest("a")
+    health = ProviderHealth(5.0, clock)
+    health.failed("a", "gone", rests=True)
     clock.now = 5.0
-    assert [cooldown.admits("a"), cooldown.admits("a")] == [True, False]
-    cooldown.clear("a")
-    assert cooldown.admits("a")
+    assert [health.admits("a"), health.admits("a")] == [True, False]
+    health.reached("a")
+    assert health.admits("a")
 
 
 async def test_who_is_back_is_asked_every_time() -> None:
     clock = Clock()
-    providers = Providers({"a": UNREACHABLE, "b": 200}, cooldown=Cooldown(5.0, clock))
+    providers = Providers({"a": UNREACHABLE, "b": 200}, health=ProviderHealth(5.0, clock))
     await providers.open()
     clock.now = 5.0
     providers.gives["a"] = 200
@@ -171,7 +171,7 @@ async def test_a_dead_primary_is_replaced_and_a_broken_stream_is_not() -> None:
         async with endpoint(dead.url) as a, endpoint(first.url) as b, endpoint(second.url) as c:
             named = {"a": a, "b": b, "c": c}
             candidates = [Candidate(name, "m") for name in named]
-            chosen, reply = await open_first(candidates, lambda candidate: named[candidate.name].call(post(), {}), Cooldown())
+            chosen, reply = await open_first(candidates, lambda candidate: named[candidate.name].call(post(), {}), ProviderHealth())
             assert chosen.name == "b"
             with pytest.raises(UpstreamError, match="middle of the answer"):
                 await read(reply)

@@ -73,7 +73,7 @@ async def test_waiting_too_long_in_line_is_an_error_of_its_own() -> None:
         first = asyncio.create_task(provider.call(post(), {}))
         await asyncio.sleep(0)
         error = await refusal(provider.call(post(), {}))
-        assert (error.status, error.code, error.retryable) == (503, "upstream_busy", True)
+        assert (error.status, error.code, error.retryable) == (429, "upstream_busy", True)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
 

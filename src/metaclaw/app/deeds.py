@@ -8,7 +8,7 @@ from typing import Final
 from metaclaw.app.learning import Deed
 from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.errors import StoreError
 from metaclaw.ports import ModelProvider
 from metaclaw.skills import Shelf
@@ -27,8 +27,14 @@ def build_deeds(
     """By name, as `learn.errands` asks for them. They block; those that need the event loop are not to be called on it."""
     verdicts, candidates, cursors, uses = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
 
-    def publish(put: Sequence[Skill], gone: Sequence[SkillName], reason: str, expected: Mapping[SkillName, str | None]) -> int:
-        return shelf.publish(put, gone, reason, expected=expected).generation
+    def publish(
+        put: Sequence[Skill],
+        gone: Sequence[SkillName],
+        reason: str,
+        expected: Mapping[SkillName, str | None],
+        learned: LearnedFrom | None,
+    ) -> int:
+        return shelf.publish(put, gone, reason, expected=expected, learned=learned).generation
 
     def announce(kind: str, data: dict[str, Json]) -> bool:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,14 @@ from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
 from metaclaw.app.learning import Learner
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import UNTRAINED, Api, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
+from metaclaw.dashboard import UNTRAINED, Api, EventFeed, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
 from metaclaw.errors import StoreError
 from metaclaw.learn import Supervisor
+from metaclaw.learn.admitting import turned_away
 from metaclaw.learn.channel import Begin
 from metaclaw.learn.models import UNLEARNED, Models, add_up
 from metaclaw.learn.pending import PENDING, Pending, senses
@@ -58,12 +60,13 @@ from metaclaw.store import (
     connect,
 )
 from metaclaw.store import Limits as StoreLimits
-from metaclaw.upstream import HttpEndpoint
+from metaclaw.upstream import HttpEndpoint, ProviderHealth
 
 log = logging.getLogger(__name__)
 
 _SKILLS_PATIENCE_S = 2.0
 _SWEEP_EVERY_S = 15.0
+_SWEEPS_A_LOOK_AROUND = 240
 _RESTORED_SESSIONS = 500
 _FIRST_REQUESTS_S = 0.3
 
@@ -93,6 +96,7 @@ class House:
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
+        self.provider_health = ProviderHealth()
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -115,6 +119,7 @@ class House:
         self._owning: Owner | None = None
         self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
+        self._retention = self._build_retention()
         self.api = Api(self._facts())
         self.ranks = Ranks()
         self.server = self._build_server()
@@ -180,10 +185,11 @@ class House:
         return Providers(self.providers, passthrough, None if self.policy is None else self.policy.slot)
 
     def _build_server(self) -> Server:
+        proxy = self._config.proxy
         pipeline = Pipeline(
             origins=self.origins,
             placer=self.placer,
-            opener=Opener(self._routes),
+            opener=Opener(self._routes, self.provider_health),
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
@@ -193,10 +199,10 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes),
+            elsewhere=Elsewhere(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
-            intake=Intake(self._config.proxy.max_body_bytes, max_concurrency=self._config.proxy.max_concurrency),
+            intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
         )
 
     def _facts(self) -> Facts:
@@ -206,7 +212,7 @@ class House:
             unready=status.unready,
             reader=self.reader,
             learning=LearningRoutes(
-                reader=self.reader,
+                feed=EventFeed(self.reader, max_subscribers=self._config.proxy.max_subscribers),
                 candidates=SqlCandidates(self.database),
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,
@@ -232,9 +238,9 @@ class House:
             counts=self.reader.counts,
             shelf=lambda: self.shelf.view,
             shelf_trouble=lambda: self.shelf.trouble,
-            providers=[_shown(provider, embedded) for provider in self.providers],
+            providers=[_shown(provider, embedded, self.provider_health) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
-            loops=lambda: {} if self.supervisor is None else {**self.supervisor.states, **self.learner.loops},
+            loops=self._loops,
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
@@ -242,9 +248,18 @@ class House:
             policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
             training=self._training,
             rejections=self._rejections,
+            turned_away=lambda: turned_away(SqlCandidates(self.database)),
             window=self._window,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
         )
+
+    def _loops(self) -> Mapping[str, str]:
+        if self.supervisor is None:
+            return {}
+        states = {**self.supervisor.states, **self.learner.loops}
+        if self._retention is not None and self._retention.trouble is not None:
+            states["retention"] = self._retention.trouble
+        return states
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
@@ -320,9 +335,9 @@ class House:
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
         if senses(self._config):
-            supervisor.run("learner", self._learn)
-        if days := self._config.privacy.retention_days:
-            supervisor.run("retention", Retention(SqlForgetting(self.database), days).run)
+            supervisor.run("learner", self._learn, progress=lambda: self.learner.finished)
+        if self._retention is not None:
+            supervisor.run("retention", self._retention.run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._begin_slow, self.policy))
 
@@ -351,6 +366,10 @@ class House:
             deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside),
             has_work=lambda: self.pending.is_anything(),
         )
+
+    def _build_retention(self) -> Retention | None:
+        days = self._config.privacy.retention_days
+        return Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
 
     def _build_learning(self) -> "Learning":
         """The parts that learning consists of, for whoever needs some of them in this process; its loops run in the learner's."""
@@ -384,23 +403,39 @@ class House:
         prompts."""
         if self.policy is not None:
             self.policy.restore(self.database)
-        since = datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
-        traces = self.reader.recent_traces(since, _RESTORED_SESSIONS)
+        traces = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
         self.origins.restore(traces)
         for trace in traces:
             found = self.reader.turn(trace.last_turn)
             if found is not None:
                 self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements, found.turn.draws)
 
+    def _silent_since(self) -> datetime:
+        return datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)
+
+    async def _end_left_over(self) -> None:
+        """End silent sessions that this program does not remember, most of them from before it was started.
+
+        Nobody else would end them, and their last turns would never be judged.
+        """
+        try:
+            silent = await anyio.to_thread.run_sync(lambda: self.reader.silent_sessions(self._silent_since()))
+        except StoreError as error:
+            log.debug("silent_sessions_unknown reason=%s", error)  # the store's own health tells of it
+            return
+        await self.ledger.end_sessions([one for one in silent if not self.origins.is_active(one)], "silence")
+
     async def _sweep(self) -> None:
         """End sessions that have fallen silent."""
-        while True:
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        for sweep in count():
+            if self.ledger.health.health is not Health.DEGRADED:  # a store in trouble has more important things to keep in mind
+                if sweep % _SWEEPS_A_LOOK_AROUND == 0:
+                    await self._end_left_over()
+                silent = self.origins.sweep()
+                self.placer.forget(silent)
+                await self.ledger.end_sessions(silent, "silence")
             await anyio.sleep(_SWEEP_EVERY_S)
-            if self.ledger.health.health is Health.DEGRADED:
-                continue  # a store in trouble has more important things to keep in mind
-            silent = self.origins.sweep()
-            self.placer.forget(silent)
-            await self.ledger.end_sessions(silent, "silence")
 
     async def _end_session(self, session: SessionId) -> bool:
         if not self.origins.end(session):
@@ -410,12 +445,13 @@ class House:
         return True
 
 
-def _shown(provider: Provider, embedded: "EmbeddedModel | None") -> ProviderFacts:
+def _shown(provider: Provider, embedded: "EmbeddedModel | None", health: ProviderHealth) -> ProviderFacts:
+    failure = partial(health.last_failure, provider.name)
     if isinstance(provider, HttpEndpoint):
         wires = tuple(wire.value for wire in Wire if wire in provider.wires)
         return ProviderFacts(
-            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections"
+            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections", failure
         )
     if embedded is not None and provider is embedded:
-        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state)
-    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready")
+        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
+    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)

@@ -60,6 +60,8 @@ class Learner:
         self._falls = Falls()
         self._set_aside: Mapping[Piece, int] = {}
         self.pid: int | None = None
+        self.finished = 0
+        """Errands done for learners since the program started."""
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -153,7 +155,7 @@ class Learner:
                     case Errand(name=name) if name in _SLOW:
                         threading.Thread(target=carry_out, args=(message, deeds, outbox), name=name, daemon=True).start()
                     case Errand():
-                        carry_out(message, deeds, outbox)
+                        self.finished += carry_out(message, deeds, outbox)
         finally:
             outbox.put(None)
             sender.join()
@@ -169,8 +171,8 @@ class Learner:
                 log.warning("not_announced what=%s reason=%s", said, error)
 
 
-def carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> None:
-    """Do one thing for the learner and say what came of it, whatever that is."""
+def carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> bool:
+    """Do one thing for the learner and tell it the result. Return whether it succeeded."""
     try:
         value = deeds[errand.name](*errand.arguments)
     except MetaClawError as error:
@@ -180,6 +182,8 @@ def carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> None
         outbox.put(Failed(errand.number, LearnerError(f"{errand.name} could not be done: {error}")))
     else:
         outbox.put(Done(errand.number, value))
+        return True
+    return False
 
 
 def _send_all(channel: Channel, outbox: Outbox) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from metaclaw.proxy import Listener
 log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 2.0
+_OPEN_FILES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,18 @@ class Serving:
 def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    # What this library says at INFO is about itself, not about the owner's day.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    _raise_file_limit()
     with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(config, home, instance, ready))
     return 0
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system does: every answer takes two connections, and 1,024 is a common default for all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -59,21 +68,24 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     listening = _listen(config)
+    signals = _Signals()
     async with AsyncExitStack() as parts:
+        parts.callback(signals.ignore)
         house = House(config, home)
         await house.open(parts)
         _settle_garbage()
-        listener = Listener(house.server.serve, house.ranks)
+        listener = Listener(house.server.serve, house.ranks, config.proxy.write_timeout_s)
         await listener.open(listening)
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)
             house.begin_loops(supervisor)
-            with _signals() as (stop, hurry):
-                _announce(listening, house, instance, ready)
-                await stop.wait()
-                house.api.stop()
-                await listener.close(config.proxy.drain_s, hurry)
-                await house.server.idle(_LAST_WORDS_S)
+            signals.handle()
+            _announce(listening, house, instance, ready)
+            await signals.stop.wait()
+            log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
+            house.api.stop()
+            await listener.close(config.proxy.drain_s, signals.hurry)
+            await house.server.idle(_LAST_WORDS_S)
             instance.retract()
             group.cancel_scope.cancel()
 
@@ -111,19 +123,28 @@ def _listen(config: Config) -> socket.socket:
     return listener
 
 
-@contextmanager
-def _signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """The first signal lets running answers finish; the second does not. Ending on a signal is a clean end: exit status 0."""
-    loop = asyncio.get_running_loop()
-    stop, hurry = asyncio.Event(), asyncio.Event()
+class _Signals:
+    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish.
 
-    def hear() -> None:
-        (hurry if stop.is_set() else stop).set()
+    A second Ctrl-C does not wait for them. No signal but SIGKILL skips what follows: recording finished answers and closing.
+    """
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hear)
-    try:
-        yield stop, hurry
-    finally:
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def handle(self) -> None:
+        """Handle both signals from now on."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+    def ignore(self) -> None:
+        """Ignore both until the process ends: everything is closed, and nothing is left to interrupt."""
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+            if loop.remove_signal_handler(number):
+                signal.signal(number, signal.SIG_IGN)

@@ -54,7 +54,7 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def show(home: Path, candidate: str, as_json: bool) -> None:
-    """Show one candidate: its text, why it stands where it stands, and what taught it."""
+    """Show one candidate: its text, its standing and why, and the turns it was learned from."""
     from metaclaw.dashboard.views import candidate_view
 
     found = _read(home, candidate)
@@ -83,7 +83,7 @@ def approve(home: Path, candidate: str, as_json: bool) -> int:
 @json_option
 @click.pass_obj
 def reject(home: Path, candidate: str, as_json: bool) -> int:
-    """Turn a waiting candidate away; whoever writes the next one is told."""
+    """Reject a waiting candidate. Skills that are written later take it into account."""
     return _decide(home, candidate, "reject", "rejected", as_json=as_json)
 
 
@@ -144,5 +144,8 @@ def _words(one: "Candidate") -> list[tuple[str, object]]:
 def _proof(one: "Certificate") -> str:
     if not one.probes:
         return f"{one.stage.value}: tried on nothing"
-    outcomes = f"{counted(one.wins, 'win')}, {counted(one.losses, 'loss', 'losses')}, {counted(one.ties, 'tie')}"
-    return f"{one.stage.value}: {counted(one.probes, 'probe')}, {outcomes}, {one.undecided} undecided, e = {one.e_value:.3g}"
+    replays = one.wins + one.losses + one.ties + one.undecided
+    return (
+        f"{one.stage.value}: in {counted(replays, 'replay')} of {counted(one.probes, 'turn')} it fixed {one.wins},"
+        f" broke {one.losses}, changed nothing in {one.ties}; {one.undecided} could not be decided"
+    )

@@ -13,9 +13,12 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
+from metaclaw.cli.client import connect, rows
+from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
 from metaclaw.cli.reach import reach
+from metaclaw.cli.status import failing
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, load, missing_secrets
-from metaclaw.errors import ConfigError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.instance import find
 
 _GIB = 1024**3
@@ -60,6 +63,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_learning(config)
     yield from check_skills(config)
     yield from check_providers(config, timeout_s)
+    yield from check_requests(home)
     yield from check_calendars(home, config)
     yield from check_sleep(config)
     yield from check_input(config)
@@ -132,7 +136,12 @@ def check_store(config: Config) -> Iterator[Finding]:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
     except (StoreError, ConfigError) as error:
-        yield Finding("store", State.FAIL, str(error), "repair it, or choose another store.url")
+        yield Finding(
+            "store",
+            State.FAIL,
+            str(error),
+            "see metaclaw store check; metaclaw store repair saves what can be read, metaclaw store restore puts a backup back",
+        )
     else:
         yield Finding("store", State.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
 
@@ -153,13 +162,18 @@ def check_learning(config: Config) -> Iterator[Finding]:
 
 
 def check_skills(config: Config) -> Iterator[Finding]:
-    """Every skill file can be read."""
+    """Every skill file can be read, and so can the checks in them."""
     from metaclaw.cli.inforce import read_all
+    from metaclaw.skills.checks import check_trouble
 
     found, skipped = read_all(config.skills.dir)
     yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")
     for path, reason in skipped:
         yield Finding("skills", State.WARN, f"{path} is skipped: {reason}", "correct or delete it")
+    for skill in found:
+        if trouble := check_trouble(skill):
+            what = f"the check of {skill.name} is not run: {trouble}"
+            yield Finding("skills", State.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
@@ -175,9 +189,27 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
         yield Finding(f"provider {provider.name}", state, answer.what, answer.remedy)
 
 
+def check_requests(home: Path) -> Iterator[Finding]:
+    """No provider failed the last request that the running proxy made to it."""
+    if find(home) is None:
+        return
+    try:
+        providers = rows(connect(home)[1].facts("/api/status").get("providers"))
+    except MetaClawError as error:
+        yield Finding("proxy", State.WARN, f"it does not say how its providers are: {error}", "see its log")
+        return
+    for provider in providers:
+        if trouble := failing(provider):
+            yield Finding(
+                "requests", State.FAIL, trouble, "correct the provider's entry in the configuration, or look at the provider"
+            )
+
+
 def check_calendars(home: Path, config: Config) -> Iterator[Finding]:
     """Each calendar can be read; one that cannot says nothing, and training waits for other signals."""
-    if config.schedule.calendars:
+    if missing := missing_for_calendars(config):
+        yield Finding("calendars", State.WARN, f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY)
+    elif config.schedule.calendars:
         from metaclaw.schedule import read_calendars
 
         for name, trouble in read_calendars(config, home):

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from metaclaw.cli.output import json_option, plain, print_json
+
+if TYPE_CHECKING:
+    from metaclaw.config import Config, Problem
 
 
 @click.group()
@@ -18,7 +22,8 @@ def config() -> None:
 @json_option
 @click.pass_obj
 def show(home: Path, key: str | None, as_json: bool) -> None:
-    """Print every value in force and where it comes from; secrets are masked. With KEY, only that key or section."""
+    """Print every value in force and where it comes from; secrets are masked (`metaclaw key` prints the proxy's own).
+    With KEY, only that key or section."""
     from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
     from metaclaw.errors import ConfigError
 
@@ -44,7 +49,8 @@ def check(home: Path, as_json: bool) -> int:
 
     path = home / CONFIG_NAME
     try:
-        problems = tuple(missing_secrets(load(home)))
+        loaded = load(home)
+        problems = (*missing_secrets(loaded), *_missing_packages(loaded))
     except InvalidConfigError as error:
         problems = error.problems
     if as_json:
@@ -86,6 +92,17 @@ def path(home: Path, as_json: bool) -> None:
         print_json({"path": str(file), "home": str(home), "exists": file.exists()})
     else:
         click.echo(str(file))
+
+
+def _missing_packages(loaded: "Config") -> "list[Problem]":
+    from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
+    from metaclaw.config import Problem
+
+    if not (missing := missing_for_calendars(loaded)):
+        return []
+    place = str(loaded.where("schedule.calendars"))
+    what = f"needs packages that are not installed: {', '.join(missing)}"
+    return [Problem(place, "schedule.calendars", what, f"install them: {CALENDAR_REMEDY}")]
 
 
 def _masked(value: object) -> object:

@@ -40,6 +40,8 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> Answer:
         if provider.api_key is not None and provider.api_key.is_passthrough:
             return Answer(True, True, f"{shown} answers; it wants the callers' own credentials, which are forwarded")
         return Answer(True, False, f"{shown} answers {status}: it refuses the key", "correct its api_key")
+    if 300 <= status < 400:
+        return Answer(True, False, f"{shown} answers {status}, a redirect, which is not followed", "correct its base_url")
     if status == 404:
         return Answer(
             True, False, f"{shown} answers 404 to GET models", "correct its base_url: with /v1 for openai, without for anthropic"

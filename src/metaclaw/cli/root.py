@@ -8,17 +8,19 @@ from pathlib import Path
 import click
 
 from metaclaw import __version__
-from metaclaw.cli.bench import bench
 from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
+from metaclaw.cli.key import key
+from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.sessions import sessions
 from metaclaw.cli.skills import skills
 from metaclaw.cli.start import start
 from metaclaw.cli.status import status
 from metaclaw.cli.stop import stop
+from metaclaw.cli.store import store
 from metaclaw.cli.windows import windows
 
 
@@ -34,7 +36,7 @@ def chosen_home(arguments: Sequence[str]) -> Path:
     return default_home()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="Home folder [METACLAW_HOME, else ~/.metaclaw].")
 @click.version_option(__version__, prog_name="metaclaw")
 @click.pass_context
@@ -49,5 +51,5 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback, bench):
+for command in (start, stop, status, doctor, config, key, skills, candidates, policy, windows, sessions, feedback, store):
     root.add_command(command)

@@ -51,16 +51,19 @@ def list_(home: Path, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
+    from metaclaw.skills.checks import check_trouble
     from metaclaw.skills.files import read_skill
 
     folder = _folder(home)
     (skill,) = with_authors(home, [read_skill(_existing(folder, name))])
+    trouble = check_trouble(skill)
     if as_json:
-        print_json(_facts(folder, skill, whole=True))
+        print_json({**_facts(folder, skill, whole=True), "check_trouble": trouble})
         return
     click.echo(skill.name)
     pairs = [("use when", skill.trigger), ("category", skill.category), ("scope", skill.scope or "everyone")]
     pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
+    pairs += [("check", trouble and f"is not run: {trouble}")]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
 

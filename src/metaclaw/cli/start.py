@@ -85,6 +85,7 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
 
 def announce(config: "Config", url: str, key: str, model: str | None, skills: int, *, as_json: bool) -> None:
     """Print where the proxy is, its key, and how to point an agent at it."""
+    model = model or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
         print_json(
             {
@@ -97,32 +98,51 @@ def announce(config: "Config", url: str, key: str, model: str | None, skills: in
             }
         )
         return
-    body = json.dumps({"model": model or "default", "messages": [{"role": "user", "content": "Hello"}]})
+    body = json.dumps({"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]})
     headers = f"-H {shlex.quote(f'Authorization: Bearer {key}')} -H 'Content-Type: application/json'"
     lines = [
-        f"MetaClaw serves {plain(model) if model else 'the configured providers'} with {counted(skills, 'skill')}.",
+        f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
+        f" with {counted(skills, 'skill')}.",
         f"  URL  {url}",
         f"  key  {key}",
         "Point an agent at it:",
-        f"  OpenAI clients     export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}",
-        f"  Anthropic clients  export ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key}",
+        f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
+        f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
         f"  by hand            curl {url}/v1/chat/completions {headers} -d {shlex.quote(body)}",
     ]
-    if any(provider.api_key is not None and provider.api_key.is_passthrough for provider in config.providers):
-        lines.append(
-            f"  own subscription   base URL {url}/k/{key}/v1 (Anthropic: {url}/k/{key}), with the client's own credentials"
-        )
     click.echo("\n".join(lines))
+
+
+def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
+    """What a client of this vendor must be told; its own credentials are needed where its provider passes them on."""
+    name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
+    first = next((one for one in config.fallback_order if one.kind == vendor), None)
+    if first is not None and first.api_key is not None and first.api_key.is_passthrough:
+        return f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is passed on"
+    variable = "OPENAI_API_KEY" if vendor == "openai" else "ANTHROPIC_AUTH_TOKEN"
+    return f"export {name}_BASE_URL={url}{version} {variable}={key}"
 
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
     """A mode as the settings it stands for. Where no weights are to be trained, none being trained already needs no setting."""
-    from metaclaw.config import load
+    from metaclaw.config import InvalidConfigError, load
 
     if mode is None:
         return []
     if mode not in _MODES:
         raise ConfigError(f"--mode {mode} is not a mode; write --mode {', '.join(_MODES[:-1])} or {_MODES[-1]}")
-    if mode == "skills_only" and load(home, sets=overrides).policy is None:
+    config = load(home, sets=overrides)
+    if mode == "skills_only" and config.policy is None:
         return []
-    return [f"policy.mode={mode}"]
+    settings = [f"policy.mode={mode}"]
+    if config.policy is None:
+        try:
+            load(home, sets=[*overrides, *settings])
+        except InvalidConfigError:
+            hosted = ", ".join(provider.name for provider in config.providers)
+            raise ConfigError(
+                f"--mode {mode} trains weights, but those behind the configured providers ({hosted}) cannot be trained from here."
+                ' Leave out --mode, or say in config.toml what to train: the embedded model ([[providers]] with kind = "embedded")'
+                " or one of a training service ([policy] with backend and base_model, see docs/training.md)"
+            ) from None
+    return settings

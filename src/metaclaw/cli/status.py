@@ -26,6 +26,9 @@ def status(home: Path, as_json: bool) -> int:
         return 0
     state = "serves, degraded," if at(facts, "degraded") else "serves"
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
+    for provider in rows(at(facts, "providers")):
+        if trouble := failing(provider):
+            click.secho(f"! {plain(trouble)}", bold=True)
     waiting = at(facts, "counts", "candidates", "waiting")
     if isinstance(waiting, int) and waiting:
         _call_for_decision(waiting)
@@ -43,7 +46,7 @@ def _call_for_decision(waiting: int) -> None:
 
 def _words(facts: Json) -> Iterator[tuple[str, object]]:
     uptime = at(facts, "uptime_s")
-    since = f", for {duration(uptime)}" if isinstance(uptime, int | float) else ""
+    since = f", running for {duration(uptime)}" if isinstance(uptime, int | float) else ""
     yield "mode", f"{at(facts, 'mode')}{since}"
     yield "recorded", _recorded(at(facts, "counts"))
     yield "skills", _skills(facts)
@@ -51,6 +54,8 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
         yield "", at(facts, "skills", "trouble")
     for skipped in rows(at(facts, "skills", "skipped")):
         yield "", f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
+    for broken in rows(at(facts, "skills", "broken_checks")):
+        yield "", f"the check of {at(broken, 'name')} is not run: {at(broken, 'reason')}"
     yield from _learning(at(facts, "learning"), at(facts, "counts"))
     yield from _policy(facts)
     for signal in rows(at(facts, "window", "signals")):
@@ -61,9 +66,16 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
         yield "provider", _provider(provider)
     if at(facts, "engine") is not None:
         yield "embedded", f"model {at(facts, 'engine', 'state')}"
-    loops = at(facts, "loops")
-    for name, state in loops.items() if isinstance(loops, dict) else ():
-        yield "loop", f"{name}: {state}"
+    yield from _loops(at(facts, "loops"))
+
+
+def _loops(loops: Json) -> Iterator[tuple[str, object]]:
+    """Background loops that do not simply run, each with its state; the others are only counted."""
+    states = loops if isinstance(loops, dict) else {}
+    troubled = {name: state for name, state in states.items() if state not in ("running", "done")}
+    yield "loops", f"{len(states) - len(troubled)} of {len(states)} in order"
+    for name, state in troubled.items():
+        yield "", f"{name}: {state}"
 
 
 def _skills(facts: Json) -> str:
@@ -84,8 +96,13 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         yield "learning", "off (skills.learn)"
         return
     yield "learning", f"on, gate {at(learning, 'gate')}"
+    yield "to learn", _pending(at(learning, "pending"))
     yield "verdicts", _verdicts(at(counts, "verdicts"), at(counts, "support"))
     yield "candidates", _counts(at(counts, "candidates")) or "none"
+    if reasons := _counts(at(learning, "rejected", "reasons")):
+        yield "rejected", reasons
+    for one in rows(at(learning, "rejected", "last")):
+        yield "", f"{at(one, 'name')} ({at(one, 'text')}): {at(one, 'reason')}"
     share = at(learning, "judged_share")
     asked = f", asked about {share:.0%} of turns" if isinstance(share, int | float) else ""
     yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked if at(learning, 'judge') else ''}"
@@ -106,6 +123,9 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     training = at(facts, "training")
     version, canary = at(facts, "policy_version"), at(training, "canary")
     tried = f", version {canary} on trial" if canary is not None else ""
+    if not version and at(training, "state") == "off":
+        yield "policy", "off; no weights are trained"
+        return
     yield "policy", (f"version {version}" if version else "version 0, the untrained model") + tried
     if training is None or at(training, "state") == "off":
         return
@@ -116,6 +136,22 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     for trouble in rows(at(training, "troubles")):
         yield "", trouble
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
+
+
+def _pending(pending: Json) -> str:
+    """What learning has still to do."""
+    if not isinstance(pending, dict):
+        return "cannot be counted now"
+    kinds = {
+        "turns": "turn",
+        "sessions": "ended session",
+        "lessons": "lesson",
+        "evolutions": "skill in writing",
+        "candidates": "candidate",
+    }
+    many = {"evolutions": "skills in writing"}
+    left = [counted(number, kinds[kind], many.get(kind)) for kind, number in pending.items() if number and kind in kinds]
+    return ", ".join(left) or "nothing; everything so far has been looked at"
 
 
 def _verdicts(verdicts: Json, support: Json) -> str:
@@ -160,7 +196,19 @@ def _store(store: Json) -> str:
         words += f"; {counted(at(store, 'waiting_turns'), 'turn')} waiting in memory"
     if at(store, "lost_turns"):
         words += f"; {counted(at(store, 'lost_turns'), 'turn')} lost"
+    if at(store, "notice"):
+        words += f"; {at(store, 'notice')}"
     return words
+
+
+def failing(provider: Json) -> str | None:
+    """That a provider fails now: how often in a row, since when and why. None where its last request was answered."""
+    failure = at(provider, "last_failure")
+    in_a_row = at(failure, "in_a_row")
+    if not isinstance(in_a_row, int) or not in_a_row:
+        return None
+    times = "its last request" if in_a_row == 1 else f"its last {in_a_row} requests"
+    return f"provider {at(provider, 'name')} failed {times}, the latest at {at(failure, 'at')}: {at(failure, 'reason')}"
 
 
 def _provider(provider: Json) -> str:

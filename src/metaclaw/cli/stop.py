@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.client import NotRunningError
 from metaclaw.cli.output import json_option, print_json
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
@@ -26,7 +25,7 @@ def stop(home: Path, timeout_s: float, as_json: bool) -> None:
     """Stop the running proxy: answers under way are finished first."""
     running = find(home)
     if running is None:
-        raise NotRunningError(home)
+        raise MetaClawError(f"no proxy runs for {home}; there is nothing to stop")
     began = time.monotonic()
     try:
         os.kill(running.pid, signal.SIGTERM)

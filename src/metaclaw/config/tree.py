@@ -37,10 +37,23 @@ class ProxyConfig(Section):
         examples=["env:METACLAW_KEY"],
     )
     max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
+    max_items: int = Field(
+        default=20_000,
+        ge=1,
+        le=10_000_000,
+        description="Messages, content parts and tools in one request; more are answered with 413.",
+    )
     max_concurrency: int = Field(
         default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
     )
-    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM.")
+    max_subscribers: int = Field(
+        default=1024, ge=1, le=65536, description="Clients that follow `/api/events` at once; one more is answered with 429."
+    )
+    write_timeout_s: Seconds = Field(
+        default=120.0,
+        description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
+    )
+    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM or Ctrl-C.")
 
     @field_validator("host")
     @classmethod
@@ -90,6 +103,16 @@ class ProviderConfig(Section):
     )
     timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")
     connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection.")
+    max_concurrency: int = Field(
+        default=1024, ge=1, le=65536, description="Calls to it at once; more wait their turn, and sessions take turns."
+    )
+    queue_timeout_s: float = Field(
+        default=2.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Longest wait for its turn. Then the next provider is asked; without one, 429 and `retry-after`.",
+    )
     order: int | None = Field(
         default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position.", examples=[0]
     )

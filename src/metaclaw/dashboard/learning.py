@@ -1,13 +1,12 @@
 """The routes about learning: a person's word on a turn, skills and generations, candidates, forgetting, events."""
 
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import anyio
 import anyio.to_thread
 
+from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.routes import ApiError, Ask, Field, Route, Stream
 from metaclaw.dashboard.views import candidate_view, generation_view, skill_facts_view, skill_view, verdict_view
 from metaclaw.domain.candidate import Candidate, CandidateId, Standing
@@ -15,19 +14,13 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome, Verdict
-from metaclaw.errors import SkillError, StoreError
+from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
-from metaclaw.store import Event, GenerationRow, LedgerReader
-from metaclaw.wires import encode_json
-
-log = logging.getLogger(__name__)
+from metaclaw.store import GenerationRow
 
 if TYPE_CHECKING:
     from metaclaw.learn.owner import SkillFacts
 
-_EVENTS_AT_ONCE = 100
-_EVENT_POLL_S = 0.25
-_BEAT_EVERY_S = 15.0
 _MOST_ROWS = 1000
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
@@ -73,15 +66,13 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
-    """Makes the routes from the parts they tell of. Events are looked for every `poll_s`; a line is silent for at most `beat_s`."""
+    """Makes the routes from the parts they tell of."""
 
-    reader: LedgerReader
+    feed: EventFeed
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], Skills]
     owner: Callable[[], Awaitable[Owner]]
-    poll_s: float = _EVENT_POLL_S
-    beat_s: float = _BEAT_EVERY_S
 
     def table(self) -> list[Route]:
         """The routes."""
@@ -191,33 +182,9 @@ class LearningRoutes:
     async def _events(self, ask: Ask) -> object:
         resumed = ask.headers.get("last-event-id", "")
         after = int(resumed) if resumed.isascii() and resumed.isdigit() and len(resumed) < 17 else ask.number("after", 0)
-        return Stream("text/event-stream; charset=utf-8", self._tail(after))
-
-    async def _tail(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Events behind the cursor, then new ones as they come; a comment now and then shows that the line is alive."""
-        yield b": events of MetaClaw\n\n"
-        quiet_s = 0.0
-        while True:
-            found = await self._new_events(after)
-            if found:
-                after, quiet_s = found[-1].seq, 0.0
-                yield b"".join(_event(event) for event in found)
-                continue
-            await anyio.sleep(self.poll_s)
-            quiet_s += self.poll_s
-            if quiet_s >= self.beat_s:
-                quiet_s = 0.0
-                yield b": still here\n\n"
-
-    async def _new_events(self, after: int) -> list[Event]:
-        """A store that cannot be read now has nothing new; whoever follows goes on from where they are when it can."""
-        try:
-            return await anyio.to_thread.run_sync(self.reader.events, after, _EVENTS_AT_ONCE)
-        except StoreError as error:
-            log.debug("events_unread reason=%s", error)
-            return []
-
-
-def _event(event: Event) -> bytes:
-    data = encode_json({"at": event.at.isoformat(), **event.data})
-    return f"id: {event.seq}\nevent: {event.kind}\ndata: ".encode() + data + b"\n\n"
+        if self.feed.is_full:
+            raise ApiError(
+                f"{self.feed.max_subscribers} clients follow the events already; close one of them, or raise proxy.max_subscribers",
+                429,
+            )
+        return Stream("text/event-stream; charset=utf-8", self.feed.follow(after))

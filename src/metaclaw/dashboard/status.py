@@ -14,7 +14,9 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth
 from metaclaw.errors import StoreError
+from metaclaw.skills.checks import check_trouble
 from metaclaw.store import Counts, LearningCounts
+from metaclaw.upstream import ProviderFailure
 
 T = TypeVar("T")
 
@@ -41,6 +43,22 @@ class ProviderFacts:
     wires: tuple[str, ...]
     models: tuple[str, ...]
     state: Callable[[], str]
+    failure: Callable[[], ProviderFailure | None] = lambda: None
+
+    def tell(self) -> dict[str, object]:
+        """What status says of it."""
+        failure = self.failure()
+        is_failing = failure is not None and failure.in_a_row > 0
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "wires": self.wires,
+            "models": self.models,
+            "state": "failing" if is_failing else self.state(),
+            "last_failure": None
+            if failure is None
+            else {"reason": failure.reason, "at": failure.at.isoformat(timespec="seconds"), "in_a_row": failure.in_a_row},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,8 @@ class Status:
     rejections: Callable[[], Mapping[str, int]] = dict
     """Why turns may not train, counted; asked in a thread."""
     window: Callable[[], Mapping[str, object] | None] = lambda: None
+    turned_away: Callable[[], Mapping[str, object]] = lambda: {"reasons": {}, "last": []}
+    """Learned skills that were rejected: how many for each reason, and the last few. Asked in a thread."""
     pending: Callable[[], Mapping[str, int] | None] = lambda: None
     """What there is still to learn from, counted; None where that is not known yet. Asked in a thread."""
 
@@ -72,7 +92,8 @@ class Status:
         """The whole tree; parts that cannot be read now are null."""
         store, shelf = self.store_health(), self.shelf()
         counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
-        pending = await _asked(self.pending)
+        pending, turned_away = await _asked(self.pending), await _asked(self.turned_away)
+        broken_checks = await _asked(lambda: _broken_checks(shelf.skills))
         return {
             "version": __version__,
             "mode": self.mode,
@@ -93,11 +114,12 @@ class Status:
                 "rejections": None if rejections is None else dict(rejections),
                 "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
             },
-            "learning": {**self.learning(), "pending": None if pending is None else dict(pending)},
+            "learning": {**self.learning(), "pending": None if pending is None else dict(pending), "rejected": turned_away},
             "skills": {
                 "generation": shelf.generation,
                 "count": shelf.count,
                 "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
+                "broken_checks": broken_checks,
                 "trouble": self.shelf_trouble(),
             },
             "loops": dict(self.loops()),
@@ -107,11 +129,9 @@ class Status:
                 "reason": store.reason,
                 "waiting_turns": store.waiting_turns,
                 "lost_turns": store.lost_turns,
+                "notice": store.notice,
             },
-            "providers": [
-                {"name": one.name, "kind": one.kind, "wires": one.wires, "models": one.models, "state": one.state()}
-                for one in self.providers
-            ],
+            "providers": [one.tell() for one in self.providers],
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
         }
 
@@ -122,6 +142,12 @@ class Status:
             return f"turns are not being recorded: {store.reason}"
         state = self.engine_state() if self.engine_state is not None else "ready"
         return None if state == "ready" else f"the embedded model is {state}"
+
+
+def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
+    """Skills whose check cannot be read, and why. Without it, only detectors and the judge tell whether the skill was followed."""
+    troubles = ((skill.name, check_trouble(skill)) for skill in skills)
+    return [{"name": name, "reason": trouble} for name, trouble in troubles if trouble]
 
 
 async def _asked(read: Callable[[], T]) -> T | None:

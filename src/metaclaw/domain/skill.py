@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.ids import SkillName, TurnId
 
 MAX_BODY_CHARS = 16_000
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -84,6 +84,15 @@ def library_hash(skills: Iterable[Skill]) -> str:
 def combined_hash(content_hashes: Iterable[str]) -> str:
     """The same from the skills' content hashes, for whoever keeps them: 100,000 bodies are not hashed again for one change."""
     return hashlib.blake2b("".join(sorted(content_hashes)).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedFrom:
+    """What a learned change rests on: the newest generation its evidence was made with, the turns, and the candidate, if any."""
+
+    generation: int
+    turns: tuple[TurnId, ...] = ()
+    candidate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

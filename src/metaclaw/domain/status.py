@@ -19,6 +19,8 @@ class StoreHealth:
     reason: str | None
     waiting_turns: int
     lost_turns: int
+    notice: str | None = None
+    """What happened to the store that a person should know although it works again."""
 
 
 @dataclass(frozen=True, slots=True)

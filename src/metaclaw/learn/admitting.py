@@ -6,6 +6,8 @@ let go, and so is its skill.
 """
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,11 +20,12 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, new_id
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.skills import is_untouchable
+from metaclaw.skills.evolve.names import numbered
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
@@ -32,6 +35,11 @@ log = logging.getLogger(__name__)
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _PROVEN_AT_ONCE: Final = 2
 _REMEMBERED: Final = 200
+_COUNTED: Final = 1_000
+_SHOWN: Final = 3
+_SHOWN_CHARS: Final = 120
+_DETAIL: Final = re.compile(r"[;:(]")
+_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 
 
@@ -40,7 +48,8 @@ class Learned:
     """What the gate is told of a proposal beside its text: on what to try it, which model it is for, which scopes its person is in.
 
     `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `attempt`
-    counts what was tried for the same lesson, this one included.
+    counts what was tried for the same lesson, this one included. `generation` is the newest that its evidence was made with; None
+    where the evidence is the skills in force themselves.
     """
 
     probes: Callable[[], Sequence[Probe]]
@@ -48,6 +57,7 @@ class Learned:
     scopes: frozenset[str] = frozenset()
     seen: Mapping[SkillName, str] = field(default_factory=dict)
     attempt: int = 1
+    generation: int | None = None
 
 
 class Admitting:
@@ -80,8 +90,8 @@ class Admitting:
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
         """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
-        proposal = replace(proposal, skill=_as_filed(proposal.skill))
-        generation = self._shelf.view.generation
+        proposal = replace(proposal, skill=self._named(_as_filed(proposal.skill), proposal.change))
+        generation = self._shelf.view.generation if learned.generation is None else learned.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
         if not await self._save(candidate):
             return
@@ -115,23 +125,30 @@ class Admitting:
         if not approved:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
         admission = Admission(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
-        return await self._publish(candidate, admission, {})
+        return await self._publish(candidate, admission, {}, by_person=True)
 
-    async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
-        """A skill in force goes on to another state, unless a person has touched it."""
-        if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, {skill.name: skill.content_hash})):
+    async def change_state(
+        self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None, *, since: int | None = None
+    ) -> bool:
+        """Move a skill in force to another state, unless a person has touched it or reverted after the generation `since`, on
+        which the decision rests (by default the one in view)."""
+        expected, learned = {skill.name: skill.content_hash}, self._resting_on(since)
+        if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)):
             return False
         await self.tell(skill, reason, certificate)
         return True
 
-    async def retire(self, skill: Skill, reason: str) -> bool:
-        """Take a learned skill out of force, unless a person has touched it."""
-        told = f"retired {skill.name}: {reason}"
-        if not await self._try(lambda: self._put([], (skill.name,), told, {skill.name: skill.content_hash})):
+    async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
+        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`."""
+        told, expected, learned = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}, self._resting_on(since)
+        if not await self._try(lambda: self._put([], (skill.name,), told, expected, learned)):
             return False
         log.info("skill_retired name=%s reason=%s", skill.name, reason)
         await self.tell(skill, told)
         return True
+
+    def _resting_on(self, since: int | None) -> LearnedFrom:
+        return LearnedFrom(self._shelf.view.generation if since is None else since)
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         async with self._limiter, self._stumbles.taking(candidate.id) as may:
@@ -163,7 +180,7 @@ class Admitting:
 
     async def _test_instruction(self, candidate: Candidate, learned: Learned) -> None:
         """An instruction is in force already; what its test shows is attached, and takes it out again only if it does harm."""
-        proposal = candidate.proposal
+        proposal, since = candidate.proposal, self._shelf.view.generation
         async with self._limiter, self._stumbles.taking(candidate.id) as may:
             if not may:
                 return
@@ -175,14 +192,18 @@ class Admitting:
         if not admission.is_in_force:
             await self._notify(candidate, admission.notice)
             await self._keep(replace(candidate, certificate=admission.certificate))
-            await self.retire(in_force, admission.reason)
+            await self.retire(in_force, admission.reason, since=since)
             return
         await self._keep(replace(candidate, reason=admission.reason, certificate=admission.certificate))
         if admission.state is SkillState.LIVE:
-            await self.change_state(in_force, SkillState.LIVE, f"{in_force.name} has passed its test", admission.certificate)
+            told = f"{in_force.name} has passed its test"
+            await self.change_state(in_force, SkillState.LIVE, told, admission.certificate, since=since)
 
-    async def _publish(self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str]) -> Candidate:
-        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now."""
+    async def _publish(
+        self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
+    ) -> Candidate:
+        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now, or its evidence is
+        out of date."""
         if await run_sync(self._candidates.candidate, candidate.id) is None:
             return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
         proposal = candidate.proposal
@@ -193,14 +214,32 @@ class Admitting:
             if await run_sync(self._accepted, known) is None:  # the program was stopped just before this was written down
                 return await self._keep(accepted)
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
+        # A person who lets it pass decides now, whatever was reverted since it was proposed.
+        since = self._shelf.view.generation if by_person else candidate.generation
+        learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
-            generation = await self._put([skill], self._gone(proposal, admission), _told(proposal), self._expected(proposal, seen))
-        except SkillError as error:
+            gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
+            generation = await self._put([skill], gone, _told(proposal), expected, learned)
+        except (SkillError, RefusedError) as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
         log.info("skill_born name=%s state=%s generation=%d turns=%d", skill.name, skill.state, generation, len(proposal.support))
         if not await self._save(accepted):
-            await self.retire(skill, "a session that taught it was forgotten")
+            await self.retire(skill, "a session that taught it was forgotten", since=generation)
         return accepted
+
+    async def refuse(self, proposal: Proposal, reason: str) -> None:
+        """Keep a proposal that did not come as far as the gate, so that people see why nothing came of it."""
+        generation, made_at = self._shelf.view.generation, self._now()
+        await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
+
+    def _named(self, skill: Skill, change: Change) -> Skill:
+        """The skill under a name that is free, or under which the same words of the same person are in force already."""
+        if change is not Change.NEW:
+            return skill
+        free = (
+            name for name in numbered(skill.name) if (known := self._shelf.view.get(name)) is None or says_the_same(known, skill)
+        )
+        return replace(skill, name=next(free, skill.name))
 
     def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
@@ -219,15 +258,20 @@ class Admitting:
     async def _try(self, change: Callable[[], Awaitable[int]]) -> bool:
         try:
             await change()
-        except SkillError as error:
+        except (SkillError, RefusedError) as error:
             log.info("skill_stays reason=%s", error)
             return False
         return True
 
     async def _put(
-        self, put: Sequence[Skill], gone: Sequence[SkillName], reason: str, expected: Mapping[SkillName, str | None]
+        self,
+        put: Sequence[Skill],
+        gone: Sequence[SkillName],
+        reason: str,
+        expected: Mapping[SkillName, str | None],
+        learned: LearnedFrom,
     ) -> int:
-        view = await run_sync(lambda: self._shelf.publish(put, gone, reason, expected=expected))
+        view = await run_sync(lambda: self._shelf.publish(put, gone, reason, expected=expected, learned=learned))
         return view.generation
 
     async def _notify(self, candidate: Candidate, notice: str) -> None:
@@ -288,6 +332,12 @@ def _as_filed(skill: Skill) -> Skill:
     return replace(skill, trigger=" ".join(skill.trigger.split()), body=body)
 
 
+def says_the_same(in_force: Skill, skill: Skill) -> bool:
+    """Whether a skill in force holds the same words for the same scope."""
+    texts = (" ".join(one.body.casefold().split()) for one in (in_force, skill))
+    return in_force.scope == skill.scope and in_force.author is skill.author and len(set(texts)) == 1
+
+
 def _is_same(in_force: Skill, skill: Skill) -> bool:
     return in_force.content_hash == skill.content_hash and in_force.author is skill.author
 
@@ -296,6 +346,29 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """A skill that contradicts wider ones says so: then they are not placed beside it."""
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+
+
+def turned_away(candidates: SqlCandidates) -> dict[str, object]:
+    """The rejected proposals: how many for each reason, and the newest with what they say. Blocks."""
+    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
+    last = [
+        {"name": one.proposal.skill.name, "text": _shown(one.proposal.skill), "reason": one.reason, "at": one.made_at.isoformat()}
+        for one in candidates.candidates(Standing.REJECTED, _SHOWN)
+    ]
+    return {"reasons": dict(reasons.most_common()), "last": last}
+
+
+def _kind_of_reason(reason: str) -> str:
+    """The first reason without what is special to one proposal: `it holds a secret`, `its trigger has N words`."""
+    first = _DETAIL.split(reason, maxsplit=1)[0]
+    return _NUMBER.sub("N", first).strip() or "no reason given"
+
+
+def _shown(skill: Skill) -> str:
+    """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
+    quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
+    text = " ".join(" ".join(quoted or [skill.body]).split())
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 
 
 def _told(proposal: Proposal) -> str:

@@ -220,6 +220,7 @@ class Learning:
                 wish.max_new_skills,
                 redact=self.redact,
                 is_taken=lambda name: self._shelf.view.get(name) is not None,
+                on_refused=self.admitting.refuse,
             )
 
         self._lessons = Lessons(

@@ -17,7 +17,7 @@ from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.channel import Done, Errand, Failed
 from metaclaw.skills import ShelfView
@@ -152,9 +152,10 @@ class SentShelf:
         reason: str,
         *,
         expected: Mapping[SkillName, str | None] | None = None,
+        learned: LearnedFrom | None = None,
     ) -> ShelfView:
         """As `Shelf.publish`; the view afterwards has at least this change."""
-        self._errands.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}))
+        self._errands.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned)
         return self.follow()
 
 

@@ -18,16 +18,18 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, Proposal
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admitting import Admitting, Learned
+from metaclaw.learn.admitting import Admitting, Learned, says_the_same
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.stumbles import Stumbles, Workbook
+from metaclaw.privacy import own_words
 from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
+from metaclaw.skills.evolve.names import numbered
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
@@ -202,9 +204,9 @@ class Fast:
         return [one for one in failures if one.step.turn not in self._repeats]
 
     def _is_in_force(self, proposal: Proposal) -> bool:
-        """Whether these very words of this person are a skill already; its name stands for the words."""
-        known = self._shelf.view.get(proposal.skill.name)
-        return known is not None and known.scope == proposal.skill.scope and known.author is Authorship.INSTRUCTION
+        """Whether these very words of this person are a skill already, under this name or a numbered one."""
+        known = map(self._shelf.view.get, numbered(proposal.skill.name))
+        return any(skill is not None and says_the_same(skill, proposal.skill) for skill in known)
 
     async def _admit_words(
         self, proposals: Sequence[Proposal], step: Step, taught_by: Sequence[TurnId], attempt: int, aside: TaskGroup
@@ -286,7 +288,7 @@ class Fast:
 
     def _learned(self, proposal: Proposal, step: Step) -> Learned:
         scopes = frozenset(applying(step.scope, self._rules.teams))
-        return Learned(partial(self._probes.choose, proposal), step.model, scopes)
+        return Learned(partial(self._probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
 
     def _learned_again(self, candidate: Candidate) -> Learned:
         proposal = candidate.proposal
@@ -321,5 +323,11 @@ class Fast:
 
 def _corrected(kind: Kind) -> tuple[Proposal, Failure] | None:
     """The newest words about these failures that say what to do, as a skill, and the failure they are about. Blocks."""
-    found = ((from_correction(failure), failure) for failure in reversed(kind.failures))
+    found = ((from_correction(_in_own_words(failure)), failure) for failure in reversed(kind.failures))
     return next(((proposal, failure) for proposal, failure in found if proposal is not None), None)
+
+
+def _in_own_words(failure: Failure) -> Failure:
+    """The failure without what the person only quoted, pasted or reported."""
+    said = failure.step.said_after
+    return failure if said is None else replace(failure, step=replace(failure.step, said_after=own_words(said)))

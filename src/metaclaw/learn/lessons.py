@@ -12,7 +12,7 @@ from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import Stumbles, Workbook
-from metaclaw.privacy import Source, user_spans
+from metaclaw.privacy import own_words
 from metaclaw.skills.evolve import Failure, Kind, find_instructions, from_words, group
 from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
@@ -111,8 +111,8 @@ class Lessons:
 
     def instructions(self, step: Step) -> tuple[Proposal, ...]:
         """What the person laid down in this turn, in words of their own: what they pasted or forwarded is somebody else's."""
-        own = "\n".join(span.text for span in user_spans(step.task) if span.source is Source.USER)
-        return from_words(replace(step, task=own))
+        said = None if step.said_after is None else own_words(step.said_after)
+        return from_words(replace(step, task=own_words(step.task), said_after=said))
 
     def words(self, turn: TurnId) -> Step | None:
         """A turn by itself, for what its person said in it."""

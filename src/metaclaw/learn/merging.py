@@ -121,7 +121,7 @@ class Merging:
             log.info("merge_not_written reason=%s", written if isinstance(written, str) else "no merged skill was written")
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
-        name = own_name(written[0].name, scope or "everyone", lambda one: self._shelf.view.get(one) is not None)
+        name = own_name(written[0].name, lambda one: self._shelf.view.get(one) is not None)
         extra = _common_check(parents)
         skill = Skill(
             name, written[0].trigger, written[0].body, parents[0].category, scope, extra, SkillState.DRAFT, Authorship.EVOLVER

@@ -1,7 +1,6 @@
 """What learning has still to do, in numbers: whoever wants everything learned before going on waits until all of them are zero."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from metaclaw.config import Config
@@ -10,8 +9,6 @@ from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 
 PENDING: Final = ("turns", "sessions", "lessons", "evolutions", "candidates")
-_COUNTED: Final = 1_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def senses(config: Config) -> bool:
@@ -44,7 +41,7 @@ class Pending:
 
     def is_anything(self) -> bool:
         """Whether there is something to be learned from, or, when first asked, something left from before. Blocks."""
-        if self._reader.turns_after(self._cursors.cursor(TURNS_CURSOR), 1) or self._sessions(1):
+        if any(self._unread()):
             return True
         if self._has_looked_back:
             return False
@@ -52,19 +49,18 @@ class Pending:
         unfinished = (Standing.DRAFT, Standing.SHADOW)
         return bool(self._candidates.interrupted()) or any(self._candidates.candidates(one, 1) for one in unfinished)
 
-    def _sessions(self, limit: int) -> int:
-        ends = _EPOCH + timedelta(microseconds=self._cursors.cursor(ENDS_CURSOR) + 1)
-        return len(self._reader.sessions_ended(ends, None, limit))
+    def _unread(self) -> tuple[int, int]:
+        """Turns and session ends behind the cursors of sensing."""
+        turns = self._reader.turns_behind(self._cursors.cursor(TURNS_CURSOR))
+        return turns, self._reader.ends_behind(self._cursors.cursor(ENDS_CURSOR))
 
     def count(self) -> Mapping[str, int]:
-        """Turns that are not sensed yet, sessions whose end nobody has looked at, lessons, evolutions and candidates under way; of
-        each at most a thousand. Blocks.
+        """Count turns without a verdict, session ends not looked at, lessons, evolutions and candidates under way. Blocks.
 
         Counted in the order in which one becomes the other, so that nothing slips by between two counts.
         """
-        turns = len(self._reader.turns_after(self._cursors.cursor(TURNS_CURSOR), _COUNTED))
-        sessions = self._sessions(_COUNTED)
+        turns, sessions = self._unread()
         lessons, writing = self._learner.lessons, self._learner.writing
         evolutions = max(writing, len(self._candidates.interrupted()))
-        drafts = len(self._candidates.candidates(Standing.DRAFT, _COUNTED))
+        drafts = self._candidates.count(Standing.DRAFT)
         return dict(zip(PENDING, (turns, sessions, lessons, evolutions, drafts), strict=True))

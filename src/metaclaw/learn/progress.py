@@ -5,8 +5,8 @@ from typing import Final
 
 TURNS_CURSOR: Final = "sensing"
 """The name of the cursor behind which every turn has been sensed."""
-ENDS_CURSOR: Final = "sensing ends"
-"""The same for the ends of sessions, in microseconds."""
+ENDS_CURSOR: Final = "sensing session ends"
+"""The name of the cursor behind which the end of every session has been looked at."""
 
 
 class Progress:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Final
 
 from metaclaw.domain.ids import TurnId
@@ -11,7 +10,7 @@ from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.store import SqlVerdicts
 
 MOST_TRIES: Final = 4
-FIRST_PAUSE: Final = timedelta(seconds=60)
+FIRST_PAUSE_S: Final = 60.0
 _MOST_WAITING: Final = 1000
 _LOOKED_AT: Final = 1000
 
@@ -22,13 +21,16 @@ class Due:
 
     turn: TurnId
     tries: int
-    at: datetime
+    at_s: float
 
 
 class Retrying:
-    """Who waits to be asked about again. What is asked how often is known from the verdicts themselves."""
+    """Who waits to be asked about again. What is asked how often is known from the verdicts themselves.
 
-    def __init__(self, verdicts: SqlVerdicts, now: Callable[[], datetime]) -> None:
+    `now` is a monotonic clock in seconds: a wall clock that is set back would keep them waiting.
+    """
+
+    def __init__(self, verdicts: SqlVerdicts, now: Callable[[], float]) -> None:
         self._verdicts = verdicts
         self._now = now
         self._waiting: deque[Due] = deque(maxlen=_MOST_WAITING)
@@ -36,14 +38,14 @@ class Retrying:
     def later(self, turn: TurnId, tries: int) -> None:
         """Asked so many times in vain: once more, unless that was often enough."""
         if tries < MOST_TRIES:
-            self._waiting.append(Due(turn, tries + 1, self._now() + FIRST_PAUSE * 2 ** (tries - 1)))
+            self._waiting.append(Due(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1)))
 
     def due(self) -> list[Due]:
         """Those whose time has come; they wait no longer."""
         now = self._now()
-        found = [one for one in self._waiting if one.at <= now]
+        found = [one for one in self._waiting if one.at_s <= now]
         if found:
-            self._waiting = deque((one for one in self._waiting if one.at > now), maxlen=_MOST_WAITING)
+            self._waiting = deque((one for one in self._waiting if one.at_s > now), maxlen=_MOST_WAITING)
         return found
 
     def recall(self) -> None:

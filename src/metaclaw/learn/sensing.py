@@ -8,9 +8,9 @@ Stopped at any moment, it goes on where everything before is done (`Progress`); 
 """
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -30,7 +30,7 @@ from metaclaw.learn.retrying import Retrying, has_no_vote
 from metaclaw.learn.shelf import stay
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
-from metaclaw.store import LedgerReader, RecordedTurn, RefusedError, SessionRow, SqlCursors, SqlVerdicts, TurnRow
+from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ _LOOK_EVERY_S: Final = 0.25
 _LOOK_SELDOM_S: Final = 1.0
 _IN_VAIN: Final = 120
 _JUDGED_AT_ONCE: Final = 4
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Assessor(Protocol):
@@ -92,7 +91,7 @@ class Sensing:
         allowance: Allowance,
         heard: Heard,
         failed: Callable[[], None],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], float] = time.monotonic,
         speaks: Callable[[Step], bool] = lambda step: True,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
@@ -114,7 +113,6 @@ class Sensing:
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
         self._turns: Progress | None = None
         self._ends = Progress()
-        self._last_ended: SessionId | None = None
         self._asking: set[TurnId] = set()
         book = book or Workbook()
         self._stumbles, self._judging = Stumbles("sensing", book), Stumbles("judging", book)
@@ -160,7 +158,6 @@ class Sensing:
         for name in (TURNS_CURSOR, ENDS_CURSOR):
             self._kept[name] = await run_sync(self._cursors.cursor, name)
         self._turns, self._ends = Progress(self._kept[TURNS_CURSOR]), Progress(self._kept[ENDS_CURSOR])
-        self._last_ended = None
         self._asking.clear()
         await run_sync(self._retrying.recall)
         return self._turns
@@ -232,18 +229,19 @@ class Sensing:
 
     async def _sessions_that_ended(self, judging: TaskGroup) -> int:
         """The last turn of a session has no next state; it is judged by itself."""
-        since = _EPOCH + timedelta(microseconds=self._ends.reached)
-        ended = await run_sync(self._reader.sessions_ended, since, self._last_ended, _AT_ONCE)
+        ended = await run_sync(self._reader.sessions_ended, self._ends.reached, _AT_ONCE)
         for session in ended:
-            at_us = _instant(session)
-            async with self._stumbles.taking(session.id) as may:
-                for step in await run_sync(self._last_steps, session.id) if may else ():
-                    await self._assess(step, None, _Hold(self._ends, at_us), judging)
-                if not may and (last := await run_sync(self._last_open, session.id)) is not None:
-                    await self._record(_unknown(last.id, SET_ASIDE))
-            self._ends.reach(at_us)
-            self._last_ended = session.id
+            if not session.is_open:
+                await self._ended(session, judging)
+            self._ends.reach(session.seq)
         return len(ended)
+
+    async def _ended(self, session: EndedSession, judging: TaskGroup) -> None:
+        async with self._stumbles.taking(session.id) as may:
+            for step in await run_sync(self._last_steps, session.id) if may else ():
+                await self._assess(step, None, _Hold(self._ends, session.seq), judging)
+            if not may and (last := await run_sync(self._last_open, session.id)) is not None:
+                await self._record(_unknown(last.id, SET_ASIDE))
 
     def _last_steps(self, session: SessionId) -> list[Step]:
         last = self._last_open(session)
@@ -311,8 +309,3 @@ def pause_s(in_vain: int) -> float:
 
 def _unknown(turn: TurnId, why: str) -> Verdict:
     return Verdict(turn, Outcome.UNKNOWN, Source.NOBODY, None, comment=why)
-
-
-def _instant(session: SessionRow) -> int:
-    assert session.ended_at is not None
-    return (session.ended_at - _EPOCH) // timedelta(microseconds=1)

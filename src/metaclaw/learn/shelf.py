@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.skills import ShelfView
 
 
@@ -20,10 +20,12 @@ class SkillShelf(Protocol):
         reason: str,
         *,
         expected: Mapping[SkillName, str | None] | None = None,
+        learned: LearnedFrom | None = None,
     ) -> ShelfView:
         """These skills are in force from now on, those no longer; the view afterwards. Blocks.
 
-        Raises SkillError, and changes nothing, where one of them is another than expected, or a person's."""
+        Raises SkillError, and changes nothing, where one of them is another than expected, or a person's, and RefusedError where
+        the evidence is out of date."""
 
 
 def stay() -> None:

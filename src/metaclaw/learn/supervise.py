@@ -1,4 +1,4 @@
-"""Keeping background loops alive: one that fails is started again, later each time, and says so in `status`."""
+"""Supervise background loops: restart one that fails, with a growing pause, and report it in `status`."""
 
 import logging
 import time
@@ -14,7 +14,10 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class Supervisor:
-    """Runs loops in one task group. One that ends by itself is done; one that raises is started again, soon if it ran for long."""
+    """Run loops in one task group. One that returns is done; one that raises is restarted.
+
+    The pause before a restart doubles each time, and begins anew once the loop has run for a minute or has made progress.
+    """
 
     def __init__(
         self,
@@ -30,24 +33,25 @@ class Supervisor:
 
     @property
     def states(self) -> dict[str, str]:
-        """Each loop's name and state: running, done, or why it waits."""
+        """Each loop's name and state: running, done, or why it failed and when it is restarted."""
         return dict(self._states)
 
-    def run(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        """Start a loop under this name."""
+    def run(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int] = lambda: 0) -> None:
+        """Start a loop under this name. `progress` counts what the loop has finished."""
         self._states[name] = "running"
-        self._group.start_soon(self._keep, name, loop)
+        self._group.start_soon(self._keep, name, loop, progress)
 
-    async def _keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    async def _keep(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int]) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            began = self._now()
+            began_s, finished = self._now(), progress()
             try:
                 await loop()
             except Exception as error:
-                pause_s = _FIRST_PAUSE_S if self._now() - began > _LONGEST_PAUSE_S else pause_s
+                if self._now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
+                    pause_s = _FIRST_PAUSE_S
                 log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
-                self._states[name] = f"failed, will be tried again: {type(error).__name__}: {error}"
+                self._states[name] = f"failed: {type(error).__name__}: {error}; restarting in {pause_s:g} s"
             else:
                 self._states[name] = "done"
                 return

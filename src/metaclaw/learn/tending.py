@@ -118,7 +118,8 @@ class Tending:
         """Whether a day has passed since it was done; then it counts as done, whatever comes of it."""
         cursor = f"chore {chore.name}"
         now_us = (self._now() - _EPOCH) // timedelta(microseconds=1)
-        if now_us - self._cursors.cursor(cursor) < _DAY // timedelta(microseconds=1):
+        # Done in the future means that the clock was ahead then.
+        if 0 <= now_us - self._cursors.cursor(cursor) < _DAY // timedelta(microseconds=1):
             return False
         self._cursors.move_cursor(cursor, now_us)
         return True

@@ -67,7 +67,7 @@ class Widening:
 
     def _proposal(self, promotion: Promotion) -> tuple[Proposal, str] | None:
         """The proposal, and the model it was learned with; None where it was made before, or nobody knows who taught it."""
-        skill, scope = promotion.skill, promotion.skill.scope or "everyone"
+        skill = promotion.skill
         mark = f"widened {skill.content_hash}"
         parents = [parent for name in promotion.learned_in if (parent := self._shelf.view.get(name)) is not None]
         found = [mine for parent in parents if (mine := accepted_candidate(self._candidates, parent)) is not None]
@@ -75,7 +75,7 @@ class Widening:
             return None
         self._cursors.move_cursor(mark, 1)
         support = tuple(dict.fromkeys(turn for mine in found for turn in mine.proposal.support))
-        name = own_name(skill.name, scope, lambda name: self._shelf.view.get(name) is not None)
+        name = own_name(skill.name, lambda name: self._shelf.view.get(name) is not None)
         model = next((mine.certificate.model for mine in found if mine.certificate is not None), "")
         return Proposal(replace(skill, name=name), Change.NEW, (), support, f"lesson-of-many-{skill.name}", "widening"), model
 

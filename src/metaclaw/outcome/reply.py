@@ -1,7 +1,7 @@
 """What the person's next words say about the answer: something against it, do it again, take it back, thanks, or the next thing."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metaclaw.outcome import phrases, words
 from metaclaw.outcome.forms import Form, form_of, is_about_it, shares_words, turns_to_new
@@ -32,6 +32,15 @@ _OPEN = re.compile(
 _TOO = (" too ", " as well ", " also ", " auch ", " también ", " aussi ")
 _GLAD = ("👍", "👌", "😍", "❤", "🎉", "👏", "🙏", "🙌", "💯", "😊", "✅", "🚀")
 _QUOTE_CHARS = 120
+_CLAUSE = re.compile(r"[^,.;:!?–—\n，。；：！？、]+[,.;:!?–—\n，。；：！？、]*")
+_NOT_BEFORE = re.compile(
+    r"(?: (?:don't|dont|do not|not|never|needn't|without|nothing|nicht|nichts|nie|kein\w*|no need|nada|sin|ne|n'|pas|rien|sans|não"
+    r"|non|niet|niets|не|ничего)"
+    r"(?: (?:to|have|has|need|needs|want|you|i|me|please|go|and|just|ever|mind|really|actually|be|bother|with|it|that|this|bitte"
+    r"|mehr|es|das|alles|etwas|wieder|lo|la|les|le|tout|все|всё|это)){0,4}"
+    r"|(?:不要|不用|不必|不需要|没必要|别|無需|无需)[^\s]{0,4}) ?\Z"
+)
+_NOT_BEHIND = re.compile(r" (?:nothing|rien|nada|nichts|niente|ничего)\b|\S{0,3}(?:ないで|なくて|지 ?마)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ def read_reply(reading: Reading) -> Reply:
     """Look at the person's next words, with the task and the answer in mind."""
     if not reading.has_said:
         return Reply()
+    reading = _without_negated_undo(reading)
     said = _about_the_answer(_CONTENT.sub(" perfect", reading.said))
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
     changed = phrases.CHANGED_MIND.find(said)
@@ -65,11 +75,31 @@ def read_reply(reading: Reading) -> Reply:
     undo = None
     if not excuse:
         corrections = remarks_against(reading, said, glad, begins_new=begins_new, has_changed=changed is not None)
-        undo = None if begins_new or phrases.ABOUT_UNDO.find(said) else phrases.UNDO.find(said)
+        undo = None if begins_new or changed or phrases.ABOUT_UNDO.find(said) else phrases.UNDO.find(said)
         redo = () if changed or corrections else _redo(reading, glad, begins_new=begins_new)
     if corrections or undo or redo:
-        return Reply(corrections, redo, undo, excuses=excuse or changed)
-    return Reply(accepted=glad, next=_going_on(reading, said, changed), excuses=excuse or changed)
+        return Reply(corrections, redo, undo, excuses=excuse)
+    return Reply(accepted=glad, next=_going_on(reading, said, changed), excuses=excuse)
+
+
+def _without_negated_undo(reading: Reading) -> Reading:
+    """The reading without clauses that say not to undo anything: those speak neither for nor against the answer."""
+    raw = reading.step.said_after or ""
+    if len(raw) > words.MAX_CHARS:
+        return reading
+    kept = "".join(clause for clause in _CLAUSE.findall(raw) if not _is_negated_undo(words.spoken(clause)))
+    return reading if len(kept) == len(raw) else Reading(replace(reading.step, said_after=kept), reading.later)
+
+
+def _is_negated_undo(clause: str) -> bool:
+    form = phrases.UNDO_FORMS.find(clause)
+    found = form or phrases.UNDO.find(clause)
+    if found is None:
+        return False
+    before, _, behind = clause.partition(found)
+    if form and (form.startswith("n'") or before == " no "):
+        return True
+    return _NOT_BEFORE.search(before) is not None or _NOT_BEHIND.match(behind) is not None
 
 
 def _about_the_answer(said: str) -> str:
@@ -111,7 +141,7 @@ def _going_on(reading: Reading, said: str, changed: str | None) -> Remark | None
     """What they do next, where no phrase speaks against the answer. What kind of sentence it is must do for the rest."""
     raw = reading.raw
     if changed:
-        return "progress.changed", changed
+        return "reply.changed", changed  # they want something else now: that says nothing about the answer
     if found := _next_cue(said):
         return "progress.next", found
     form, like = form_of(reading, said), words.likeness(reading.step.task, raw)

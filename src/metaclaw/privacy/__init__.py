@@ -6,10 +6,11 @@ from metaclaw.privacy.combination import emergent
 from metaclaw.privacy.evidence import CallRecord, Evidence, Outcome, evidence_of, render, render_step
 from metaclaw.privacy.hits import Certainty
 from metaclaw.privacy.known import KnownSecrets, collect
-from metaclaw.privacy.provenance import Source, Span, spans_of, user_spans
+from metaclaw.privacy.provenance import own_words, spans_of, user_spans
 from metaclaw.privacy.redact import Finding, Redacted, Redactor
 from metaclaw.privacy.review import Review, review
 from metaclaw.privacy.sentences import Imperative, imperatives, instructions
+from metaclaw.privacy.spans import Source, Span
 
 __all__ = [
     "CallRecord",
@@ -36,6 +37,7 @@ __all__ = [
     "evidence_of",
     "imperatives",
     "instructions",
+    "own_words",
     "render",
     "render_step",
     "review",

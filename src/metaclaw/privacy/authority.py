@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from metaclaw.privacy.provenance import Source, Span
+from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS
 from metaclaw.privacy.sentences import Imperative, instructions, is_imperative, open_text, sentences
+from metaclaw.privacy.spans import Source, Span
 from metaclaw.privacy.terms import telling, terms
 from metaclaw.privacy.unicode import plain, smuggles
 
@@ -42,16 +43,10 @@ _ATTRIBUTED = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"`[^`\n]{1,200}`|\"[^\"\n]{1,200}\"|“[^”\n]{1,200}”|'[^'\n]{2,200}'")
-_NEGATED = re.compile(
-    r"\b(?:don'?t|do not|never|stop|no more|not allowed|must not|mustn'?t|avoid|quit|nicht|nie|jamais|nunca|не|ne pas)\b"
-    r"|不要|禁止|しないで",
-    re.IGNORECASE,
-)
 _ANY_NEGATION = re.compile(
     r"\b(?:no|not|never|don'?t|without|avoid|stop|instead|refrain|skip|omit|remove|neither|nor|only|unless|forbidden|\w+n'?t)\b",
     re.IGNORECASE,
 )
-_CONDITIONAL = re.compile(r"\b(?:without|unless|until|except|forget|before|hesitate)\b", re.IGNORECASE)
 _CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-9+/])")
 
 
@@ -235,8 +230,8 @@ def _contradicted(imperative: Imperative, backing: _Backing) -> str | None:
     if not meant:
         return None
     for sentence in backing.said:
-        if _NEGATED.search(sentence.text) and not _CONDITIONAL.search(sentence.text):
-            forbidden = telling(terms(_NEGATED.sub(" ", sentence.text)))
+        if FORBIDS.search(sentence.text) and not EXCEPTS.search(sentence.text):
+            forbidden = telling(terms(FORBIDS.sub(" ", sentence.text)))
             if forbidden and len(meant & forbidden) / len(meant) >= 0.8 and len(meant & forbidden) / len(forbidden) >= 0.8:
                 return sentence.text
     return None

@@ -3,12 +3,12 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 from metaclaw.domain.skill import Skill
-from metaclaw.privacy.provenance import Source, Span
-from metaclaw.privacy.sentences import open_text
+from metaclaw.privacy.sentences import open_text, sentences
+from metaclaw.privacy.spans import Source, Span
 
 _REMEMBERED_SKILLS = 512
 _TLDS = (
@@ -100,6 +100,17 @@ _COMMANDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
                                            r"|AGENTS\.md|CLAUDE\.md|\.codex/|config\.toml|SKILL\.md"),
     )
 )  # fmt: skip
+_DECIDED_BY_PERSON = frozenset(
+    ("install from an address", "switch protection off", "open or send over the network", "download", "start a foreign container")
+)
+FORBIDS = re.compile(
+    r"\b(?:don'?t|do not|never|stop|no more|not allowed|must not|mustn'?t|avoid|quit|nicht|nie|niemals|kein\w*|jamais|nunca|не"
+    r"|никогда|ne pas)\b|不要|禁止|しないで",
+    re.IGNORECASE,
+)
+"""Words that forbid something."""
+EXCEPTS = re.compile(r"\b(?:without|unless|until|except|forget|before|hesitate)\b", re.IGNORECASE)
+"""Words that turn a prohibition into a condition or an order."""
 _DOCUMENTATION = frozenset(("example.com", "example.org", "example.net", "localhost", "127.0.0.1", "0.0.0.0", "::1"))
 _CODE_NAMES = re.compile(
     r"\.(?:py|js|ts|tsx|jsx|md|json|toml|yaml|yml|txt|sh|rs|go|java|rb|html|css|cfg|ini|lock|log|csv|sql|xml)$", re.IGNORECASE
@@ -171,8 +182,20 @@ def workspace_of(spans: Iterable[Span]) -> Workspace:
         if span.source is Source.SYSTEM:
             roots |= {found[1].rstrip("/\\"): None for found in _ROOT.finditer(span.text)}
         elif span.source is Source.USER:
-            granted |= capabilities(span.text)
+            for sentence in sentences(open_text(span.text), with_code=True):
+                granted |= _granted(sentence)
     return Workspace(tuple(roots), granted)
+
+
+def _granted(sentence: str) -> Capabilities:
+    """What a person's own sentence grants: what it names, unless it asks. No words grant downloads, unprotected connections and the
+    like, but a sentence that forbids them may be kept as it is."""
+    if sentence.rstrip().endswith(("?", "？")):
+        return Capabilities()
+    named = capabilities(sentence)
+    if FORBIDS.search(sentence) and not EXCEPTS.search(sentence):
+        return named
+    return replace(named, pipes=frozenset(), commands=named.commands - _DECIDED_BY_PERSON)
 
 
 def added(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:

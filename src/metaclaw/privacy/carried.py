@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from metaclaw.privacy.examined import Examination
 from metaclaw.privacy.hits import Certainty, Hit
 from metaclaw.privacy.randomness import is_digest, is_mixed
 from metaclaw.privacy.values import is_name, is_token, is_typed, is_word_about
@@ -124,12 +125,12 @@ CARRIERS: tuple[Carrier, ...] = (
     _carrier(
         "PASSWORD:command",
         ("smbclient", "rpcclient", "net use", "net rpc"),
-        rf"[a-z ]{{5,10}}[^\n|;]{{0,200}}?-u[ \t]{{1,4}}{_Q}?[^\s%\"']{{1,60}}%{_VALUE}",
+        rf"(?:smbclient|rpcclient|net use|net rpc)[^\n|;]{{0,200}}?-u[ \t]{{1,4}}{_Q}?[^\s%\"']{{1,60}}%{_VALUE}",
     ),
     _carrier(
         "PASSWORD:command",
         _LOGINS,
-        rf"[a-z -]{{4,24}}[^\n|;]{{0,200}}? -{{1,2}}(?:a|p|pass|w)[ \t=]{{1,4}}{_Q}?([^\s\"'-][^\s\"']{{2,200}})",
+        rf"(?:{'|'.join(_LOGINS)})[^\n|;]{{0,200}}? -{{1,2}}(?:a|p|pass|w)[ \t=]{{1,4}}{_Q}?([^\s\"'-][^\s\"']{{2,200}})",
     ),
 )
 _COOKIE_LINE = re.compile(r"(?:set-)?cookie\\?[\"']?[ \t]*[:=,][ \t]*(?:\\?[\"'])?([^\n\r]{1,8000})")
@@ -143,41 +144,38 @@ _KUBERNETES_VALUE = re.compile(
 )
 
 
-def carried(text: str, low: str, words: str) -> Iterator[Hit]:
+def carried(examination: Examination, low: str, words: str) -> Iterator[Hit]:
     """Every secret that its carrier gives away. `words` are the words of `low`, each once: what is not there is not looked for."""
     for carrier in CARRIERS:
         for anchor, word in carrier.anchors:
             if word in words:
-                yield from _at(carrier, anchor, text, low)
+                yield from _at(carrier, anchor, examination, low)
     if _QUERY.search(words):
         for match in _QUERY.finditer(low):
-            if _opaque(text[match.start(1) : match.end(1)]):
+            if examination.holds(*match.span(1), _opaque):
                 yield Hit(match.start(1), match.end(1), "TOKEN:url", Certainty.NAMED)
     if "cookie" in words:
-        yield from _cookies(text, low)
+        yield from _cookies(examination, low)
     if "secret" in words and "kind" in words:
-        yield from _kubernetes(text)
+        yield from _kubernetes(examination.text)
 
 
-def _at(carrier: Carrier, anchor: str, text: str, low: str) -> Iterator[Hit]:
-    for at in _occurrences(low, anchor):
-        match = carrier.pattern.match(low, at)
-        if match is not None and carrier.is_secret(text[match.start(1) : match.end(1)]):
-            yield Hit(match.start(1), match.end(1), carrier.label, Certainty.NAMED)
-
-
-def _occurrences(low: str, anchor: str) -> Iterator[int]:
+def _at(carrier: Carrier, anchor: str, examination: Examination, low: str) -> Iterator[Hit]:
     at = low.find(anchor)
     while at >= 0:
-        yield at
-        at = low.find(anchor, at + len(anchor))
+        end = at + len(anchor)
+        match = carrier.pattern.match(low, at)
+        if match is not None and examination.holds(*match.span(1), carrier.is_secret):
+            yield Hit(*match.span(1), carrier.label, Certainty.NAMED)
+            end = match.end(1)
+        at = low.find(anchor, end)
 
 
-def _cookies(text: str, low: str) -> Iterator[Hit]:
+def _cookies(examination: Examination, low: str) -> Iterator[Hit]:
     """Each value of a cookie header that could be a session; a theme or a language stays."""
     for line in _COOKIE_LINE.finditer(low):
-        for pair in _COOKIE.finditer(text, line.start(1), line.end(1)):
-            if not _COOKIE_WORDS.match(pair[1]) and _opaque(pair[2]):
+        for pair in _COOKIE.finditer(examination.text, line.start(1), line.end(1)):
+            if not _COOKIE_WORDS.match(pair[1]) and examination.holds(*pair.span(2), _opaque):
                 yield Hit(pair.start(2), pair.end(2), "COOKIE", Certainty.NAMED)
 
 

@@ -30,6 +30,7 @@ _DATA_URL = re.compile(r"data:(?:image|audio|video|font|application)/[\w.+-]{1,6
 _MAX_BLOCK = 200_000
 _LINE = re.compile(r"[A-Za-z0-9+/]{20,}={0,2}")
 _MIN_LINE = 40
+_SAMPLE = 4_000
 
 
 def random_tokens(text: str, tokens: LongTokens) -> list[Hit]:
@@ -54,9 +55,11 @@ def _is_covered(start: int, stretches: list[tuple[int, int]]) -> bool:
 def _public(text: str) -> Iterator[tuple[int, int]]:
     """Certificates, public keys, signatures, and pictures in the text."""
     if "-----BEGIN " in text:
+        end = 0
         for begin in _PUBLIC_BLOCK.finditer(text):
-            end = text.find("-----END", begin.end(), begin.end() + _MAX_BLOCK)
-            yield begin.start(), end if end >= 0 else begin.end()
+            if 0 <= end < begin.end():
+                end = text.find("-----END", begin.end())
+            yield begin.start(), end if 0 <= end <= begin.end() + _MAX_BLOCK else begin.end()
     if ";base64," in text:
         yield from (found.span() for found in _DATA_URL.finditer(text))
 
@@ -76,7 +79,9 @@ def _candidates(token: str) -> Iterator[tuple[int, int]]:
 def _is_base64(token: str) -> bool:
     """Whether slashes belong to an alphabet and do not part the steps of a path: no piece between them looks like a name."""
     pieces = token.strip("/").split("/")
-    return len(token) >= 30 and len(pieces) <= 2 + len(token) // 16 and is_random(token) and not any(map(_is_name, pieces))
+    return (
+        len(token) >= 30 and len(pieces) <= 2 + len(token) // 16 and is_random(token[:_SAMPLE]) and not any(map(_is_name, pieces))
+    )
 
 
 def _is_name(piece: str) -> bool:
@@ -100,7 +105,7 @@ def _in_block(text: str, start: int, end: int) -> bool:
     last = text.find("\n", end, end + _MAX_CHARS)
     last = len(text) if last < 0 else last
     size = last - first
-    if size < _MIN_LINE or not _LINE.fullmatch(text, first, last):
+    if not _MIN_LINE <= size <= 3 * _MAX_CHARS or not _LINE.fullmatch(text, first, last):
         return False
     before = text.rfind("\n", max(0, first - 1 - _MAX_CHARS), max(0, first - 1)) + 1
     follows = first - 1 - before >= size and _LINE.fullmatch(text, before, first - 1) is not None

@@ -60,12 +60,12 @@ class Evidence:
 
 def evidence_of(step: Step, redactor: Redactor) -> Evidence:
     """What may be seen of a step. Secrets are gone before anything is cut, so that no half of one is left."""
-    safe = redactor.step(replace(step, previous=None, tools=()))
+    safe = redactor.step(replace(step, history=_since_task(step), previous=None, tools=()))
     calls = {part.id: part for message in (*safe.history, *safe.after) for part in message.parts if isinstance(part, ToolCall)}
     calls |= {call.id: call for call in safe.calls}
     return Evidence(
         safe.task,
-        tuple(_happened(_since_task(safe), calls))[-_MAX_EARLIER:],
+        tuple(_happened(safe.history, calls))[-_MAX_EARLIER:],
         tuple(_of_parts(safe.answer, calls, Role.ASSISTANT)),
         tuple(_happened(safe.after, calls)),
         safe.said_after,

@@ -206,30 +206,33 @@ def _armoured(text: str) -> Iterator[Hit]:
     if "PRIVATE KEY" not in text and "Private-" not in text:
         return
     begun: re.Match[str] | None = None
+    done = 0
     for edge in _EDGE.finditer(text):
         opens = edge[1] == "BEGIN" or edge[0].startswith("Private-L")
         if begun is not None and (opens or edge.start() - begun.end() > _MAX_KEY_CHARS):
-            yield _key(begun.start(), _end_of_lines(text, begun.end()))
+            yield _key(begun.start(), _end_of_lines(text, begun.end(), edge.start()))
             begun = None
         if opens:
             begun = edge
         else:
-            yield _key(_start_of_lines(text, edge.start()) if begun is None else begun.start(), edge.end())
+            yield _key(_start_of_lines(text, done, edge.start()) if begun is None else begun.start(), edge.end())
             begun = None
+        done = edge.end()
     if begun is not None:
-        yield _key(begun.start(), _end_of_lines(text, begun.end()))
+        yield _key(begun.start(), _end_of_lines(text, begun.end(), len(text)))
 
 
 def _key(start: int, end: int) -> Hit:
     return Hit(start, end, "PRIVATE_KEY", Certainty.SHAPED)
 
 
-def _end_of_lines(text: str, start: int) -> int:
-    """How far the lines of a key go that has no END."""
+def _end_of_lines(text: str, start: int, ceiling: int) -> int:
+    """How far the lines of a key go that has no END, `ceiling` at most."""
     end = at = start
-    while at < start + _MAX_KEY_CHARS:
-        line_end = _BREAK.search(text, at)
-        stop = line_end.start() if line_end else len(text)
+    ceiling = min(ceiling, start + _MAX_KEY_CHARS)
+    while at < ceiling:
+        line_end = _BREAK.search(text, at, ceiling)
+        stop = line_end.start() if line_end else ceiling
         line = _KEY_LINE.match(text, at, stop)
         if line is None or (line.end() < stop and at > start):
             # The key ends in the middle of a line where its last piece is long; a short one is the next word.
@@ -241,9 +244,9 @@ def _end_of_lines(text: str, start: int) -> int:
     return end
 
 
-def _start_of_lines(text: str, end: int) -> int:
-    """How far back the lines of a key go that has no BEGIN."""
-    floor, start = max(0, end - _MAX_KEY_CHARS), end
+def _start_of_lines(text: str, floor: int, end: int) -> int:
+    """How far back the lines of a key go that has no BEGIN, `floor` at most."""
+    floor, start = max(floor, end - _MAX_KEY_CHARS), end
     while start > floor:
         stop = text.rfind("\n", floor, start)
         line = text[max(stop + 1, floor) : start]

@@ -42,11 +42,12 @@ class KnownSecrets:
         self._salt = os.urandom(16)
         self._runs: dict[bytes, list[_Mark]] = {}
         self._prefixes: dict[int, set[int]] = {}
+        """The lengths of the runs that begin with these characters, by their hash."""
         self._count = 0
         for secret in {secret.strip() for secret in secrets}:
             if is_worth_knowing(secret):
                 self._learn(secret)
-        self._lengths = tuple(sorted(self._prefixes))
+        self._lengths = tuple(sorted({length for lengths in self._prefixes.values() for length in lengths}))
 
     @classmethod
     def collect(cls, environ: Mapping[str, str], home: Path, config: Config | None = None) -> "KnownSecrets":
@@ -83,17 +84,16 @@ class KnownSecrets:
         run = max(_RUN.finditer(secret), key=lambda run: run.end() - run.start())
         mark = _Mark(run.start(), len(secret), self._hash(secret))
         self._runs.setdefault(self._hash(run[0]), []).append(mark)
-        self._prefixes.setdefault(len(run[0]), set()).add(hash((self._salt, run[0][:_PREFIX])))
+        self._prefixes.setdefault(hash((self._salt, run[0][:_PREFIX])), set()).add(len(run[0]))
         self._count += 1
 
     def _runs_in(self, word: str) -> Iterator[tuple[int, bytes]]:
-        for length in self._lengths:
-            prefixes = self._prefixes[length]
-            for offset in range(len(word) - length + 1):
-                if hash((self._salt, word[offset : offset + _PREFIX])) in prefixes:
-                    digest = self._hash(word[offset : offset + length])
-                    if digest in self._runs:
-                        yield offset, digest
+        salt, prefixes = self._salt, self._prefixes
+        for offset in range(len(word) - self._lengths[0] + 1):
+            for length in prefixes.get(hash((salt, word[offset : offset + _PREFIX])), ()):
+                digest = self._hash(word[offset : offset + length])
+                if digest in self._runs:
+                    yield offset, digest
 
     def _whole(self, text: str, start: int, digest: bytes) -> Iterator[Hit]:
         for mark in self._runs[digest]:

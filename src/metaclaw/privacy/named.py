@@ -6,7 +6,9 @@ a secret; the bounded ones behind it look only at what follows such a word, so t
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
+from metaclaw.privacy.examined import Examination
 from metaclaw.privacy.hits import PLACEHOLDER, Certainty, Hit
 from metaclaw.privacy.randomness import is_mixed
 from metaclaw.privacy.values import is_meant, is_password, is_token, is_typed, is_word_about
@@ -64,34 +66,40 @@ _FIELD_END = re.compile(r"&(?=[\w.%-]{1,60}=)|\\[nrt]|;(?=[A-Za-z][A-Za-z ]{1,30
 _CLOSING = {"“": "”", "«": "»", "「": "」"}
 
 
-def named(text: str, low: str) -> Iterator[Hit]:
+def named(examination: Examination, low: str) -> Iterator[Hit]:
     """Every secret behind a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
+    text = examination.text
     foreign = any(word in low for word in (_LATIN if text.isascii() else _FOREIGN))
     for hint in (_ANY_HINT if foreign else _HINT).finditer(low):
         start, end = hint.span()
         if text[start - 1 : start] == "<" and PLACEHOLDER.match(text, start - 1):
             continue
-        if low[end : end + 1] in _AFTER:
-            yield from _behind(text, low, hint)
+        if low[end : end + 1] not in _AFTER:
+            continue
+        if examination.is_exhausted(end):
+            yield Hit(end, min(end + _MAX_VALUE, len(text)), "SECRET", Certainty.NAMED)
+        else:
+            yield from _behind(examination, low, hint)
 
 
-def _behind(text: str, low: str, hint: re.Match[str]) -> Iterator[Hit]:
+def _behind(examination: Examination, low: str, hint: re.Match[str]) -> Iterator[Hit]:
     """What follows a word that could name a secret."""
+    text = examination.text
     start, end = hint.span()
     assigned, weak = _ASSIGNED.match(low, end), _is_weak(hint[0], low, start)
     if assigned is not None and weak is not None and _may_be_assigned(hint[0], text, low, start):
-        yield from _value(text, assigned, start, hint[0], weak=weak)
+        yield from _value(examination, assigned, start, hint[0], weak=weak)
     elif assigned is not None and (
         text[start:end] == "pass" or (hint[0] == "key" and _SOMEBODYS.search(low, max(0, start - 8), start))
     ):
-        yield from _plain(text, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
+        yield from _plain(examination, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
     elif low[end : end + 1] in " \t" or not low[end : end + 1].isascii():
-        yield from _said(text, low, hint, weak=weak)
+        yield from _said(examination, low, hint, weak=weak)
     beside = _BESIDE.match(low, end) if weak is not None else None
     if beside is not None and not (weak and hint[0].startswith("session")):
         quoted = beside[0][-1:] in ("'", '"')
         typed = _is_typed_token if weak else is_meant if quoted else is_typed
-        yield from _plain(text, beside.end(), "SECRET" if weak else "PASSWORD", typed)
+        yield from _plain(examination, beside.end(), "SECRET" if weak else "PASSWORD", typed)
 
 
 def _is_weak(word: str, low: str, start: int) -> bool | None:
@@ -117,18 +125,19 @@ def _begins_a_word(text: str, start: int) -> bool:
     return not before.isalpha() or (text[start].isupper() and before.islower())
 
 
-def _value(text: str, match: re.Match[str], name_start: int, word: str, *, weak: bool) -> Iterator[Hit]:
-    start, quote = match.end(), match["quote"]
+def _value(examination: Examination, match: re.Match[str], name_start: int, word: str, *, weak: bool) -> Iterator[Hit]:
+    text, start, quote = examination.text, match.end(), match["quote"]
     if quote:
         end = _closing(text, quote, start)
-        good = is_token(text[start:end]) if weak else is_password(text[start:end], quoted=True, config=True)
+        is_secret = is_token if weak else _is_set_password
     else:
         in_line = _LINE_START.search(text, max(0, name_start - 90), name_start) is not None
         found = (_BARE if in_line else _CODE_BARE).match(text, start)
         value = _without_rest(found[0]) if found else ""
         end = start + len(value)
-        good = is_token(value, quoted=False) if weak else is_password(value, quoted=False, config=in_line and _ends_line(text, end))
-    if good and end > start:
+        config = in_line and _ends_line(text, end)
+        is_secret = partial(is_token, quoted=False) if weak else partial(is_password, quoted=False, config=config)
+    if examination.holds(start, end, is_secret):
         label = "PASSWORD" if not weak and "secret" not in word and "cred" not in word and word != "key" else "SECRET"
         yield Hit(start, end, label, Certainty.NAMED)
 
@@ -158,39 +167,47 @@ def _ends_line(text: str, end: int) -> bool:
     return not rest or rest[0] in "#;,\"'&|\\})" or rest.startswith("//")
 
 
-def _said(text: str, low: str, hint: re.Match[str], *, weak: bool | None) -> Iterator[Hit]:
+def _said(examination: Examination, low: str, hint: re.Match[str], *, weak: bool | None) -> Iterator[Hit]:
     """Behind a space: a flag's value, a login's password, or a secret that somebody tells."""
+    text = examination.text
     start, end = hint.span()
     if text[start - 1 : start] in ("-", "_", "y", "i", "s", "h", "e") and _FLAG_BEFORE.search(low, max(0, start - 60), start):
         flag = _FLAG.match(low, end)
         if flag is not None:
-            yield from _quoted_or_plain(
-                text, flag, lambda value: is_password(value, quoted=True, config=True), weak=weak is not False
-            )
+            yield from _quoted_or_plain(examination, flag, _is_set_password, weak=weak is not False)
         return
     if hint[0].startswith("pass") and _LOGIN_BEFORE.search(low, max(0, start - 130), start):
         after = end + len(low[end : end + 20]) - len(low[end : end + 20].lstrip())
-        yield from _plain(text, after, "PASSWORD", lambda value: not is_word_about(value) and (is_mixed(value) or len(value) >= 8))
+        yield from _plain(examination, after, "PASSWORD", _is_login_password)
     if _begins_a_word(text, start) or weak is False:
-        yield from _spoken(text, low, end, weak=weak is not False)
+        told = _SPOKEN.match(low, end)
+        if told is not None:
+            yield from _quoted_or_plain(examination, told, _is_spoken_password, weak=weak is not False)
 
 
-def _spoken(text: str, low: str, end: int, *, weak: bool) -> Iterator[Hit]:
-    told = _SPOKEN.match(low, end)
-    if told is not None:
-        yield from _quoted_or_plain(text, told, _is_spoken_password, weak=weak)
-
-
-def _quoted_or_plain(text: str, match: re.Match[str], is_secret: Callable[[str], bool], *, weak: bool) -> Iterator[Hit]:
+def _quoted_or_plain(
+    examination: Examination, match: re.Match[str], is_secret: Callable[[str], bool], *, weak: bool
+) -> Iterator[Hit]:
     quote, start = match["quote"], match.end()
     label = "SECRET" if weak else "PASSWORD"
     if not quote:
-        yield from _plain(text, start, label, is_token if weak else is_secret)
+        yield from _plain(examination, start, label, is_token if weak else is_secret)
         return
-    end = _closing(text, _CLOSING.get(quote, quote), start)
-    value = text[start:end]
-    if is_token(value) if weak else " " not in value and is_password(value, quoted=True, config=True):
+    end = _closing(examination.text, _CLOSING.get(quote, quote), start)
+    if examination.holds(start, end, is_token if weak else _is_one_word_password):
         yield Hit(start, end, label, Certainty.NAMED)
+
+
+def _is_set_password(value: str) -> bool:
+    return is_password(value, quoted=True, config=True)
+
+
+def _is_one_word_password(value: str) -> bool:
+    return " " not in value and _is_set_password(value)
+
+
+def _is_login_password(value: str) -> bool:
+    return not is_word_about(value) and (is_mixed(value) or len(value) >= 8)
 
 
 def _is_spoken_password(value: str) -> bool:
@@ -206,9 +223,9 @@ def _is_typed_token(value: str) -> bool:
     return len(value) >= 16 and is_typed(value)
 
 
-def _plain(text: str, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[Hit]:
-    found = _BARE.match(text, start)
+def _plain(examination: Examination, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[Hit]:
+    found = _BARE.match(examination.text, start)
     if found is not None:
-        value = found[0].rstrip(".,;:?)。，、")
-        if is_secret(value):
-            yield Hit(start, start + len(value), label, Certainty.NAMED)
+        end = start + len(found[0].rstrip(".,;:?)。，、"))
+        if examination.holds(start, end, is_secret):
+            yield Hit(start, end, label, Certainty.NAMED)

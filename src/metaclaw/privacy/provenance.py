@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
 from metaclaw.privacy.outcomes import OutcomeRecord, outcome_of
+from metaclaw.privacy.reported import foreign_stretches
+from metaclaw.privacy.spans import Source, Span
 
 _MAX_STEPS_BACK = 200
 _WEB_TOOL = re.compile(
@@ -38,45 +38,10 @@ _LONG_QUOTE = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|“[^”“]{40,}”|\"[^\"\n]
 _MAIL = re.compile(
     r"^From:[ \t][^\n]{1,300}\n(?=(?:[^\n]{0,300}\n){0,4}(?:To|Subject|Date|Sent|Reply-To):).*", re.MULTILINE | re.DOTALL
 )
-_PASTED = re.compile(
-    r"(?:^|\n)[^\n]{0,200}\b(?:here(?:'s| is| are)|this is|below is|pasted?|following|it says|they say|page says|the (?:page"
-    r"|email|mail|log|output|file|readme|issue|ticket|article|website|doc\w*)"
-    r" (?:says|is|reads|contains|looks like))[^\n]{0,100}:[ \t]*\n(.+)\Z",
-    re.IGNORECASE | re.DOTALL,
-)
 _OBSERVATION = re.compile(
     r"\A\s*(?:<returncode>|<output>|Observation:|OBSERVATION:|\[tool|Tool (?:result|output)|Command output|stdout:|Exit code)",
     re.IGNORECASE,
 )
-
-
-class Source(StrEnum):
-    """Where words come from. Only a user's words and outcomes have authority."""
-
-    SYSTEM = "system"
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-    WEB = "web"
-    OUTCOME = "outcome"
-
-    @property
-    def commands(self) -> bool:
-        """Whether an instruction may come from here."""
-        return self in (Source.USER, Source.OUTCOME)
-
-    @property
-    def is_outside(self) -> bool:
-        """Whether anybody could have written this."""
-        return self in (Source.TOOL, Source.WEB)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Words with their source."""
-
-    source: Source
-    text: str
 
 
 def spans_of(step: Step) -> tuple[Span, ...]:
@@ -96,15 +61,20 @@ def user_spans(text: str) -> Iterator[Span]:
     yield Span(Source.USER, text[at:])
 
 
+def own_words(text: str) -> str:
+    """A person's message without what is not theirs; where something stood inside a line, an ellipsis stands."""
+    spans = (span.text if span.source is Source.USER else "\n" if "\n" in span.text else "…" for span in user_spans(text))
+    return "".join(spans)
+
+
 def _not_their_own(text: str) -> Iterator[tuple[int, int, Source]]:
     for found in _CLIENT_BLOCK.finditer(text):
         yield found.start(), found.end(), Source.SYSTEM
     for pattern in (_PASTED_BLOCK, _FENCE, _QUOTED_LINES, _LONG_QUOTE, _MAIL):
         for found in pattern.finditer(text):
             yield found.start(), found.end(), Source.WEB
-    pasted = _PASTED.search(text)
-    if pasted is not None:
-        yield pasted.start(1), pasted.end(1), Source.WEB
+    for start, end in foreign_stretches(text):
+        yield start, end, Source.WEB
 
 
 def _of_step(step: Step) -> Iterator[Span]:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from metaclaw.domain.chat import Json, Message, Part
 from metaclaw.domain.step import Step
-from metaclaw.privacy.detect import Detector
+from metaclaw.privacy.detect import Detector, TimeLimit
 from metaclaw.privacy.hits import PLACEHOLDER, Certainty, Hit, merged
 from metaclaw.privacy.known import KnownSecrets
 from metaclaw.privacy.walk import Walker
 
 _SEAM_CHARS = 4_000
+_CALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,11 @@ class Redacted:
 class _Call:
     """What one call knows: which secret of a label is which, and what it has read already, since a conversation repeats itself."""
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: Detector, limit_s: float) -> None:
         self._numbers: dict[str, dict[str, int]] = {}
-        self.find = cache(detector.find)
-        self.across = cache(detector.across)
+        limit = TimeLimit(limit_s)
+        self.find = cache(partial(detector.find, limit=limit))
+        self.across = cache(partial(detector.across, limit=limit))
 
     def placeholder(self, label: str, secret: str) -> str:
         numbers = self._numbers.setdefault(label, {})
@@ -52,18 +54,22 @@ class _Call:
 
 
 class Redactor:
-    """Replaces secrets by placeholders such as `<API_KEY:openai>`; within one call the same secret has the same placeholder."""
+    """Replaces secrets by placeholders such as `<API_KEY:openai>`; within one call the same secret has the same placeholder.
 
-    def __init__(self, known: KnownSecrets | None = None) -> None:
+    A call spends at most about `limit_s` of processor time: text that it did not get to is replaced as a whole by `<WITHHELD>`.
+    """
+
+    def __init__(self, known: KnownSecrets | None = None, limit_s: float = _CALL_S) -> None:
         self._detector = Detector(known)
+        self._limit_s = limit_s
 
     def text(self, text: str) -> Redacted:
         """One text."""
-        return self._texts((text,), _Call(self._detector))[0]
+        return self._texts((text,), self._call())[0]
 
     def texts(self, texts: Sequence[str]) -> tuple[Redacted, ...]:
         """Texts that follow one another: a secret cut in two by a seam is found as well."""
-        return self._texts(texts, _Call(self._detector))
+        return self._texts(texts, self._call())
 
     def parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         """The parts of one message or answer."""
@@ -79,10 +85,16 @@ class Redactor:
 
     def step(self, step: Step) -> Step:
         """A step with everything in it, also the steps before it."""
-        return self._walker().step(step)
+        call = self._call()
+        for text in (step.task, step.said_after or ""):
+            call.find(text)  # The person's words come first, so that a long history cannot use up their time.
+        return self._walker(call).step(step)
 
-    def _walker(self) -> Walker:
-        call = _Call(self._detector)
+    def _call(self) -> _Call:
+        return _Call(self._detector, self._limit_s)
+
+    def _walker(self, call: _Call | None = None) -> Walker:
+        call = call or self._call()
         return Walker(lambda texts: [redacted.text for redacted in self._texts(texts, call)])
 
     def _texts(self, texts: Sequence[str], call: _Call) -> tuple[Redacted, ...]:

@@ -77,6 +77,14 @@ _STATES = re.compile(
 )
 
 
+_WANTS = re.compile(r"\b(?:please|i want|i need|we need|rules?|regeln|reglas|règles|regole)\b|规则|規則|ルール", re.IGNORECASE)
+_MATERIAL_WORDS = (
+    "look see check read review explain translate summarise summarize rephrase correct analyse analyze answer reply compare fix"
+    " find show tell describe proofread convert parse debug test open print give list get copy quote"
+)
+_MATERIAL_VERBS = frozenset(_MATERIAL_WORDS.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Imperative:
     """A sentence that tells somebody what to do, as it was written."""
@@ -157,6 +165,13 @@ def is_imperative(sentence: str) -> bool:
     if _REPORTED.search(sentence):
         return False
     return any(_first_word(part) in VERBS for part in re.split(r",\s+(?:and |then )?|:\s+|\band then\b", rest)[1:4])
+
+
+def lays_down(lead: str) -> bool:
+    """Whether a line that heads a block lays something down, so that the block is meant as well: `From now on:`, `Use these:`."""
+    last = _BREAK.split(lead.strip())[-1]
+    word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
+    return _MODAL.search(last) is not None or _WANTS.search(last) is not None or (word in VERBS and word not in _MATERIAL_VERBS)
 
 
 def _is_step(sentence: str) -> bool:

@@ -1,8 +1,8 @@
 """The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
 
 from metaclaw.proxy.abreast import Ranks
-from metaclaw.proxy.answering import Limits
 from metaclaw.proxy.auth import Gatekeeper
+from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.listener import Listener
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Opener, Provider, Providers

@@ -5,17 +5,17 @@ Every way returns the tail: the bytes that make the answer whole, which the call
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 
-from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Failed, Json, Part
+from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Failed, Part
 from metaclaw.domain.turn import Turn, TurnEnd
-from metaclaw.errors import UpstreamError, WireError
-from metaclaw.ports import Headers, Reply
-from metaclaw.proxy.body import parse_object
+from metaclaw.errors import UpstreamError
+from metaclaw.ports import Headers
 from metaclaw.proxy.client import Client, RawHeaders
-from metaclaw.proxy.draft import Draft, content_type
+from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.inspection import Limits, check_size, gather
+from metaclaw.proxy.opening import Generated, Relayed, Translated
 from metaclaw.upstream import pour
-from metaclaw.wires import TailHold, collect, deltas_of, streamed_facts, whole_facts, wire_format
+from metaclaw.wires import TailHold, collect, deltas_of, streamed_facts, wire_format
 
 _SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -23,40 +23,35 @@ _LINGER_S = 0.05
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one answer may be."""
-
-    max_answer_bytes: int = 64 * 1024 * 1024
-
-
-async def relay(draft: Draft, reply: Reply, headers: Headers, client: Client, limits: Limits) -> bytes:
+async def relay(draft: Draft, opened: Relayed, client: Client, limits: Limits) -> bytes:
     """Provider and client speak the same wire: its bytes are the answer."""
     raw = [
-        (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers if name.lower() != "content-length"
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in opened.headers
+        if name.lower() != "content-length"
     ]
     raw += draft.headers()
-    draft.streamed = reply.status < 400 and _is_stream(content_type(reply.headers), asked=draft.incoming.stream)
-    if draft.streamed:
-        return await _relay_stream(draft, reply, raw, client, limits)
-    return await _relay_whole(draft, reply, raw, client, limits)
+    draft.streamed = opened.opening is not None
+    if opened.opening is not None:
+        return await _relay_stream(draft, opened, opened.opening, raw, client, limits)
+    return await _relay_whole(draft, opened, raw, client, limits)
 
 
-def _is_stream(kind: str, *, asked: bool) -> bool:
-    """Whether an answer of this media type is a stream: some servers stream unasked, others forget to say that they do."""
-    return kind == "text/event-stream" or (asked and kind != "application/json")
-
-
-async def _relay_stream(draft: Draft, reply: Reply, headers: RawHeaders, client: Client, limits: Limits) -> bytes:
+async def _relay_stream(
+    draft: Draft, opened: Relayed, opening: bytes, headers: RawHeaders, client: Client, limits: Limits
+) -> bytes:
     hold = TailHold(draft.incoming.wire)
-    draft.status = reply.status
-    client.start(reply.status, headers)
+    draft.status = opened.status
+    client.start(opened.status, headers)
     is_whole = False
 
     def take(chunk: bytes) -> bool:
-        nonlocal is_whole
         draft.say(chunk)
-        _check_size(draft, limits)
+        check_size(draft, limits)
+        return pass_on(chunk)
+
+    def pass_on(chunk: bytes) -> bool:
+        nonlocal is_whole
         released = hold.feed(chunk)
         is_whole = hold.terminal and hold.held().endswith(_BLANK_LINES)
         if not released:
@@ -64,8 +59,10 @@ async def _relay_stream(draft: Draft, reply: Reply, headers: RawHeaders, client:
         draft.relayed_bytes += len(released)
         return client.send(released) and not is_whole
 
-    chunks = reply.chunks()
-    while await pour(chunks, take):
+    chunks = opened.reply.chunks()
+    must_pause = not pass_on(opening)
+    while must_pause or await pour(chunks, take):
+        must_pause = False
         await client.drain()
         if is_whole:
             await _linger(chunks)
@@ -96,46 +93,41 @@ def _settle_relayed(draft: Draft, *, terminal: bool) -> None:
         raise UpstreamError(f"provider {draft.provider} ended its stream before the answer was whole")
 
 
-async def _relay_whole(draft: Draft, reply: Reply, headers: RawHeaders, client: Client, limits: Limits) -> bytes:
-    body = await _gather(draft, reply, limits)
-    draft.status = reply.status
-    if reply.status >= 400:
-        message, _ = wire_format(draft.incoming.wire).parse_error(reply.status, body)
-        draft.fail(reply.status, message)
+async def _relay_whole(draft: Draft, opened: Relayed, headers: RawHeaders, client: Client, limits: Limits) -> bytes:
+    draft.status = opened.status
+    facts = opened.facts
+    if facts is None:
+        message, _ = wire_format(draft.incoming.wire).parse_error(opened.status, await gather(draft, opened.reply, limits))
+        draft.fail(opened.status, message)
     else:
-        facts = whole_facts(draft.incoming.wire, _json(draft, body))
         draft.finish, draft.usage, draft.answer_id = facts.finish, facts.usage, facts.id
         draft.model = facts.model or draft.model
         draft.end = TurnEnd.COMPLETED
-        if facts.error is not None:
-            draft.fail(reply.status, facts.error)
-    client.defer(reply.status, headers)
+    client.defer(opened.status, headers)
+    return draft.said
+
+
+async def translate(draft: Draft, opened: Translated, client: Client, limits: Limits) -> bytes:
+    """Provider and client speak different wires: every delta is said again in the client's words."""
+    wire, reply, request = draft.incoming.wire, opened.reply, opened.request
+    if opened.completion is not None:
+        return await _render(draft, _each(deltas_of(opened.completion)), request, client)
+    if opened.opening is not None:
+        chunks = reply.chunks()
+        tail = await _render(draft, _deltas(draft, opened.opening, chunks, limits), request, client)
+        await _linger(chunks)
+        return tail
+    message, code = wire_format(draft.provider_wire).parse_error(reply.status, await gather(draft, reply, limits))
+    body = wire_format(wire).error_body(reply.status, message, code, None)
+    draft.fail(reply.status, message)
+    draft.show(body)
+    client.defer(reply.status, _JSON_HEADERS + _kept(reply.headers) + draft.headers())
     return body
 
 
-async def translate(draft: Draft, reply: Reply, request: ChatRequest, client: Client, limits: Limits) -> bytes:
-    """Provider and client speak different wires: every delta is said again in the client's words."""
-    wire = draft.incoming.wire
-    if reply.status >= 400:
-        message, code = wire_format(draft.provider_wire).parse_error(reply.status, await _gather(draft, reply, limits))
-        body = wire_format(wire).error_body(reply.status, message, code, None)
-        draft.fail(reply.status, message)
-        draft.show(body)
-        client.defer(reply.status, _JSON_HEADERS + _kept(reply.headers) + draft.headers())
-        return body
-    kind = content_type(reply.headers)
-    if _is_stream(kind, asked=request.stream):
-        chunks = reply.chunks()
-        tail = await _render(draft, _deltas(draft, chunks, limits), request, client)
-        await _linger(chunks)
-        return tail
-    completion = wire_format(draft.provider_wire).parse_answer(await _gather(draft, reply, limits))
-    return await _render(draft, _each(deltas_of(completion)), request, client)
-
-
-async def generate(draft: Draft, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
+async def generate(draft: Draft, opened: Generated, client: Client) -> bytes:
     """A model that answers in deltas: what it said is recorded in the wire the client saw."""
-    return await _render(draft, deltas, request, client)
+    return await _render(draft, opened.deltas, opened.request, client)
 
 
 async def _render(draft: Draft, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
@@ -197,22 +189,17 @@ async def _each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
         yield delta
 
 
-async def _deltas(draft: Draft, chunks: AsyncIterator[bytes], limits: Limits) -> AsyncIterator[Delta]:
+async def _deltas(draft: Draft, opening: bytes, chunks: AsyncIterator[bytes], limits: Limits) -> AsyncIterator[Delta]:
     reader = wire_format(draft.provider_wire).reader()
+    for delta in reader.feed(opening):
+        yield delta
     async for chunk in chunks:
         draft.say(chunk)
-        _check_size(draft, limits)
+        check_size(draft, limits)
         for delta in reader.feed(chunk):
             yield delta
     for delta in reader.close():
         yield delta
-
-
-async def _gather(draft: Draft, reply: Reply, limits: Limits) -> bytes:
-    async for chunk in reply.chunks():
-        draft.say(chunk)
-        _check_size(draft, limits)
-    return draft.said
 
 
 def said_parts(turn: Turn) -> tuple[Part, ...]:
@@ -225,20 +212,6 @@ def said_parts(turn: Turn) -> tuple[Part, ...]:
         return collect([*reader.feed(shown), *reader.close()]).parts
     except UpstreamError:
         return ()
-
-
-def _check_size(draft: Draft, limits: Limits) -> None:
-    if draft.said_bytes > limits.max_answer_bytes:
-        raise UpstreamError(
-            f"provider {draft.provider} sent more than {limits.max_answer_bytes} bytes in one answer; it was cut off"
-        )
-
-
-def _json(draft: Draft, body: bytes) -> dict[str, Json]:
-    try:
-        return parse_object(body)
-    except WireError as error:
-        raise UpstreamError(f"provider {draft.provider} gave something that is no answer: {error}") from error
 
 
 def _kept(headers: Headers) -> RawHeaders:

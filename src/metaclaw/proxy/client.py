@@ -92,6 +92,7 @@ class Client:
         "_watched",
         "ended",
         "gone",
+        "gone_reason",
         "headers",
         "is_modern",
         "is_whole",
@@ -116,6 +117,7 @@ class Client:
         self.started = False
         self.ended = False
         self.gone = False
+        self.gone_reason = ""
         self.task: asyncio.Task[None] | None = None
         """The task that makes the response."""
         self._line = line
@@ -153,9 +155,10 @@ class Client:
         self.is_whole = True
         self._wake()
 
-    def lose(self) -> None:
-        """The connection is gone."""
+    def lose(self, reason: str = "the client went away before its answer was whole") -> None:
+        """The connection is gone, or about to be closed for a `reason`; the first one counts."""
         self.gone = True
+        self.gone_reason = self.gone_reason or reason
         self._wake()
         if self._gone_waiter is not None and not self._gone_waiter.done():
             self._gone_waiter.set_result(None)
@@ -196,6 +199,13 @@ class Client:
             self._waiter = None
 
     # Whether it is still there.
+
+    def probe(self) -> None:
+        """Send something that every client must ignore: an interim response, or a leading zero of the next chunk's size."""
+        if self._chunked and not self.ended:
+            self._line.send(b"0")
+        elif self.is_modern and not self.started:
+            self._line.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def watch(self) -> None:
         """From now until `unwatch`, a disconnect cancels the task that makes the response, and `gone` tells why."""

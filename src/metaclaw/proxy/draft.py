@@ -57,6 +57,16 @@ class Draft:
         self._said.append(data)
         self._said_bytes += len(data)
 
+    def ask(self, provider: str) -> None:
+        """This provider is asked now; what another one said before it is no part of the answer."""
+        self.provider = provider
+        if self._said:
+            self.unsay()
+
+    def unsay(self) -> None:
+        """Drop what was said so far: it is not relayed."""
+        self._said, self._said_bytes, self._first_byte_s = [], 0, None
+
     def show(self, data: bytes) -> None:
         """The client is shown this, which is not what the provider said."""
         if self._seen is None:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from metaclaw.proxy.abreast import Ranks
-from metaclaw.proxy.connection import Connection, Serve
+from metaclaw.proxy.connection import WRITE_TIMEOUT_S, Connection, Serve
 
 _BACKLOG = 2048
 _TICK_S = 1.0
@@ -14,18 +14,23 @@ _LAST_CHANCE_S = 1.0
 class Listener:
     """Serves every request that comes to one socket."""
 
-    def __init__(self, serve: Serve, ranks: Ranks) -> None:
+    def __init__(self, serve: Serve, ranks: Ranks, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
         self.ranks = ranks
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._serve = serve
+        self._write_timeout_s = write_timeout_s
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, listening: socket.socket) -> None:
         """Begin to serve."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._serve, self), sock=listening, backlog=_BACKLOG)
+
+        def connection() -> Connection:
+            return Connection(self._serve, self, self._write_timeout_s)
+
+        self._server = await loop.create_server(connection, sock=listening, backlog=_BACKLOG)
         self._timer = loop.call_later(_TICK_S, self._tick)
 
     async def close(self, within_s: float, hurry: asyncio.Event) -> None:

@@ -9,16 +9,27 @@ from typing import TypeAlias
 import msgspec
 from typing_extensions import TypeIs
 
-from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, TextDelta, Usage, Wire
+from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Finish, TextDelta, Usage, Wire
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Reply
 from metaclaw.proxy.body import parse_object
-from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.draft import Draft, content_type
+from metaclaw.proxy.inspection import Limits, is_stream, read_completion, read_facts, read_opening
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.upstream import Candidate, Cooldown, Destination, PolicySlot, candidates, open_first, reply_headers
-from metaclaw.wires import encode_json, plain, wire_format
+from metaclaw.upstream import (
+    Candidate,
+    Destination,
+    PolicySlot,
+    ProviderHealth,
+    candidates,
+    has_credentials,
+    moves_on,
+    open_first,
+    reply_headers,
+)
+from metaclaw.wires import Facts, encode_json, plain, wire_format
 
 Provider: TypeAlias = HttpProvider | ModelProvider
 
@@ -26,16 +37,22 @@ _PATHS = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MES
 FAREWELL = "session-end"
 """The kind of turn by which a client only says that it is done; no provider hears of it."""
 
+_KEY_REFUSED = (401, 402, 403)
 # In which wire a provider is asked that does not speak the client's own.
 _PREFERRED = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 
 
 class Relayed(msgspec.Struct, frozen=True, gc=False):
-    """The provider answers in the client's own wire; `headers` are those the client may see."""
+    """The provider answers in the client's own wire; `headers` are those the client may see.
+
+    Of a stream, `opening` has been read; of a whole answer everything has, and `facts` are what it says. A refusal has neither.
+    """
 
     reply: Reply
     headers: Headers
     body: bytes | None
+    opening: bytes | None = None
+    facts: Facts | None = None
 
     @property
     def status(self) -> int:
@@ -47,12 +64,17 @@ class Relayed(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """The provider answers in another wire than the client's: asked with `body`, in `wire`."""
+    """The provider answers in another wire than the client's: asked with `body`, in `wire`.
+
+    Of a stream, `opening` has been read; a whole answer is `completion`. A refusal has neither.
+    """
 
     reply: Reply
     request: ChatRequest
     wire: Wire
     body: bytes
+    opening: bytes | None = None
+    completion: Completion | None = None
 
     @property
     def status(self) -> int:
@@ -106,9 +128,20 @@ class Providers:
         return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
 
     def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
-        """Whether this caller's own credentials, if the provider is given them at all, are meant for its vendor."""
+        """Whether this caller may ask the provider: one that is given the caller's own credentials needs some for its vendor."""
         vendor = Wire.MESSAGES if "anthropic-version" in caller else Wire.CHAT
-        return provider.name not in self._passthrough or vendor in provider.wires
+        return provider.name not in self._passthrough or (vendor in provider.wires and has_credentials(caller))
+
+    def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[Candidate, ...]:
+        """The candidates for this caller: without credentials of its own, no passthrough provider is a fallback."""
+        chosen = self.candidates(wire, model)
+        if not self._passthrough or has_credentials(caller):
+            return chosen
+        return tuple(one for place, one in enumerate(chosen) if not place or one.name not in self._passthrough)
+
+    def is_own_key(self, name: str) -> bool:
+        """Whether the provider is asked with a key of ours."""
+        return name not in self._passthrough
 
     def has_versions(self, name: str) -> bool:
         """Whether this provider answers with the weights that a request was stamped with."""
@@ -134,20 +167,24 @@ class Providers:
 class Opener:
     """Asks one provider after the other, in the wire each of them speaks."""
 
-    def __init__(self, providers: Providers) -> None:
+    def __init__(self, providers: Providers, health: ProviderHealth | None = None, limits: Limits | None = None) -> None:
         self._providers = providers
-        self._cooldown = Cooldown()
+        self._limits = limits or Limits()
+        self.health = health or ProviderHealth()
 
     async def open(self, draft: Draft) -> Opened:
         """The first answer worth relaying; the draft learns who gives it and what was sent."""
         if draft.origin.kind_reason == FAREWELL:
             draft.provider = "metaclaw"
             return Generated(_farewell(draft.incoming.model), _understood(draft))
-        chosen = self._providers.candidates(draft.incoming.wire, draft.incoming.model)
-        if chosen:
-            draft.provider = chosen[0].name
-        candidate, opened = await open_first(chosen, partial(self._ask, draft), self._cooldown)
+        incoming = draft.incoming
+        chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
+        candidate, opened = await open_first(chosen, partial(self._ask, draft), self.health)
         draft.provider, draft.model = candidate.name, candidate.model
+        if moves_on(opened.status):
+            draft.unsay()  # those asked after it gave less
+        elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
+            self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
         if draft.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
             # Somebody else stepped in, with weights of their own.
             draft.stamp = replace(draft.stamp, policy_version=BASE_POLICY)
@@ -162,6 +199,7 @@ class Opener:
 
     def _ask(self, draft: Draft, candidate: Candidate) -> Awaitable[Opened]:
         provider = self._providers.named(candidate.name)
+        draft.ask(provider.name)
         if not is_http(provider):
             return self._generate(draft, provider)
         model = self._providers.model_for(candidate, draft.stamp.policy_version)
@@ -174,16 +212,40 @@ class Opener:
         body, renamed = apply_splices(incoming.body, draft.splices), None
         if model != incoming.model:
             body = renamed = replace_model(body, model)
-        reply = await provider.call(Call("POST", incoming.path, incoming.query, incoming.forward, body), incoming.headers)
-        return Relayed(reply, reply_headers(reply.headers), renamed)
+        call = Call("POST", incoming.path, incoming.query, incoming.forward, body, session=draft.origin.session)
+        reply = await provider.call(call, incoming.headers)
+        headers = reply_headers(reply.headers)
+        if reply.status >= 400:
+            return Relayed(reply, headers, renamed)
+        try:
+            if is_stream(content_type(reply.headers), asked=incoming.stream):
+                return Relayed(reply, headers, renamed, await read_opening(draft, reply))
+            return Relayed(reply, headers, renamed, facts=await read_facts(draft, reply, self._limits))
+        except BaseException as error:
+            await reply.aclose()
+            if isinstance(error, UpstreamError):
+                raise _naming(provider, error) from error
+            raise
 
     async def _translate(self, draft: Draft, provider: HttpProvider, model: str) -> Translated:
         incoming = draft.incoming
         wire = next(wire for wire in _PREFERRED if wire in provider.wires)
         request = replace(_understood(draft), model=model)
         body = encode_json(wire_format(wire).render_request(request))
-        reply = await provider.call(Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body), incoming.headers)
-        return Translated(reply, request, wire, body)
+        call = Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body, session=draft.origin.session)
+        reply = await provider.call(call, incoming.headers)
+        if reply.status >= 400:
+            return Translated(reply, request, wire, body)
+        try:
+            if is_stream(content_type(reply.headers), asked=request.stream):
+                return Translated(reply, request, wire, body, await read_opening(draft, reply))
+            completion = await read_completion(draft, reply, wire, self._limits)
+            return Translated(reply, request, wire, body, completion=completion)
+        except BaseException as error:
+            await reply.aclose()
+            if isinstance(error, UpstreamError):
+                raise _naming(provider, error) from error
+            raise
 
     async def _generate(self, draft: Draft, provider: ModelProvider) -> Generated:
         request = _understood(draft)
@@ -195,6 +257,14 @@ class Opener:
         except StopAsyncIteration as error:
             raise UpstreamError(f"provider {provider.name} gave no answer") from error
         return Generated(_chain(first, deltas), request)
+
+
+def _naming(provider: HttpProvider, error: UpstreamError) -> UpstreamError:
+    """The same error with the provider's name in it."""
+    words = str(error)
+    if not words.startswith("provider "):
+        words = f"provider {provider.name} gave no answer: {words}"
+    return UpstreamError(words, status=error.status, retryable=error.retryable, code=error.code)
 
 
 def _understood(draft: Draft) -> ChatRequest:

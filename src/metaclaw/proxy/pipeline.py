@@ -9,9 +9,10 @@ from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
-from metaclaw.proxy.answering import Limits, generate, relay, said_parts, translate
-from metaclaw.proxy.client import Client, Incoming
+from metaclaw.proxy.answering import generate, relay, said_parts, translate
+from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
 from metaclaw.proxy.origin import Origins
@@ -19,6 +20,13 @@ from metaclaw.proxy.placing import Placer
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
+
+ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
+    401: [(b"x-should-retry", b"false")],  # official SDKs obey it; without it, Claude Code repeats the request for minutes
+    426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
+    429: [(b"retry-after", b"1")],
+}
+"""What errors of our own say about sending the request again, by status."""
 
 _MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _COMPLETED: Final = TurnEnd.COMPLETED
@@ -57,14 +65,16 @@ class Pipeline:
         self._ranks = ranks
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
-        """Serve one request, whole or in part, and leave exactly one turn in the ledger. UpstreamError, and no turn, where the
-        program is stopped before anything was asked of anybody."""
+        """Serve one request, whole or in part, and leave exactly one turn in the ledger.
+
+        A request that is refused (WireError), or that the program's stop precedes (UpstreamError), leaves no turn and no session.
+        """
         # A stream's first token is waited for, so it waits for nobody.
         in_step = self._ranks.in_company and not incoming.stream
         if in_step:
             await self._let_others_catch_up()
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
-        turn_id, end = new_turn_id(), TurnEnd.FAILED
+        turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
         self._metrics.in_flight += 1
         if self._attendant is not None:
             self._attendant.began(origin.kind)
@@ -73,15 +83,20 @@ class Pipeline:
                 await self._let_others_catch_up()
             placed = self._placer.place(incoming, origin)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws)
-            tail = await self._attempt(draft, client, in_step=in_step)
-            turn, end = draft.turn(), draft.end
+            try:
+                tail = await self._attempt(draft, client, in_step=in_step)
+            except WireError:
+                if self._origins.withdraw(origin):
+                    self._placer.forget((origin.session,))
+                raise
+            turn, recorded, end = draft.turn(), turn_id, draft.end
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)
         finally:
             self._metrics.in_flight -= 1
             if self._attendant is not None:
                 self._attendant.ended()
-            self._origins.finished(origin, turn_id, end)
+            self._origins.finished(origin, recorded, end)
         if origin.ends_session:
             await self._end(origin.session)
         if draft.end is not _CANCELLED:
@@ -108,25 +123,38 @@ class Pipeline:
             _forgive_cancellation()
             if not client.gone:
                 return _failure(draft, client, _stopped())
-            draft.end, draft.error = TurnEnd.CANCELLED, "the client went away before its answer was whole"
+            draft.end, draft.error = TurnEnd.CANCELLED, client.gone_reason
             return b""
-        except (WireError, UpstreamError) as error:
+        except UpstreamError as error:
             return _failure(draft, client, error)
+        except WireError as error:
+            if client.started:
+                return _failure(draft, client, error)
+            raise
         finally:
             client.unwatch()
 
     async def _answer(self, draft: Draft, client: Client) -> bytes:
         opened = await self._opener.open(draft)
+        health = self._opener.health
         try:
             match opened:
                 case Relayed():
-                    return await relay(draft, opened.reply, opened.headers, client, self._limits)
+                    tail = await relay(draft, opened, client, self._limits)
                 case Translated():
-                    return await translate(draft, opened.reply, opened.request, client, self._limits)
+                    tail = await translate(draft, opened, client, self._limits)
                 case Generated():
-                    return await generate(draft, opened.deltas, opened.request, client)
+                    tail = await generate(draft, opened, client)
+        except UpstreamError as error:
+            health.failed(draft.provider, str(error))
+            raise
         finally:
             await opened.aclose()
+        if draft.end is _COMPLETED:
+            health.answered(draft.provider)
+        elif opened.status < 400:
+            health.failed(draft.provider, draft.error or "it broke off its answer")
+        return tail
 
     async def _end(self, session: SessionId) -> None:
         if self._origins.end(session):
@@ -145,7 +173,8 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
     else:
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
-        client.defer(error.status, [(b"content-type", b"application/json"), *draft.headers()])
+        again = ERROR_HEADERS.get(error.status, [])
+        client.defer(error.status, [(b"content-type", b"application/json"), *again, *draft.headers()])
     draft.show_failure(tail)
     return tail
 

@@ -5,7 +5,8 @@ their places in the body, until their meaning is needed. What cannot be found be
 whole. A short body is read whole at once; most clients write JSON as we would, which tells where each of its messages stands.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, overload
 
 import msgspec
@@ -22,6 +23,12 @@ _RESPONSES = Wire.RESPONSES  # to look an enum's member up takes longer than to 
 _NULL = b"null"
 _WHOLE_BYTES = 16 * 1024
 """Up to here it is cheaper to read a body whole."""
+MAX_ITEMS = 20_000
+"""Default of `proxy.max_items`."""
+_BYTES_PER_ITEM = 200
+"""A body with fewer bytes per allowed item cannot hold so many items that it takes long only to count them."""
+_COMMAS_PER_ITEM = 20
+_TO_COMMA = re.compile(rb'[^",]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^",]*+)*+,', re.DOTALL)
 
 
 class Listed(Sequence[Json]):
@@ -64,14 +71,32 @@ class Written(NamedTuple):
 
 class Body(dict[str, Json]):
     """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`; of messages that
-    are among them, `written` tells where they stand, if they stand as we would write them."""
+    are among them, `written` tells where they stand, if they stand as we would write them.
 
-    __slots__ = ("listed", "written")
+    `items` counts messages, tools and blocks of system text; the parts of messages are counted by `take_parts`, as they are read.
+    """
 
-    def __init__(self, fields: dict[str, Json], listed: Listed | None = None, written: Written | None = None) -> None:
+    __slots__ = ("items", "listed", "max_items", "written")
+
+    def __init__(
+        self,
+        fields: dict[str, Json],
+        listed: Listed | None = None,
+        written: Written | None = None,
+        *,
+        items: int = 0,
+        max_items: int = MAX_ITEMS,
+    ) -> None:
         super().__init__(fields)
         self.listed = listed
         self.written = written
+        self.items = items
+        self.max_items = max_items
+
+    def take_parts(self, count: int) -> None:
+        """Count the parts of the messages. WireError 413 when that is more than is allowed."""
+        if self.items + count > self.max_items:
+            raise _too_many(self.max_items)
 
 
 def list_key(wire: Wire) -> str:
@@ -79,16 +104,80 @@ def list_key(wire: Wire) -> str:
     return "input" if wire is _RESPONSES else "messages"
 
 
-def read(wire: Wire, body: bytes) -> Body:
-    """The body as a JSON object, or a WireError that says what is wrong with it."""
+def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
+    """The body as a JSON object, or a WireError that says what is wrong with it; 413 when it has more than `max_items` items."""
+    key = list_key(wire)
     if len(body) <= _WHOLE_BYTES:
         fields = parse_object(body)
-        return Body(fields, written=_written(list_key(wire), fields, body))
+        items = _checked(_count(fields, key), max_items)
+        return Body(fields, written=_written(key, fields, body), items=items, max_items=max_items)
+    if len(body) > _BYTES_PER_ITEM * max_items:
+        _check_commas(body, max_items)
     try:
-        found = _read_in_part(list_key(wire), body)
-    except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError, WireError):
-        found = None  # odd, or wrong; whoever reads all of it will say
-    return Body(parse_object(body)) if found is None else found
+        found = _read_in_part(key, body, max_items)
+    except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
+        found = None  # odd, or wrong; reading all of it will tell
+    fields, listed = (parse_object(body), None) if found is None else found
+    items = _count(fields, key) + (0 if listed is None else len(listed))
+    return Body(fields, listed, items=_checked(items, max_items), max_items=max_items)
+
+
+def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
+    """WireError 413 when the fields of a body hold more than `max_items` messages, parts and tools."""
+    messages = fields.get(list_key(wire))
+    parts = sum(map(count_parts, messages)) if isinstance(messages, list) else 0
+    _checked(_count(fields, list_key(wire)) + parts, max_items)
+
+
+def count_parts(item: Json) -> int:
+    """How many parts a message has: blocks of content, also those inside tool results, and tool calls."""
+    if not isinstance(item, dict):
+        return 0
+    content = item.get("content")
+    count = 0
+    if isinstance(content, list):
+        count = len(content)
+        for block in content:
+            nested = block.get("content") if isinstance(block, dict) else None
+            if isinstance(nested, list):
+                count += len(nested)
+    for name in ("tool_calls", "output", "tools"):
+        parts = item.get(name)
+        if isinstance(parts, list):
+            count += len(parts)
+    return count
+
+
+def _count(fields: Mapping[str, Json], key: str) -> int:
+    return sum(len(found) for name in (key, "tools", "functions", "system") if isinstance(found := fields.get(name), list))
+
+
+def _check_commas(body: bytes, max_items: int) -> None:
+    """Refuse a body that would take long to read only because of the number of values in it. Commas in strings do not count."""
+    most = _COMMAS_PER_ITEM * max_items
+    if body.count(b",") <= most:
+        return
+    at = 0
+    for _ in range(most):
+        found = _TO_COMMA.match(body, at)
+        if found is None:
+            return
+        at = found.end()
+    raise _too_many(max_items)
+
+
+def _checked(items: int, max_items: int) -> int:
+    if items > max_items:
+        raise _too_many(max_items)
+    return items
+
+
+def _too_many(max_items: int) -> WireError:
+    return WireError(
+        f"the request has more than {max_items} messages, content parts and tools; raise proxy.max_items to allow more",
+        status=413,
+        code="request_too_large",
+    )
 
 
 def _written(key: str, fields: dict[str, Json], body: bytes) -> Written | None:
@@ -103,7 +192,7 @@ def _written(key: str, fields: dict[str, Json], body: bytes) -> Written | None:
     return None if spans is None else Written(raws, spans)
 
 
-def _read_in_part(key: str, body: bytes) -> Body | None:
+def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json], Listed] | None:
     begin = first_value(body, (0, len(body)), key)
     if begin is None:
         return None
@@ -112,9 +201,10 @@ def _read_in_part(key: str, body: bytes) -> Body | None:
     raws = raw_items(body, key)
     if not raws:
         return None
+    _checked(len(raws), max_items)
     spans = item_spans(body, begin, raws)
     end = skip_blanks(body, spans[-1][1])
     fields = _decode(body[:begin] + _NULL + body[end + 1 :])
     if not isinstance(fields, dict) or fields.pop(key, 0) is not None:
         return None  # the key stands there a second time, and that one counts
-    return Body(fields, Listed([body[start:stop] for start, stop in spans], spans))
+    return fields, Listed([body[start:stop] for start, stop in spans], spans)

@@ -12,8 +12,9 @@ from metaclaw.ports import Call, HttpProvider
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.client import Client, RawHeaders
 from metaclaw.proxy.opening import Provider, Providers, is_http
+from metaclaw.proxy.reading import MAX_ITEMS, check_items
 from metaclaw.proxy.renaming import replace_model
-from metaclaw.upstream import reply_headers
+from metaclaw.upstream import ProviderHealth, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,10 @@ _MODELS_TIMEOUT_S = 5.0
 class Elsewhere:
     """Serves what needs no session, no skills and no turn."""
 
-    def __init__(self, providers: Providers) -> None:
+    def __init__(self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS) -> None:
         self._providers = providers
+        self._health = health
+        self._max_items = max_items
 
     async def serve(
         self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
@@ -66,6 +69,7 @@ class Elsewhere:
 
     async def _count_tokens(self, query: str, caller: Mapping[str, str], body: bytes, client: Client) -> None:
         json = parse_object(body)
+        check_items(Wire.MESSAGES, json, self._max_items)
         model = json.get("model")
         chosen = self._providers.candidates(Wire.MESSAGES, model if isinstance(model, str) else "")
         first = self._providers.named(chosen[0].name)
@@ -109,10 +113,14 @@ class Elsewhere:
             if not client.gone:
                 raise
             return
+        except UpstreamError as error:
+            self._health.failed(provider.name, str(error))
+            raise
         finally:
             client.unwatch()
             if reply is not None:
                 await reply.aclose()
+        self._health.answered(provider.name)
         client.finish()
 
 

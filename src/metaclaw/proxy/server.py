@@ -18,8 +18,8 @@ from metaclaw.proxy.auth import Gatekeeper, split_path_key
 from metaclaw.proxy.body import read_body
 from metaclaw.proxy.client import Client, ClientGone, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.pipeline import Pipeline
-from metaclaw.proxy.reading import read
+from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
+from metaclaw.proxy.reading import MAX_ITEMS, read
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.wires import wire_format
 
@@ -40,6 +40,7 @@ class Intake:
     max_body_bytes: int
     body_timeout_s: float = 120.0
     max_concurrency: int = 1024
+    max_items: int = MAX_ITEMS
 
 
 class Server:
@@ -63,6 +64,8 @@ class Server:
         try:
             path, path_key, query = read_target(client.target)
             wire = wire_spoken(path, client.headers)
+            if "upgrade" in client.headers and _asks_for_websocket(client):
+                raise WireError(_NO_WEBSOCKET, status=426, code="websocket_not_supported")
             await self._route(client, _tidy(path), path_key, query, wire, began)
         except ClientGone:
             log.debug("client_gone path=%s", path)
@@ -96,7 +99,7 @@ class Server:
         if spoken is None:
             await self._elsewhere.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
-        json = read(spoken, body)
+        json = read(spoken, body, self._intake.max_items)
         incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
         self._admit()
         self._serving += 1
@@ -123,7 +126,7 @@ class Server:
         self._metrics.refused(status)
         if client.started:
             return  # an end that looks clean would be a lie: the connection is closed without one
-        headers = [*_JSON, (b"retry-after", b"1")] if status == 429 else _JSON
+        headers = _JSON + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
@@ -131,6 +134,13 @@ _NO_KEY = (
     "this request carries no valid MetaClaw key; send the proxy.api_key of the file that `metaclaw config path` names "
     "as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, or put it in the base URL as /k/<key>/v1"
 )
+
+_NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the request as HTTP POST and its answer is streamed as server-sent events"
+
+
+def _asks_for_websocket(client: Client) -> bool:
+    offered = client.headers["upgrade"].lower().split(",")
+    return client.is_modern and client.method == "GET" and "websocket" in [protocol.strip() for protocol in offered]
 
 
 def read_target(target: bytes) -> tuple[str, str | None, str]:

@@ -31,7 +31,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
@@ -101,12 +101,14 @@ class Shelf:
         reason: str,
         *,
         expected: Mapping[SkillName, str | None] | None = None,
+        learned: LearnedFrom | None = None,
         by_person: bool = False,
     ) -> ShelfView:
         """One atomic change: these skills are in force from now on, those no longer. Gives the view afterwards.
 
         `expected` are the content hashes of skills as the caller saw them, None for a free name. A skill that is another by
-        now is a SkillError, as is one that is a person's or pinned unless a person asks; then nothing changes. Raises StoreError.
+        now is a SkillError, as is one that is a person's or pinned unless a person asks; then nothing changes. `learned` says what
+        a change that no person asked for rests on: the store refuses evidence that is out of date. Raises StoreError.
         """
         wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
         names = [*(skill.name for skill in wanted), *gone]
@@ -117,14 +119,17 @@ class Shelf:
             for name in names:
                 self._check(name, expected or {}, by_person=by_person)
             self._refuse_unknown(gone)
-            return self._replace(wanted, gone, reason)
+            return self._replace(wanted, gone, reason, learned=learned)
 
     def retire(self, name: SkillName, reason: str | None = None) -> ShelfView:
         """A person takes a skill out of force, whoever wrote it. Its text stays in the store."""
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
     def revert(self, number: int) -> ShelfView:
-        """A person puts an earlier generation's skills in force again, as a new generation; files follow. Raises SkillError."""
+        """A person puts an earlier generation's skills in force again, as a new generation; files follow. Raises SkillError.
+
+        The new generation is published even if it changes no skill: what was learned before it stays out from then on.
+        """
         with self._writing:
             self._take_in_first(None, ())
             target = self._generations.at(number)
@@ -135,7 +140,7 @@ class Shelf:
             for skill in put:
                 self._refuse_unreadable(skill.name)
             gone = [skill.name for skill in self._library.skills() if skill.name not in texts]
-            return self._replace(put, gone, f"reverted to generation {number}")
+            return self._replace(put, gone, f"reverted to generation {number}", reverted_to=number)
 
     def _sync(self, most: int | None) -> ShelfView:
         with self._writing:
@@ -231,15 +236,24 @@ class Shelf:
         self._edits.clear()
         self._show()
 
-    def _replace(self, put: Sequence[Skill], removed: Sequence[SkillName], reason: str) -> ShelfView:
+    def _replace(
+        self,
+        put: Sequence[Skill],
+        removed: Sequence[SkillName],
+        reason: str,
+        *,
+        learned: LearnedFrom | None = None,
+        reverted_to: int | None = None,
+    ) -> ShelfView:
         """The store first, then the files, then the view."""
         before = self._library
         put = [skill for skill in put if skill != before.get(skill.name)]
         library = before.changed(put, removed)
-        if library is before:
+        if library is before and reverted_to is None:
             return self._view
         changes = {name: Owed(library.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
-        self._number = self._generations.publish(library.skills(), reason, sorted(changes)).number
+        published = self._generations.publish(library.skills(), reason, sorted(changes), learned=learned, reverted_to=reverted_to)
+        self._number = published.number
         self._library = self._stored = library
         self._upkeep.owe(changes)
         if not self._upkeep.is_behind:

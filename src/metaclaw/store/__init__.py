@@ -1,5 +1,6 @@
 """The store: where turns, sessions, skill generations, policy versions, events and what was learned from them are kept."""
 
+from metaclaw.store.backups import Backup, SqlBackups, back_up
 from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.cursors import SqlCursors
@@ -7,6 +8,7 @@ from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
+from metaclaw.store.integrity import Integrity, check_file
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.policies import SqlPolicies
 from metaclaw.store.reader import LedgerReader
@@ -16,6 +18,7 @@ from metaclaw.store.records import (
     BatchState,
     Counts,
     DrawnTurn,
+    EndedSession,
     Event,
     Forgotten,
     GenerationRow,
@@ -30,29 +33,37 @@ from metaclaw.store.records import (
     Use,
     VersionOutcome,
 )
+from metaclaw.store.restore import Restored, repair, restore
+from metaclaw.store.salvage import Salvaged
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer import Limits
 
 __all__ = [
     "Attempt",
+    "Backup",
     "Batch",
     "BatchState",
     "Counts",
     "Database",
     "DrawnTurn",
+    "EndedSession",
     "Event",
     "Forgotten",
     "GenerationRow",
     "InForce",
+    "Integrity",
     "LearningCounts",
     "LedgerReader",
     "Limits",
     "RecordedTurn",
     "RefusedError",
+    "Restored",
+    "Salvaged",
     "Selection",
     "SessionRow",
     "Since",
+    "SqlBackups",
     "SqlBatches",
     "SqlCandidates",
     "SqlCursors",
@@ -66,6 +77,10 @@ __all__ = [
     "TurnRow",
     "Use",
     "VersionOutcome",
+    "back_up",
+    "check_file",
     "connect",
     "open_database",
+    "repair",
+    "restore",
 ]

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
 from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.generations import last_revert
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import attempts, candidates, forgotten, lessons, roles
 from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
@@ -33,10 +34,14 @@ class SqlCandidates:
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         """These turns become support of this generation, for ever. The attempt's number.
 
-        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger.
+        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger, or if all were made
+        before the last revert.
         """
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
+            is_newer = turns_table.c.seq.in_(numbers) & (turns_table.c.generation >= last_revert())
+            if connection.execute(select(turns_table.c.seq).where(is_newer).limit(1)).first() is None:
+                raise RefusedError("beginning an attempt: skills were reverted after these turns were made")
             attempt = {"at_us": pack_instant(self._clock()), "kind": pack_text(kind), "generation": generation}
             number: int = connection.execute(insert(attempts).returning(attempts.c.seq), attempt).scalar_one()
             support = {"kind": RoleKind.SUPPORT.value, "generation": generation, "attempt": number}
@@ -96,6 +101,13 @@ class SqlCandidates:
             found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()))
             return [_candidate(row) for row in found]
 
+    def reasons(self, standing: Standing, limit: int) -> list[str]:
+        """The reasons of the newest candidates of this standing."""
+        query = select(candidates.c.reason).where(candidates.c.standing == standing.value)
+        with self._database.reading("counting reasons") as connection:
+            found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit))
+            return [unpack_text(reason) for reason in found.scalars()]
+
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
         query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
@@ -103,6 +115,12 @@ class SqlCandidates:
             query = query.where(candidates.c.standing == standing.value)
         with self._database.reading("listing candidates") as connection:
             return [_candidate(row) for row in connection.execute(query)]
+
+    def count(self, standing: Standing) -> int:
+        """How many candidates are of this standing."""
+        query = select(func.count()).select_from(candidates).where(candidates.c.standing == standing.value)
+        with self._database.reading("counting candidates") as connection:
+            return connection.execute(query).scalar_one()
 
 
 def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:

@@ -3,16 +3,20 @@
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy import Row as SqlRow
 
+from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillGeneration, SkillState, library_hash
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.store.addresses import address
 from metaclaw.store.database import Database
+from metaclaw.store.guard import RefusedError
+from metaclaw.store.learning import attempts, candidates, forgotten
 from metaclaw.store.learning import unwritten as owed
 from metaclaw.store.packing import (
     Row,
+    Value,
     pack_instant,
     pack_json,
     pack_text,
@@ -56,22 +60,37 @@ class SqlGenerations:
             found = connection.execute(select(generations.c.number).where(generations.c.number == number)).scalar()
             return None if found is None else _generation(connection, number)
 
-    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+    def publish(
+        self,
+        skills: Sequence[Skill],
+        reason: str,
+        unwritten: Sequence[SkillName] = (),
+        *,
+        learned: LearnedFrom | None = None,
+        reverted_to: int | None = None,
+    ) -> SkillGeneration:
         """One atomic change: the next generation with exactly these skills. Raises StoreError.
 
         `unwritten` are the skills whose files do not say yet what the generation says; they are remembered until `written`.
+        With `learned`, triggers of the database refuse evidence that is older than the last revert, or than the removal of a skill
+        it would bring back. Evidence from a forgotten session is refused here.
         """
         # Made first, because it refuses two skills of one name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
         hashes = self._hashes(draft.skills)
         self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
         with self._database.writing("publishing a generation") as connection:
-            # Locked so that two programs publish one after the other (SQLite holds its one write lock already).
-            connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
+            lock_generations(connection)
+            if learned is not None:
+                _refuse_forgotten(connection, learned)
             number = _latest_number(connection) + 1
             now = pack_instant(self._clock())
-            row = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": now}
+            row: dict[str, Value] = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": now}
+            row |= {"reverted_to": reverted_to}
+            row |= {} if learned is None else {"learned_in": learned.generation, "candidate": learned.candidate}
             connection.execute(insert(generations), row)
+            if reverted_to is not None:
+                _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
             _owe(connection, number, unwritten)
             told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
@@ -134,7 +153,7 @@ class SqlGenerations:
         came = select(memberships.c.since.label("number"), func.count().label("count")).group_by(memberships.c.since).subquery()
         went = select(memberships.c.until.label("number"), func.count().label("count")).group_by(memberships.c.until).subquery()
         query = (
-            select(generations, func.coalesce(came.c.count, 0), func.coalesce(went.c.count, 0))
+            select(generations, func.coalesce(came.c.count, 0).label("added"), func.coalesce(went.c.count, 0).label("removed"))
             .outerjoin(came, came.c.number == generations.c.number)
             .outerjoin(went, went.c.number == generations.c.number)
             .order_by(generations.c.number.desc())
@@ -142,8 +161,15 @@ class SqlGenerations:
         )
         with self._database.reading("listing generations") as connection:
             return [
-                GenerationRow(number, hash_, unpack_text(reason), unpack_instant(published_us), added, removed)
-                for number, hash_, reason, published_us, added, removed in connection.execute(query)
+                GenerationRow(
+                    row.number,
+                    row.hash,
+                    unpack_text(row.reason),
+                    unpack_instant(row.published_us) if row.published_us else None,
+                    row.added,
+                    row.removed,
+                )
+                for row in connection.execute(query)
             ]
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
@@ -163,6 +189,31 @@ class SqlGenerations:
         for at in range(0, len(fresh), _TEXTS_AT_ONCE):
             with self._database.writing("storing skills") as connection:
                 self._insert_texts.run(connection.connection.cursor(), fresh[at : at + _TEXTS_AT_ONCE])
+
+
+def lock_generations(connection: Connection) -> None:
+    """Make publications, and what must not happen beside one, wait for each other. SQLite holds its one write lock already."""
+    connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
+
+
+def last_revert() -> ScalarSelect[int]:
+    """The number of the newest generation that is a revert, or 0."""
+    newest = func.coalesce(func.max(generations.c.number), 0)
+    return select(newest).where(generations.c.reverted_to.is_not(None)).scalar_subquery()
+
+
+def _drop_learning_in_flight(connection: Connection, now_us: int) -> None:
+    """End every attempt and reject every candidate that is on its way; one that waits for a person goes on waiting."""
+    connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now_us})
+    is_on_its_way = candidates.c.standing.in_((Standing.DRAFT.value, Standing.SHADOW.value))
+    rejected = {"standing": Standing.REJECTED.value, "reason": "skills were reverted after it was learned"}
+    connection.execute(update(candidates).where(is_on_its_way), rejected)
+
+
+def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
+    turns = [pack_text(turn) for turn in learned.turns]
+    if turns and connection.execute(select(forgotten.c.turn).where(forgotten.c.turn.in_(turns)).limit(1)).first() is not None:
+        raise RefusedError("publishing a generation: a session that taught it was forgotten")
 
 
 def _latest_number(connection: Connection) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, func, literal, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, bindparam, func, literal, select, text, tuple_
 
 from metaclaw.domain.candidate import Standing as CandidateStanding
 from metaclaw.domain.eligibility import Role, RoleKind, Standing
@@ -17,8 +17,19 @@ from metaclaw.store.bodies import rebuild
 from metaclaw.store.database import Database
 from metaclaw.store.learning import candidates, draws, roles, stands
 from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_text
-from metaclaw.store.records import Counts, DrawnTurn, Event, LearningCounts, RecordedTurn, SessionRow, TurnRow
-from metaclaw.store.schema import events, payloads, placements, sessions, snippets, splices, tokens, translations, turns
+from metaclaw.store.records import Counts, DrawnTurn, EndedSession, Event, LearningCounts, RecordedTurn, SessionRow, TurnRow
+from metaclaw.store.schema import (
+    events,
+    payloads,
+    placements,
+    session_ends,
+    sessions,
+    snippets,
+    splices,
+    tokens,
+    translations,
+    turns,
+)
 from metaclaw.store.standings import STANDING, standing_of, with_standing
 from metaclaw.store.unpacking import (
     draw_of,
@@ -68,10 +79,7 @@ class LedgerReader:
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
         """Turns of any session, main and side, from behind the cursor `after`; whoever reads on from the last misses none."""
-        query = select(turns).where(turns.c.seq > after).order_by(turns.c.seq).limit(limit)
-        if self._database.kind == "postgresql":
-            # With several writers a lower number may be committed later: nothing is shown that somebody may still be behind of.
-            query = query.where(text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)"))
+        query = select(turns).where(turns.c.seq > after, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
         with self._database.reading("reading on") as connection:
             return [turn_row_of(row) for row in connection.execute(query)]
 
@@ -95,15 +103,47 @@ class LedgerReader:
             row = connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).one_or_none()
             return None if row is None else turn_row_of(row)
 
-    def sessions_ended(self, since: datetime, after: SessionId | None = None, limit: int = 100) -> list[SessionRow]:
-        """Sessions that ended at that instant or later, in the order of their ends and, where ends are equal, of their ids.
-
-        To read on: the end and the id of the last session that was read.
-        """
-        mark = tuple_(pack_instant(since), "" if after is None else pack_text(after))
-        ended = select(sessions).where(sessions.c.ended_us.is_not(None), tuple_(sessions.c.ended_us, sessions.c.id) > mark)
+    def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
+        """Session ends behind the cursor `after`, in the order they were recorded. One session may end several times."""
+        is_open = sessions.c.ended_us.is_(None).label("is_open")
+        query = select(session_ends, is_open).join(sessions, sessions.c.id == session_ends.c.session)
+        query = query.where(session_ends.c.seq > after, *self._committed(session_ends)).order_by(session_ends.c.seq).limit(limit)
         with self._database.reading("listing ended sessions") as connection:
-            return [session_of(row) for row in connection.execute(ended.order_by(sessions.c.ended_us, sessions.c.id).limit(limit))]
+            return [
+                EndedSession(row.seq, SessionId(unpack_text(row.session)), bool(row.is_open)) for row in connection.execute(query)
+            ]
+
+    def turns_behind(self, cursor: int) -> int:
+        """How many turns the reader with this cursor has still to read; turns deleted among them count, too."""
+        return self._behind(turns, cursor)
+
+    def ends_behind(self, cursor: int) -> int:
+        """How many session ends the reader with this cursor has still to read; ends of deleted sessions among them count, too."""
+        return self._behind(session_ends, cursor)
+
+    def _behind(self, table: Table, cursor: int) -> int:
+        # By the numbers, not by the rows: a reader may be a million behind.
+        with self._database.reading("measuring a lag") as connection:
+            return max(0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor)
+
+    def _committed(self, table: Table) -> list[TextClause]:
+        """Conditions under which rows in the order of `seq` are complete."""
+        if self._database.kind != "postgresql":
+            return []
+        # With several writers a lower number may be committed later: nothing is shown that somebody may still be behind of.
+        return [text(f"age({table.name}.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")]
+
+    def silent_sessions(self, since: datetime) -> list[SessionId]:
+        """Sessions that have not ended and whose last request came before that."""
+        silent = select(sessions.c.id).where(sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since))
+        with self._database.reading("looking for silent sessions") as connection:
+            return [SessionId(unpack_text(session)) for session in connection.execute(silent).scalars()]
+
+    def last_received(self) -> datetime | None:
+        """When the request of the turn that was recorded last came."""
+        with self._database.reading("reading the time of the last turn") as connection:
+            at_us = connection.execute(select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)).scalar()
+            return None if at_us is None else unpack_instant(at_us)
 
     def role_of(self, turn: TurnId) -> Role | None:
         """What a turn is for, where that has been decided."""
@@ -202,6 +242,11 @@ class LedgerReader:
                 Event(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
                 for row in connection.execute(query)
             ]
+
+    def last_event(self) -> int:
+        """The cursor behind which nothing was announced yet; 0 where nothing ever was."""
+        with self._database.reading("reading events") as connection:
+            return connection.execute(select(func.max(events.c.seq))).scalar() or 0
 
     def events_of(self, kind: str, limit: int = 100) -> list[Event]:
         """What was announced of one kind, newest first."""

@@ -40,6 +40,15 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSession:
+    """The end of a session. `seq` is the cursor to read on from; `is_open` if the session has been opened again since."""
+
+    seq: int
+    id: SessionId
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRow:
     """A turn as a list shows it: the facts without the bytes. `seq` is the cursor to read on from."""
 
@@ -103,12 +112,15 @@ class Succession:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both."""
+    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both.
+
+    Generation 0, which every store begins with, was published at no time.
+    """
 
     number: int
     hash: str
     reason: str
-    published_at: datetime
+    published_at: datetime | None
     added: int
     removed: int
 

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy Core sees them; the database itself is made and changed only by `migrations/`.
+"""The tables, as SQLAlchemy Core sees them; the database itself is made and changed only by `migration`.
 
 Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `packing.pack_text`, bytes are
 bytes. `seq` numbers are given by the database, grow, and are never given again: they are the cursors readers resume from.
@@ -60,8 +60,16 @@ sessions = Table(
     CheckConstraint("(ended_us IS NULL) = (end_reason IS NULL)", name="an_end_has_a_reason"),
     CheckConstraint("turns >= 1 AND main_turns >= 0 AND main_turns <= turns", name="turns_are_counted"),
 )
-# PostgreSQL's indices have the same conditions, from the migrations; to say so here would import its dialect at every start.
-Index("ix_sessions_ended", sessions.c.ended_us, sessions.c.id, sqlite_where=sessions.c.ended_us.is_not(None))
+
+# One row each time a session ends; one that is opened again may end again.
+session_ends = Table(
+    "session_ends",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("session", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Index(None, "session"),
+    sqlite_autoincrement=True,
+)
 
 snippets = Table(
     "snippets",
@@ -151,6 +159,7 @@ turns = Table(
     Index(None, "session", "seq"),
     sqlite_autoincrement=True,
 )
+# PostgreSQL's indices have the same conditions, from `migrations/`; to say so here would import its dialect at every start.
 # Who else uses this? Asked when something is forgotten; without an index every answer would be a walk through the whole table.
 Index("ix_turns_placements", turns.c.placements, sqlite_where=turns.c.placements.is_not(None))
 
@@ -205,8 +214,14 @@ generations = Table(
     Column("hash", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("published_us", BigInteger, nullable=False),
+    # Set where the program published by itself: the newest generation of its evidence, and the candidate it put in force.
+    Column("learned_in", Integer),
+    Column("candidate", Text),
+    # Set where a person reverted to an earlier generation.
+    Column("reverted_to", Integer),
     CheckConstraint("number >= 0", name="numbers_count_from_zero"),
 )
+Index("ix_generations_reverts", generations.c.number, sqlite_where=generations.c.reverted_to.is_not(None))
 
 skill_texts = Table(
     "skill_texts",
@@ -249,4 +264,12 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("data", Text, nullable=False),
     sqlite_autoincrement=True,
+)
+
+# Backups that were made of this database, so that forgetting can name those that may still hold what was forgotten.
+backups = Table(
+    "backups",
+    metadata,
+    Column("path", Text, primary_key=True),
+    Column("made_us", BigInteger, nullable=False),
 )

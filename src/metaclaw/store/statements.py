@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import ColumnElement, Dialect, Table, case, func
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Table, case, func, literal_column
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.dml import ReturningInsert
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Insert: TypeAlias = "sqlite.Insert | postgresql.Insert"
 
+# One hour in microseconds. A literal: statements that are compiled ahead take no parameters beside their rows.
+_LONGEST_REQUEST = literal_column("3600000000", BigInteger())
 _MAX_ROWS = 16
 _LARGER = (64, 32)
 """A statement of every size would be compiled for most transactions anew; of these there are few, and all are kept."""
@@ -109,9 +111,12 @@ def once(insert: "Insert") -> "Insert":
 
 
 def add_to_session(insert: "Insert") -> "Insert":
-    """Begin the session, or count more turns in it; a request that came after the session's end opens it again."""
+    """Begin the session, or count more turns in it; a request that came after the session's end opens it again.
+
+    So does one that came long before the end and is recorded only now: the clock was ahead when the session ended.
+    """
     old, new = schema.sessions.c, insert.excluded
-    is_reopened = new.last_us > old.ended_us
+    is_reopened = (new.last_us > old.ended_us) | (new.last_us < old.ended_us - _LONGEST_REQUEST)
     return insert.on_conflict_do_update(
         index_elements=[old.id],
         set_={

@@ -10,6 +10,7 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes, outranks
 from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.generations import last_revert
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import IS_LESSON, roles, stands, verdicts
 from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_text
@@ -73,7 +74,7 @@ class SqlVerdicts:
         """Main turns of this generation whose standing verdict teaches, and that have no role yet; oldest first.
 
         A turn of an earlier generation counts too if its verdict came in this one: a correction is not lost because something else
-        was published between the answer and the person's word on it.
+        was published between the answer and the person's word on it. One made before the last revert never counts.
         """
         published = select(generations.c.published_us).where(generations.c.number == generation).scalar_subquery()
         is_of_now = or_(stands.c.generation == generation, verdicts.c.at_us > published)
@@ -82,7 +83,7 @@ class SqlVerdicts:
             select(turns.c.id)
             .join(stands, stands.c.turn == turns.c.seq)
             .join(verdicts, verdicts.c.seq == stands.c.verdict)
-            .where(IS_LESSON, stands.c.generation <= generation, is_of_now, ~has_role)
+            .where(IS_LESSON, stands.c.generation <= generation, stands.c.generation >= last_revert(), is_of_now, ~has_role)
             .order_by(stands.c.turn)
             .limit(limit)
         )

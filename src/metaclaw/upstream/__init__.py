@@ -2,8 +2,9 @@
 
 from metaclaw.upstream.asking import HttpModel, LocalModel, Spent
 from metaclaw.upstream.connection import Timeouts, pour
-from metaclaw.upstream.fallback import Cooldown, moves_on, open_first
-from metaclaw.upstream.headers import reply_headers
+from metaclaw.upstream.fallback import moves_on, open_first
+from metaclaw.upstream.headers import has_credentials, reply_headers
+from metaclaw.upstream.health import ProviderFailure, ProviderHealth
 from metaclaw.upstream.http import PASSTHROUGH, ApiKey, HttpEndpoint, Kind
 from metaclaw.upstream.pool import Limits
 from metaclaw.upstream.route import Candidate, Destination, candidates
@@ -13,7 +14,6 @@ __all__ = [
     "PASSTHROUGH",
     "ApiKey",
     "Candidate",
-    "Cooldown",
     "Destination",
     "HttpEndpoint",
     "HttpModel",
@@ -21,9 +21,12 @@ __all__ = [
     "Limits",
     "LocalModel",
     "PolicySlot",
+    "ProviderFailure",
+    "ProviderHealth",
     "Spent",
     "Timeouts",
     "candidates",
+    "has_credentials",
     "moves_on",
     "open_first",
     "pour",

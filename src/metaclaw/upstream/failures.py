@@ -17,6 +17,7 @@ TIMEOUT = "upstream_timeout"
 BUSY = "upstream_busy"
 BROKEN = "upstream_closed"
 GARBLED = "upstream_garbled"
+REDIRECTED = "upstream_redirect"
 
 
 class ClosedEarlyError(ConnectionError):

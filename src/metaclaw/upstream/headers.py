@@ -42,6 +42,11 @@ def caller_credentials(caller: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return ((name, caller[name]) for name in CREDENTIALS if name in caller)
 
 
+def has_credentials(caller: Mapping[str, str]) -> bool:
+    """Whether the caller brings credentials of its own."""
+    return any(name in caller for name in CREDENTIALS)
+
+
 def reply_headers(headers: Headers, *, same_body: bool = True) -> Headers:
     """What of the provider's header fields goes back to the client.
 

@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from metaclaw.domain.chat import Wire
-from metaclaw.errors import ConfigError, WireError
+from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, Headers, Reply
 from metaclaw.upstream.coding import readable
 from metaclaw.upstream.connection import Timeouts
 from metaclaw.upstream.dial import Address, read_address
+from metaclaw.upstream.failures import REDIRECTED
 from metaclaw.upstream.headers import caller_credentials, request_headers
 from metaclaw.upstream.pool import Limits, Pool
 
@@ -23,6 +24,7 @@ _DEFAULT_WIRES: Mapping[Kind, frozenset[Wire]] = {
     "anthropic": frozenset({Wire.MESSAGES}),
 }
 _KEPT_OPENINGS = 64
+_REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
 _ANTHROPIC_VERSION = "2023-06-01"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _METHOD = re.compile(r"[A-Z]+")
@@ -63,6 +65,7 @@ class HttpEndpoint:
         self.wires = _DEFAULT_WIRES[kind] if wires is None else frozenset(wires)
         self.is_passthrough = api_key is PASSTHROUGH
         address = read_address(base_url)
+        self._base_url = base_url
         self._peer = f"provider {name} ({address.authority})"
         self._target, self._query = _target(kind, base_url, address)
         self._fixed = "".join(f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key))
@@ -74,9 +77,16 @@ class HttpEndpoint:
         return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        """Send; return once the status line is here. Raises UpstreamError if nothing came back, WireError if it cannot be sent."""
-        head = self._head(call, caller)
-        return readable(await self._pool.request(call.method, head, call.body), self._peer)
+        """Send; return once the status line is here.
+
+        Raises UpstreamError if nothing came back, or a redirect: followed, it would hand the credentials to another address.
+        Raises WireError if the call cannot be sent.
+        """
+        answer = await self._pool.request(call.method, self._head(call, caller), call.body, call.session)
+        if answer.status in _REDIRECTS:
+            await answer.aclose()
+            raise self._redirected(call, answer)
+        return readable(answer, self._peer)
 
     async def aclose(self) -> None:
         """Close every connection, calls under way included."""
@@ -87,15 +97,39 @@ class HttpEndpoint:
         """Connections now open to this provider."""
         return self._pool.open_connections
 
+    def _redirected(self, call: Call, answer: Reply) -> UpstreamError:
+        location = next((value for name, value in answer.headers if name == "location"), "")
+        words = f"{self._peer} answered {answer.status}, a redirect"
+        parts = urlsplit(urljoin(f"{self._base_url}/", location))
+        if location and parts.hostname:
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            base = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}".removesuffix(_path(call.path))
+            words += f" to {base.removesuffix('/v1') if self.kind == 'anthropic' else base}"
+        remedy = f"redirects are not followed; set base_url of provider {self.name} to the address that answers"
+        return UpstreamError(f"{words}; {remedy}", code=REDIRECTED)
+
     def _head(self, call: Call, caller: Mapping[str, str]) -> bytes:
         head = self._opening(call)
         if call.purpose is not None:
             head += _encode([f"x-metaclaw-purpose: {call.purpose}"])
         if self.is_passthrough:
-            head += _encode([f"{name}: {value}" for name, value in caller_credentials(caller)])
+            credentials = [f"{name}: {value}" for name, value in caller_credentials(caller)]
+            if not credentials:
+                raise self._nothing_to_pass()
+            head += _encode(credentials)
         if call.body or call.method not in _BODILESS:
             return head + b"content-length: %d\r\n\r\n" % len(call.body)
         return head + b"\r\n"
+
+    def _nothing_to_pass(self) -> WireError:
+        url = "/k/<MetaClaw key>" + ("" if self.kind == "anthropic" else "/v1")
+        return WireError(
+            f'provider {self.name} has api_key = "passthrough" and this request brings no credentials of its own to pass on: '
+            f"end the client's base URL with {url} instead of sending the MetaClaw key as a credential, and let the client send "
+            f"its own API key or login; or give provider {self.name} an api_key",
+            status=401,
+            code="no_credentials",
+        )
 
     def _opening(self, call: Call) -> bytes:
         """The head as far as it is the same for every call of a client: most send the same fields with each."""

@@ -22,9 +22,9 @@ _CLOSE_S = 1.0
 class Limits:
     """How many connections at once, how long an unused one is kept, and how long a call may queue for one."""
 
-    connections: int = 512
+    connections: int = 1024
     keep_s: float = 30.0
-    queue_s: float = 30.0
+    queue_s: float = 2.0
 
 
 class Pool:
@@ -39,7 +39,7 @@ class Pool:
         self._taken = 0
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
-        self._queue: deque[asyncio.Future[Connection | None]] = deque()
+        self._queues: dict[str, deque[asyncio.Future[Connection | None]]] = {}  # by session; the first is served next
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         shortest_s = min(timeouts.first_byte_s, timeouts.idle_s, limits.keep_s)
@@ -55,27 +55,26 @@ class Pool:
         """Connections that wait for a call."""
         return len(self._idle)
 
-    async def request(self, method: str, head: bytes, body: bytes) -> Answer:
+    async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> Answer:
         """Send a call and return once the answer's head is here. Raises UpstreamError.
 
+        In a full pool, calls of one session are served in order and sessions take turns, so that none can starve the others.
         A kept connection that turns out to be dead costs one more try, on a fresh one.
         """
-        connection = self._take_idle() or await self._acquire()
+        connection = self._take_idle() or await self._acquire(session)
         if connection is not None:
             try:
                 return await connection.send(method, head, body)
             except StaleConnectionError:
                 log.debug("stale connection peer=%s", self._peer)
-            await self._take_place()
+            await self._take_place(session)
         return await (await self._open()).send(method, head, body)
 
     async def aclose(self) -> None:
         """Close everything, calls under way included."""
         self._closed = True
-        for waiter in self._queue:
-            if not waiter.done():
-                waiter.set_exception(self._closing())
-        self._queue.clear()
+        while (waiter := self._next_in_line()) is not None:
+            waiter.set_exception(self._closing())
         if self._timer is not None:
             self._timer.cancel()
         losing = [connection.closed for connection in self._connections]
@@ -93,19 +92,19 @@ class Pool:
             connection.drop()
         return None
 
-    async def _acquire(self) -> Connection | None:
+    async def _acquire(self, session: str) -> Connection | None:
         """A connection to use once one is free, or None with the right to open one."""
         if self._closed:
             raise self._closing()
         if self._taken < self._limits.connections:
             self._taken += 1
             return None
-        return await self._wait_in_line()
+        return await self._wait_in_line(session)
 
-    async def _take_place(self) -> None:
+    async def _take_place(self, session: str) -> None:
         """The right to open a connection, where a kept one will not do; in a full pool one of those makes room."""
         while self._taken >= self._limits.connections:
-            connection = self._idle.pop(0) if self._idle else await self._wait_in_line()
+            connection = self._idle.pop(0) if self._idle else await self._wait_in_line(session)
             if connection is None:
                 return
             if connection in self._connections:
@@ -114,22 +113,28 @@ class Pool:
                 return
         self._taken += 1
 
-    async def _wait_in_line(self) -> Connection | None:
+    async def _wait_in_line(self, session: str) -> Connection | None:
         waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
-        self._queue.append(waiter)
+        self._queues.setdefault(session, deque()).append(waiter)
         try:
             async with asyncio.timeout(self._limits.queue_s):
                 return await waiter
         except (TimeoutError, asyncio.CancelledError) as cause:
-            self._leave_line(waiter)
+            self._leave_line(session, waiter)
             if isinstance(cause, TimeoutError):
-                message = f"{self._peer} has all {self._limits.connections} connections in use"
-                raise UpstreamError(message, status=503, retryable=True, code=BUSY) from cause
+                message = (
+                    f"{self._peer} is busy: all {self._limits.connections} connections that its max_concurrency allows were in"
+                    f" use for {self._limits.queue_s:g} s; try again shortly"
+                )
+                raise UpstreamError(message, status=429, retryable=True, code=BUSY) from cause
             raise
 
-    def _leave_line(self, waiter: asyncio.Future[Connection | None]) -> None:
-        if waiter in self._queue:
-            self._queue.remove(waiter)
+    def _leave_line(self, session: str, waiter: asyncio.Future[Connection | None]) -> None:
+        queue = self._queues.get(session)
+        if queue is not None and waiter in queue:
+            queue.remove(waiter)
+            if not queue:
+                del self._queues[session]
         if not waiter.done() or waiter.cancelled() or waiter.exception() is not None:
             return
         connection = waiter.result()  # given in the very moment of giving up: the next in line gets it
@@ -188,8 +193,12 @@ class Pool:
             waiter.set_result(None)
 
     def _next_in_line(self) -> asyncio.Future[Connection | None] | None:
-        while self._queue:
-            waiter = self._queue.popleft()
+        while self._queues:
+            session = next(iter(self._queues))
+            queue = self._queues.pop(session)
+            waiter = queue.popleft()
+            if queue:
+                self._queues[session] = queue  # behind the other sessions
             if not waiter.done():
                 return waiter
         return None

@@ -2,8 +2,10 @@
 
 from metaclaw.wires.collect import collect, deltas_of
 from metaclaw.wires.estimate import estimate_tokens
+from metaclaw.wires.failure import reported_error
 from metaclaw.wires.fields import decode as decode_json
 from metaclaw.wires.fields import encode as encode_json
+from metaclaw.wires.first_event import begins_answer
 from metaclaw.wires.format import StreamReader, StreamWriter, WireFormat, wire_format
 from metaclaw.wires.plain import plain
 from metaclaw.wires.said import read_answer, said_parts
@@ -17,6 +19,7 @@ __all__ = [
     "StreamWriter",
     "TailHold",
     "WireFormat",
+    "begins_answer",
     "call_name",
     "collect",
     "decode_json",
@@ -26,6 +29,7 @@ __all__ = [
     "plain",
     "portable_tools",
     "read_answer",
+    "reported_error",
     "said_parts",
     "streamed_facts",
     "whole_facts",

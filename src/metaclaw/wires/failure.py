@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from metaclaw.domain.chat import Json
-from metaclaw.wires.fields import Object, encode, text_of
+from metaclaw.errors import UpstreamError
+from metaclaw.wires.fields import Object, encode, object_of, text_of
 
 _OPENAI_TYPES: Mapping[int, str] = {
     401: "authentication_error",
@@ -23,6 +24,13 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
     529: "overloaded_error",
+}
+_STATUS_OF_TYPE: Mapping[str, int] = {
+    **{kind: status for status, kind in _ANTHROPIC_TYPES.items()},
+    "invalid_request_error": 400,
+    "invalid_api_key": 401,
+    "insufficient_quota": 429,
+    "rate_limit_exceeded": 429,
 }
 _MAX_MESSAGE_CHARS = 2_000
 
@@ -67,8 +75,30 @@ def error_of(value: Json) -> tuple[str, str]:
             return error_of(inner)
         case {"detail": dict() | str() | list() as inner}:
             return error_of(inner)
+        case {"response": {"error": dict() as inner}}:
+            return error_of(inner)
         case dict():
             message = text_of(value.get("message")) or text_of(value.get("msg"))
             return message, text_of(value.get("code")) or text_of(value.get("type"))
         case _:
             return "", ""
+
+
+def reported_error(value: Json) -> UpstreamError:
+    """The error a provider reported under a status of success, with the status it names or implies; 502 where it does neither."""
+    message, code = error_of(value)
+    words = message[:_MAX_MESSAGE_CHARS] or "it reported an error and no reason"
+    return UpstreamError(words, status=_status_of(value), code=code or "upstream_error")
+
+
+def _status_of(value: Json) -> int:
+    error = object_of(value)
+    error = object_of(error.get("response")) or error
+    error = object_of(error.get("error")) or error
+    for name in ("status", "status_code", "code", "type"):
+        said = error.get(name)
+        status = int(said) if isinstance(said, int) or (isinstance(said, str) and said.isdecimal() and len(said) == 3) else 0
+        status = status or _STATUS_OF_TYPE.get(text_of(said), 0)
+        if 400 <= status < 600:
+            return status
+    return 502

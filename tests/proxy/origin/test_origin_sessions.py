@@ -322,6 +322,18 @@ def test_silence_ends_a_session_and_a_late_request_revives_it_as_a_new_segment(d
     assert (late.session, late.segment, late.segment_began, desk.origins.active) == (first.session, 1, True, 1)
 
 
+def test_a_session_heard_of_while_the_clock_was_ahead_ends_after_the_usual_silence(desk: Desk) -> None:
+    before = desk.time
+    desk.time += timedelta(days=400)
+    ahead = desk.ask("hi").session
+    desk.time = before
+    later = desk.ask("hello").session
+    desk.time += timedelta(seconds=1)
+    assert desk.origins.sweep() == []
+    desk.time += timedelta(seconds=1801)
+    assert desk.origins.sweep() == [ahead, later]
+
+
 def test_a_tool_result_after_the_end_begins_a_segment_too(desk: Desk) -> None:
     headers = {"x-session-id": "s"}
     desk.ask("hi", headers=headers)

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
+from metaclaw.privacy import Redactor
 from metaclaw.skills.checks import waits_for_person
 from metaclaw.skills.evolve import Evolver, Failure, Kind, group
 from metaclaw.skills.evolve.reading import read_skills
@@ -193,7 +194,7 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
         (_existing(), {"trigger": None}, "missing"),
         (_existing(), {"trigger": "x" * 700}, "a trigger of 700"),
         (_existing(), {"body": "x\n" * 60}, "a body of"),
-        (_existing(), {"body": "log in with hunter2"}, "must be redacted"),
+        (_existing(), {"body": "log in with hunter2"}, "holds a secret"),
         (_existing(), {"body": "as in t_1 of s_1"}, "names a recorded turn"),
     ],
 )
@@ -219,14 +220,48 @@ async def test_no_more_than_so_many_skills_come_of_one_answer() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_name_that_is_taken_gets_a_mark() -> None:
+async def test_a_name_that_is_taken_gets_a_number() -> None:
     evolver, _ = _evolver(_answer(_SKILL, _SKILL, _SKILL | {"name": "价格"}), taken=frozenset(["round-prices"]))
 
     names = [proposal.skill.name for proposal in await evolver.propose(_kind(), (), ())]
 
-    assert len(set(names)) == 3
-    assert "round-prices" not in names
-    assert all(name.startswith(("round-prices-", "skill-")) for name in names)
+    assert names == ["round-prices-2", "round-prices-3", "skill"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("session", ["a", "1", "s", "dates", "release-2024"])
+async def test_a_session_whose_id_is_an_ordinary_word_can_be_learned_from(session: str) -> None:
+    failure = make_failure("Round the prices", "No, round the prices of release-2024 to 2 decimals: a rule about dates.")
+    failure = replace(failure, step=replace(failure.step, session=SessionId(session)))
+    evolver, _ = _evolver(_answer(_SKILL | {"body": f"{_SKILL['body']}" + "\n- For release-2024, a rule about dates: 1 digit."}))
+
+    assert len((await evolver.evolve(replace(_kind(), failures=(failure,)), (), ())).proposals) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["always-k8s-v1-api-v2-beta-x86", "uv-pip-py3-11-c2a58a-4x9"])
+async def test_a_name_with_numbers_in_it_is_no_secret(name: str) -> None:
+    redactor = Redactor()
+    model = ScriptedModel([_answer(_SKILL | {"name": name})])
+    evolver = Evolver(model, _render, 3, redact=lambda text: redactor.text(text).text)
+
+    assert [str(one.skill.name) for one in await evolver.propose(_kind(), (), ())] == [name]
+
+
+@pytest.mark.anyio
+async def test_what_is_refused_is_reported_with_its_text_and_without_secrets() -> None:
+    refused: list[tuple[str, str]] = []
+
+    async def note(proposal: Proposal, reason: str) -> None:
+        refused.append((proposal.skill.body, reason))
+
+    model = ScriptedModel([_answer(_SKILL | {"body": "1. Log in with hunter2.\n2. Look."})])
+    await Evolver(model, _render, 3, redact=_redact, on_refused=note).propose(_kind(), (), ())
+
+    ((body, reason),) = refused
+    assert "Log in with" in body
+    assert "hunter2" not in body
+    assert reason == "it holds a secret"
 
 
 @pytest.mark.anyio

@@ -31,7 +31,7 @@ def test_the_body_quotes_the_words_and_turns_nothing_round() -> None:
     proposal = _rule("Never push to main.")
 
     assert "> Never push to main." in proposal.skill.body
-    assert proposal.skill.name.startswith("never-push-main-")
+    assert proposal.skill.name == "never-push-main"
     assert "push to main" not in proposal.skill.body.replace("Never push to main", "")
     assert "Anti-pattern: doing it all the same" in proposal.skill.body
 
@@ -102,7 +102,7 @@ def test_what_applies_always_survives_its_file() -> None:
 def test_each_instruction_is_a_skill_of_its_own() -> None:
     proposals = from_words(make_step("Hello", "Always use uv to install packages. Never commit to main."))
 
-    assert [proposal.skill.name.rsplit("-", 1)[0] for proposal in proposals] == ["always-uv-install-packages", "never-commit-main"]
+    assert [proposal.skill.name for proposal in proposals] == ["always-uv-install-packages", "never-commit-main"]
 
 
 def test_a_task_is_read_at_its_first_turn_only() -> None:
@@ -141,7 +141,6 @@ def test_two_peoples_rules_are_two_skills() -> None:
     ada = _rule("Always use tabs.", scope=Scope(user="ada")).skill
     bob = _rule("Always use tabs.", scope=Scope(user="bob")).skill
 
-    assert ada.name != bob.name
     assert (ada.scope, bob.scope) == ("user:ada", "user:bob")
 
 

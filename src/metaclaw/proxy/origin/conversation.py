@@ -14,7 +14,7 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.proxy.origin.glue import lasting, without_ephemeral
-from metaclaw.proxy.reading import Body, Listed, list_key
+from metaclaw.proxy.reading import Body, Listed, count_parts, list_key
 
 DIGEST_BYTES: Final = 32
 # Lone surrogates, numbers beyond 64 bits, absurd nesting.
@@ -28,6 +28,9 @@ _UNSEEN_BLOCKS: Final = ("thinking", "redacted_thinking", "reasoning")
 _UNSEEN_ITEMS: Final = ("reasoning", "additional_tools", "item_reference", "compaction", None)
 
 
+_Known = tuple[bytes | None, bool, int]
+
+
 class DigestCache:
     """What counts of the entries that were seen lately, as digests, by a fingerprint that is much cheaper to make.
 
@@ -39,42 +42,42 @@ class DigestCache:
 
     def __init__(self, limit: int = 8_192) -> None:
         self._limit = limit
-        self._new: dict[int, tuple[bytes | None, bool]] = {}
-        self._old: dict[int, tuple[bytes | None, bool]] = {}
+        self._new: dict[int, _Known] = {}
+        self._old: dict[int, _Known] = {}
 
     def root(self, texts: list[str]) -> bytes:
         """The digest of the system text, at which a chain begins."""
         mark = hash(tuple(texts))
         found = self._new.get(mark)
         if found is None:
-            found = self._old.get(mark) or (sha256(_bytes(texts)).digest(), False)
+            found = self._old.get(mark) or (sha256(_bytes(texts)).digest(), False, 0)
             self._keep(mark, found)
         return found[0] or b""
 
     @property
-    def recall(self) -> Callable[[int], tuple[bytes | None, bool] | None]:
+    def recall(self) -> "Callable[[int], _Known | None]":
         """A look-up of what `learn` said of the entry with a fingerprint, unless that is forgotten."""
         return self._new.get
 
-    def learn(self, mark: int, item: Json) -> tuple[bytes | None, bool]:
-        """The digest of what counts of an entry (None if nothing does), and whether a user speaks in it in words."""
+    def learn(self, mark: int, item: Json) -> "_Known":
+        """The digest of what counts of an entry (None if nothing does), whether a user speaks in it in words, and its parts."""
         found = self._old.get(mark)
         if found is not None:
             self._keep(mark, found)
             return found
-        payload = _payload(item)
+        payload, parts = _payload(item), count_parts(item)
         if payload is None:
-            found = (None, False)
+            found = (None, False, parts)
         else:
             has_words = payload[0] == "user" and _has_words(payload)
             try:
-                found = (sha256(_encode(payload)).digest(), has_words)
+                found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
-                return os.urandom(DIGEST_BYTES), has_words  # nothing ever equals it, so it is a conversation of its own
+                return os.urandom(DIGEST_BYTES), has_words, parts  # nothing ever equals it, so it is a conversation of its own
         self._keep(mark, found)
         return found
 
-    def _keep(self, mark: int, found: tuple[bytes | None, bool]) -> None:
+    def _keep(self, mark: int, found: "_Known") -> None:
         if len(self._new) >= self._limit:
             self._old, self._new = self._new, {}
         self._new[mark] = found
@@ -99,14 +102,21 @@ class Conversation:
         self.indices: list[int] = [] if earlier is None else [-1]
         self.users: list[int] = []
         self._texts: dict[int, list[str]] = {}
-        written = body.written if isinstance(body, Body) else None
-        self._walk(first, _raws(self.items) if written is None else written.raws, earlier or self.root, cache)
+        read = body if isinstance(body, Body) else None
+        raws = _raws(self.items) if read is None or read.written is None else read.written.raws
+        self._walk(first, raws, earlier or self.root, cache, read)
 
-    def _walk(self, first: int, raws: list[bytes], before: bytes, cache: DigestCache) -> None:
+    def _walk(self, first: int, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
+        """Chain the entries from `first` on. WireError 413 when the body has more parts than it may."""
+        parts = sum([count_parts(self.items[index]) for index in range(first)])
         digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
         for index in range(first, len(raws)):
             mark = hash(raws[index])
-            digest, has_words = recall(mark) or cache.learn(mark, items[index])
+            digest, has_words, count = recall(mark) or cache.learn(mark, items[index])
+            if count:
+                parts += count
+                if read is not None:
+                    read.take_parts(parts)
             if digest is None:
                 continue
             if has_words:

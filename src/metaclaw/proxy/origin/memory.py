@@ -65,7 +65,7 @@ class Memory:
             session.heads = heads
         self._active[session.id] = session
         if len(self._active) + len(self._ended) > self._max_sessions:
-            self._forget()
+            self._forget_oldest()
 
     def touch(self, session: Session, now: datetime) -> None:
         """The session was just heard of; if it had ended, it lives again."""
@@ -136,14 +136,18 @@ class Memory:
         """The session and digest that this response answered."""
         return self._responses.get(response_id)
 
-    def _forget(self) -> None:
+    def _forget_oldest(self) -> None:
         """Ended sessions go first. One that was still active is reported as ended by the next `end_silent`."""
-        if self._ended:
-            _, session = self._ended.popitem(last=False)
-        else:
-            _, session = self._active.popitem(last=False)
+        session = next(iter(self._ended.values() if self._ended else self._active.values()))
+        if not session.ended:
             self._forgotten.append(session.id)
             del self._forgotten[: -self._max_sessions]
+        self.forget(session)
+
+    def forget(self, session: Session) -> None:
+        """Remember nothing of a session."""
+        self._active.pop(session.id, None)
+        self._ended.pop(session.id, None)
         for thread in session.threads:
             session.heads.drop(thread)
         session.threads.clear()  # threads and sessions know each other; apart, both are freed at once

@@ -94,8 +94,9 @@ class Origins:
         place.session.flying += 1
         return self._side(sighting, place) if sighting.kind is _SIDE else self._main(sighting, place)
 
-    def finished(self, origin: Origin, turn: TurnId, end: TurnEnd) -> None:
-        """The answer has ended. After a failure the client may send the same again, or go on from where it was before."""
+    def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
+        """The answer has ended; `turn` is None if none was recorded. After a failure the client may send the same again, or go on
+        from where it was before."""
         session = self._memory.get(origin.session)
         if session is None:
             return
@@ -110,6 +111,14 @@ class Origins:
         thread.failed = end is not TurnEnd.COMPLETED and not thread.flying
         if thread.failed:
             session.heads.fail(thread)
+
+    def withdraw(self, origin: Origin) -> bool:
+        """A request was refused. If it began its session, and nothing else is under way there, forget the session: True."""
+        session = self._memory.get(origin.session)
+        if session is None or not origin.session_began or session.flying > 1:
+            return False
+        self._memory.forget(session)
+        return True
 
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
         """What was answered: its id, by which a later request may name its history, and its words and calls, which tell
@@ -129,6 +138,11 @@ class Origins:
         session = self._memory.get(origin.session)
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
+    def is_active(self, session: SessionId) -> bool:
+        """Whether this session is known and has not ended."""
+        known = self._memory.get(session)
+        return known is not None and not known.ended
+
     def end(self, session: SessionId) -> bool:
         """End a session; False if it is unknown or has ended already."""
         return self._memory.end(session)
@@ -138,6 +152,8 @@ class Origins:
         now = self._now()
 
         def is_silent(session: Session) -> bool | None:
+            if session.last_at > now:
+                session.last_at = now  # the clock was ahead then; it must not keep this session, and those behind it, open
             age = now - session.last_at
             if age <= self._silence:
                 return None

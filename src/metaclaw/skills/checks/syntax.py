@@ -16,6 +16,7 @@ In YAML a text with `: ` in it is put in quotes or below a `|`.
 import json
 import re
 import textwrap
+from functools import lru_cache
 from typing import cast
 
 from metaclaw.domain.chat import Json
@@ -78,6 +79,25 @@ def check_of(skill: Skill) -> Check | None:
         raise SkillError(f"skill {skill.name}: `check` is not text: put it in quotes or below a `|`")
     is_in_force = skill.state in (SkillState.CANARY, SkillState.LIVE)
     return parse_check(text, approved=skill.author is not Authorship.EVOLVER or is_in_force)
+
+
+def check_trouble(skill: Skill) -> str | None:
+    """Why the check that a skill carries cannot be read and is not run; None where it can be, or there is none."""
+    text = skill.extra.get("check")
+    if text is None:
+        return None
+    if isinstance(text, str):
+        return _text_trouble(text)
+    return "`check` is not text: put it in quotes or below a `|`"
+
+
+@lru_cache(1024)
+def _text_trouble(text: str) -> str | None:
+    try:
+        parse_check(text)
+    except SkillError as error:
+        return str(error)
+    return None
 
 
 def waits_for_person(skill: Skill) -> str | None:

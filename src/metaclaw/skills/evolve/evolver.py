@@ -1,7 +1,8 @@
 """The evolver: asks a model once what would have prevented a kind of failure, and takes from its answer only what holds."""
 
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from anyio.to_thread import run_sync
@@ -24,6 +25,7 @@ MAX_TRIGGER_CHARS = 600
 MAX_BODY_CHARS = 4_000
 MAX_BODY_LINES = 40
 _MAX_CATEGORY_CHARS = 40
+_LEAST_SESSION_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Evolver:
     """Writes skills from failures with a model's help.
 
     `render` gives a turn as redacted evidence; `redact` does the same for any other text that goes along (quotes, feedback), and
-    what an answer holds that it would replace is refused. `is_taken` says which names the library has already.
+    what an answer holds that it would replace is refused. `is_taken` says which names the library has already; `on_refused` is told
+    of what was written and does not hold.
     """
 
     def __init__(
@@ -52,12 +55,14 @@ class Evolver:
         *,
         redact: Redact,
         is_taken: Callable[[str], bool] = lambda name: False,
+        on_refused: Callable[[Proposal, str], Awaitable[object]] | None = None,
     ) -> None:
         self._model = model
         self._render = render
         self._redact = redact
         self._most = max_new_skills
         self._is_taken = is_taken
+        self._on_refused = on_refused
 
     async def propose(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError where nobody answers."""
@@ -72,7 +77,10 @@ class Evolver:
         if isinstance(written, str):
             evolution = Evolution((), written, usage=completion.usage)
         else:
-            evolution = replace(self._choose(kind, written, near), usage=completion.usage)
+            faulty: list[tuple[Written, str]] = []
+            evolution = replace(self._choose(kind, written, near, faulty), usage=completion.usage)
+            for one, fault in faulty if self._on_refused is not None else ():
+                await self._on_refused(await run_sync(self._as_refused, kind, one), fault)
         log.info(
             "evolver_answered model=%s proposals=%d refused=%d reason=%s",
             self._model.name,
@@ -82,7 +90,9 @@ class Evolver:
         )
         return evolution
 
-    def _choose(self, kind: Kind, written: Sequence[Written], near: Sequence[Skill]) -> Evolution:
+    def _choose(
+        self, kind: Kind, written: Sequence[Written], near: Sequence[Skill], faulty: list[tuple[Written, str]]
+    ) -> Evolution:
         proposals: list[Proposal] = []
         refused: list[str] = []
         for one in written:
@@ -92,6 +102,7 @@ class Evolver:
                 proposals.append(self._propose(kind, one, near, proposals, refused))
             except (SkillError, ValueError) as error:
                 refused.append(f"{one.name or 'a skill without a name'}: {error}")
+                faulty.append((one, str(error)))
         reason = "" if proposals else "nothing that was written holds" if refused else "the evolver found nothing to write"
         return Evolution(tuple(proposals), reason, tuple(refused))
 
@@ -102,7 +113,7 @@ class Evolver:
             raise SkillError(f"it edits {edited.name}, which another one edits already")
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
         skill = Skill(
-            name=edited.name if edited else own_name(one.name, kind.scope, lambda name: name in names or self._is_taken(name)),
+            name=edited.name if edited else own_name(one.name, lambda name: name in names or self._is_taken(name)),
             trigger=one.trigger,
             body=one.body,
             category=(one.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
@@ -114,6 +125,20 @@ class Evolver:
         replaces = (edited.name,) if edited else ()
         return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self._model.name)
 
+    def _as_refused(self, kind: Kind, one: Written) -> Proposal:
+        """What was written, cut to size, for people to read."""
+        skill = Skill(
+            name=own_name(self._redact(one.name.replace("-", " ")), lambda name: False),
+            trigger=self._redact(one.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
+            body=self._redact(one.body)[:MAX_BODY_CHARS] or "(missing)",
+            category="learned",
+            scope=kind.scope,
+            extra={},
+            state=SkillState.DRAFT,
+            author=Authorship.EVOLVER,
+        )
+        return Proposal(skill, Change.NEW, (), kind.turns, kind.name, self._model.name)
+
     def _refuse_faults(self, kind: Kind, one: Written) -> None:
         if not one.name or not one.trigger or not one.body:
             raise SkillError("name, trigger or body is missing")
@@ -121,11 +146,23 @@ class Evolver:
             raise SkillError(f"a trigger of {len(one.trigger)} characters; at most {MAX_TRIGGER_CHARS}")
         if len(one.body) > MAX_BODY_CHARS or len(one.body.splitlines()) > MAX_BODY_LINES:
             raise SkillError(f"a body of {len(one.body)} characters; at most {MAX_BODY_CHARS} in {MAX_BODY_LINES} lines")
-        text = "\n".join((one.name, one.trigger, one.body, one.category or "", one.check or ""))
+        # Words joined by hyphens and numbers look like a random token; a name is read word by word.
+        name = one.name.replace("-", " ")
+        text = "\n".join((name, one.trigger, one.body, one.category or "", one.check or ""))
         if self._redact(text) != text:
-            raise SkillError("it holds what must be redacted")
-        if any(str(name) in text for failure in kind.failures for name in (failure.step.turn, failure.step.session)):
+            raise SkillError("it holds a secret")
+        if any(_names(text, failure.step.turn) or _names_session(text, failure.step.session) for failure in kind.failures):
             raise SkillError("it names a recorded turn or session")
+
+
+def _names(text: str, identifier: str) -> bool:
+    """Whether an identifier stands in the text as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(identifier)}(?!\w)", text) is not None
+
+
+def _names_session(text: str, session: str) -> bool:
+    """The same of a session's id, which a client may choose: one that could be an ordinary word says nothing."""
+    return len(session) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, session)) and _names(text, session)
 
 
 def _check(one: Written, notes: list[str]) -> dict[str, object]:

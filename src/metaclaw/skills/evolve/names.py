@@ -1,9 +1,9 @@
-"""Names for skills that nobody named: slugs that say what they are about."""
+"""Names for learned skills: readable slugs, numbered where a name is taken."""
 
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.errors import SkillError
@@ -26,12 +26,17 @@ def digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()
 
 
-def own_name(wanted: str, scope: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A valid name like the wanted one that is not taken. A library is one folder: where another has the name, ours gets a mark."""
-    base = slug([wanted]) or f"skill-{digest(wanted)}"
-    marked = f"{base}-{digest(scope)}"
-    names = (base, marked, *(f"{marked}-{number}" for number in range(2, _MOST_ALIKE)))
-    free = next((name for name in names if not is_taken(name)), None)
+def numbered(name: str) -> Iterator[SkillName]:
+    """The name, then `name-2`, `name-3` and so on."""
+    yield SkillName(name)
+    for number in range(2, _MOST_ALIKE):
+        yield SkillName(f"{name}-{number}")
+
+
+def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
+    """A valid name like the wanted one that is not taken. Raises SkillError where all its numbers are taken."""
+    base = slug([wanted]) or "skill"
+    free = next((name for name in numbered(base) if not is_taken(name)), None)
     if free is None:
         raise SkillError(f"there are {_MOST_ALIKE} skills named like {base}")
-    return SkillName(free)
+    return free

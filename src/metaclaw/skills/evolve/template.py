@@ -12,7 +12,7 @@ from metaclaw.skills.evolve.corrections import find_correction
 from metaclaw.skills.evolve.failure import Failure
 from metaclaw.skills.evolve.grammar import Polarity
 from metaclaw.skills.evolve.instructions import Instruction, find_instructions
-from metaclaw.skills.evolve.names import digest, slug
+from metaclaw.skills.evolve.names import slug
 from metaclaw.skills.evolve.topics import is_manner, related_words, topic_terms, topic_words
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import scope_of_lesson
@@ -58,7 +58,7 @@ def from_words(step: Step) -> tuple[Proposal, ...]:
         for instruction in find_instructions(text)
         if len(instruction.words) <= _MAX_RULE_CHARS
     ]
-    return tuple({proposal.skill.name: proposal for proposal in proposals}.values())
+    return tuple({" ".join(proposal.skill.body.casefold().split()): proposal for proposal in proposals}.values())
 
 
 def from_correction(failure: Failure) -> Proposal | None:
@@ -78,7 +78,7 @@ def from_correction(failure: Failure) -> Proposal | None:
         f"{_numbered(_HOW_TO_CORRECT)}\n\n"
         "Anti-pattern: answering as before and waiting to be told again."
     )
-    skill = _skill(step, f"corrected-{name}", words, _trigger(of_task or about, about if of_task else []), body, {})
+    skill = _skill(step, f"corrected-{name}", _trigger(of_task or about, about if of_task else []), body, {})
     return Proposal(skill, Change.NEW, (), (step.turn,), f"correction-{name}", TEMPLATE)
 
 
@@ -97,14 +97,14 @@ def _propose_rule(step: Step, instruction: Instruction, context: str) -> Proposa
     if step.scope.user and step.scope.workspace and _HERE.search(words):
         extra["workspace"] = step.scope.workspace
     trigger = f"Whatever the task is: {_one_line(words)}" if is_general else _trigger(about, _of_task(about, context))
-    skill = _skill(step, name, words, trigger, body, extra)
+    skill = _skill(step, name, trigger, body, extra)
     return Proposal(skill, Change.NEW, (), (step.turn,), f"instruction-{name}", TEMPLATE, is_instruction=True)
 
 
-def _skill(step: Step, name: str, words: str, trigger: str, body: str, extra: dict[str, object]) -> Skill:
+def _skill(step: Step, name: str, trigger: str, body: str, extra: dict[str, object]) -> Skill:
     scope = scope_of_lesson(step.scope)
     return Skill(
-        name=SkillName(f"{name}-{digest(scope, ' '.join(words.casefold().split()))}"),
+        name=SkillName(name),
         trigger=trigger,
         body=body,
         category="instruction" if name.startswith(tuple(_PREFIX.values())) else "correction",

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Reasoning, Text, TokenLogprob, ToolCall, Usage
 from metaclaw.domain.ids import new_id
-from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.parsing import tool_call
-from metaclaw.wires.failure import error_of
+from metaclaw.wires.failure import reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.tools import ClientTools, Kind, custom_input
 
@@ -24,8 +23,7 @@ def parse_answer(body: bytes) -> Completion:
     """A provider's chat completion. Raises UpstreamError if it is none."""
     value = decode_object(body, "an answer")
     if value.get("error") and not value.get("choices"):
-        message, code = error_of(value)
-        raise UpstreamError(message or "the provider answered with an error", code=code or "upstream_error")
+        raise reported_error(value)
     with provider_at_fault("an answer"):
         fields = Fields(value, "")
         choices = fields.list("choices")

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Opaque, Part, Reasoning, Text, ToolCall, Usage, Wire
 from metaclaw.domain.ids import new_id
-from metaclaw.errors import UpstreamError
-from metaclaw.wires.failure import error_of
+from metaclaw.wires.failure import reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, whole
 from metaclaw.wires.messages.parsing import thinking, tool_use
 from metaclaw.wires.messages.rendering import tool_input
@@ -25,9 +24,8 @@ _WORDS = {Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use", Finish.CON
 def parse_answer(body: bytes) -> Completion:
     """A provider's message. Raises UpstreamError if it is none."""
     value = decode_object(body, "an answer")
-    if value.get("type") == "error":
-        message, code = error_of(value)
-        raise UpstreamError(message or "the provider answered with an error", code=code or "upstream_error")
+    if value.get("type") == "error" or value.get("error"):
+        raise reported_error(value)
     with provider_at_fault("an answer"):
         fields = Fields(value, "")
         return Completion(

@@ -21,7 +21,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.answer import render_logprobs, token_logprob
-from metaclaw.wires.failure import error_of
+from metaclaw.wires.failure import error_of, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.proof import show
 from metaclaw.wires.responses.parsing import custom_call, function_call, reasoning
@@ -47,6 +47,8 @@ _REPEATED = (
 def parse_answer(body: bytes) -> Completion:
     """A provider's response. Raises UpstreamError if it is none, or if it tells of a failure."""
     value = decode_object(body, "an answer")
+    if value.get("error"):
+        raise reported_error(value)
     if failure := failure_of(value):
         message, code = failure
         raise UpstreamError(message, code=code)

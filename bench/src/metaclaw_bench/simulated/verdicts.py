@@ -1,0 +1,52 @@
+"""How somebody who knows a generated benchmark judges: by what the person said next, or by trying a new answer."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from metaclaw_bench.json_types import Json
+from metaclaw_bench.questions import KEEP_IN_MIND
+from metaclaw_bench.workdays.model import Item
+
+# A record stands between two lines with a mark that it cannot hold itself.
+_RECORD: Final = re.compile(r"^(?P<mark>[0-9a-f]{16}) begin\n(?P<record>.*)\n(?P=mark) end$", re.DOTALL | re.MULTILINE)
+_SAID_NEXT: Final = "## What the person said next"
+_REQUIREMENT: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n== The answer\n(?P<answer>.*)", re.DOTALL)
+_NO_BOX: Final = "did not include a \\bbox"
+_SCORES: Final = {"pass": 1, "fail": -1, "unknown": 0}
+
+
+def judged(prompt: str, items: Mapping[str, Item], tried: Callable[[Sequence[Item], str], bool]) -> dict[str, Json]:
+    """The verdict on what a judge is asked. `items` are known by their bare questions; `tried` says whether an answer is right for
+    any of those that can be meant."""
+    record = record_in(prompt)
+    trial = _REQUIREMENT.search(record)
+    if trial is None:
+        _, found, said = record.rpartition(_SAID_NEXT)
+        is_wrong = bool(found) and (KEEP_IN_MIND in said or _NO_BOX in said)
+        return _verdict("fail", "the person says what was wrong with it") if is_wrong else _verdict("pass", "the work went on")
+    wanted = bare(trial["wanted"])
+    meant = [item for question, item in items.items() if question in wanted or _complains(item, wanted)]
+    if not meant:
+        return _verdict("unknown", "this item is not known")
+    return _verdict("pass" if tried(meant, trial["answer"]) else "fail", "compared with what was asked for")
+
+
+def record_in(prompt: str) -> str:
+    """What a judge is shown, without the rules it is told before and after."""
+    found = _RECORD.search(prompt)
+    return prompt if found is None else found["record"]
+
+
+def bare(text: str) -> str:
+    """A text without what rendering does to it: headings moved aside, lines wrapped."""
+    return " ".join(text.split())
+
+
+def _complains(item: Item, words: str) -> bool:
+    feedback = item.round.feedback
+    return any(bare(text) in words for text in (feedback.incorrect, *feedback.options.values()) if text)
+
+
+def _verdict(outcome: str, reason: str) -> dict[str, Json]:
+    return {"outcome": outcome, "score": _SCORES[outcome], "reason": reason}

@@ -1,0 +1,45 @@
+"""Benchmarks of our own making: working days with house rules that nobody tells, the same for the same seed."""
+
+from metaclaw_bench.workdays.generating import generate, held_out
+from metaclaw_bench.workdays.marking import score
+from metaclaw_bench.workdays.model import Answer, Files, Item, Marks, Workday, Workdays
+from metaclaw_bench.workdays.plans import (
+    CONTRADICTING_USERS,
+    PART_ONE,
+    PART_TWO,
+    TINY,
+    DayPlan,
+    Drift,
+    Plan,
+    User,
+    add_rules,
+    speaking,
+)
+from metaclaw_bench.workdays.plugins import load_rules
+from metaclaw_bench.workdays.rulebook import built_in_rules
+from metaclaw_bench.workdays.writing import write
+
+__all__ = [
+    "CONTRADICTING_USERS",
+    "PART_ONE",
+    "PART_TWO",
+    "TINY",
+    "Answer",
+    "DayPlan",
+    "Drift",
+    "Files",
+    "Item",
+    "Marks",
+    "Plan",
+    "User",
+    "Workday",
+    "Workdays",
+    "add_rules",
+    "built_in_rules",
+    "generate",
+    "held_out",
+    "load_rules",
+    "score",
+    "speaking",
+    "write",
+]

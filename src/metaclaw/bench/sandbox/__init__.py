@@ -1,6 +1,0 @@
-"""Commands of an agent, run where they can do no harm and see nothing but their workspace."""
-
-from metaclaw.bench.sandbox.box import Sandbox, holds, strongest
-from metaclaw.bench.sandbox.limits import Limits, Ran, Stopped, Strength
-
-__all__ = ["Limits", "Ran", "Sandbox", "Stopped", "Strength", "holds", "strongest"]
