@@ -304,7 +304,7 @@ async def test_watching_notices_hand_edits(folder: Path, generations: Generation
     shelf = Shelf(folder, generations)
 
     async def until(generation: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while shelf.view.generation < generation:
                 await anyio.sleep(0.005)
 
