@@ -46,9 +46,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with captures of real clients and benchmark data; tests that need it skip where it is absent."""
+    """Recorded requests of real clients and benchmark data, whose words are not ours to publish; tests skip without them."""
     default = Path(__file__).resolve().parents[2] / "shared"
     folder = Path(os.environ.get("METACLAW_SHARED", default))
     if not folder.is_dir():
-        pytest.skip(f"no shared data at {folder}: set METACLAW_SHARED to the folder that holds captures/")
+        pytest.skip(f"needs recorded requests of real clients in {folder}/captures: docs/captures.md tells how to record them")
     return folder

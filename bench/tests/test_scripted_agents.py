@@ -212,7 +212,7 @@ LATE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_twelve_public_days_come_out_as_described(public: Benchmark) -> None:
     before = digest(public.root)
     oracle = totals(public, play(public, scripted("oracle")))

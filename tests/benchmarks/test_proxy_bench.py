@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 60
 
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler on this machine")
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler: apt-get install gcc"
+)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

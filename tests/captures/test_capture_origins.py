@@ -139,7 +139,7 @@ SEQUENCES: dict[str, list[Expected]] = {
 def load(shared: Path, name: str) -> dict[str, Any]:
     path = shared / "captures" / f"{name}.json"
     if not path.is_file():
-        pytest.skip(f"the capture {name} is not there: see docs/captures.md for how to record it")
+        pytest.skip(f"needs the recorded request {name}: docs/captures.md tells how to record it")
     capture: dict[str, Any] = json.loads(path.read_text())
     return capture
 

@@ -198,7 +198,7 @@ def counting_router(counting: Counting) -> Router:
 @pytest.mark.anyio
 async def test_a_stream_that_ends_is_sent_whole() -> None:
     counting, listener = Counting(most=3), Listener()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await counting_router(counting)(scope(), listener.receive, listener.send)
     assert dict(listener.sent[0]["headers"]) == {b"content-type": b"text/event-stream", b"cache-control": b"no-cache"}
     assert b"".join(message["body"] for message in listener.sent[1:]) == b"1\n2\n3\n"
@@ -208,7 +208,7 @@ async def test_a_stream_that_ends_is_sent_whole() -> None:
 @pytest.mark.anyio
 async def test_a_client_that_leaves_ends_its_stream() -> None:
     counting, listener = Counting(), Listener(leaves_after=4)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await counting_router(counting)(scope(), listener.receive, listener.send)
     assert counting.closed
     assert counting.sent >= 4
@@ -219,7 +219,7 @@ async def test_a_client_that_leaves_ends_its_stream() -> None:
 async def test_a_program_that_stops_ends_every_stream_properly() -> None:
     counting, listener = Counting(), Listener()
     router = counting_router(counting)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(router, scope(), listener.receive, listener.send)
             while counting.sent < 3:
@@ -232,7 +232,7 @@ async def test_a_program_that_stops_ends_every_stream_properly() -> None:
 @pytest.mark.anyio
 async def test_a_head_of_a_stream_is_over_at_once() -> None:
     counting, listener = Counting(), Listener()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await counting_router(counting)(scope("HEAD"), listener.receive, listener.send)
     assert counting.sent == 0
     assert listener.is_whole

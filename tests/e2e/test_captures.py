@@ -70,7 +70,9 @@ def client_bytes(capture: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("path", captures() or [None], ids=lambda path: path.stem if path else "absent")
 def test_a_real_agents_request_keeps_its_meaning_and_its_prefix(taught: Program, provider: Provider, path: Path | None) -> None:
     if path is None:
-        pytest.skip("no captures beside the repository: see docs/captures.md")
+        pytest.skip(
+            "needs recorded requests of real clients in $METACLAW_SHARED/captures: docs/captures.md tells how to record them"
+        )
     capture = json.loads(path.read_text())
     sent = client_bytes(capture)
     before = len(provider.requests)

@@ -55,7 +55,7 @@ def _end(deltas: list[Delta]) -> End:
 
 
 async def _until_gone(pid: int) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
             await anyio.sleep(0.05)
 

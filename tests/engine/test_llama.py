@@ -80,7 +80,7 @@ def test_scoring_begins_anywhere(llama: Llama) -> None:
         llama.score([], tokens)
 
 
-@pytest.mark.skipif(not can_pack(torch.float32), reason="this torch has no packed products")
+@pytest.mark.skipif(not can_pack(torch.float32), reason="needs a torch with packed products (mkldnn)")
 def test_a_packed_product_gives_each_row_the_same_bits_in_any_company() -> None:
     weight, rows = torch.randn(96, 64), torch.randn(40, 64)
     with torch.inference_mode():

@@ -92,7 +92,7 @@ def test_sequences_that_share_a_beginning_get_what_each_would_get_alone(
     _compare(sequences, kernel, torch.device("cpu"), torch.float32, 2e-5)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
 def test_the_same_on_a_gpu_in_half_precision(sequences: list[tuple[list[int], list[int]]]) -> None:
     device = torch.device("cuda")

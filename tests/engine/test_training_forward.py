@@ -116,7 +116,7 @@ def test_running_each_layer_twice_changes_no_gradient(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a processor without bfloat16 says so, once
 @pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))]
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"))]
 )
 def test_half_precision_stays_near_single_precision(tmp_path: Path, device: str) -> None:
     folder = make_tiny_model(tmp_path / "tiny")

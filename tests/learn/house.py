@@ -383,6 +383,6 @@ async def running(empty: Path, folder: Path, **fields: Any) -> AsyncIterator[Hou
     try:
         yield house
     finally:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await house.ledger.aclose()
         house.database.close()

@@ -145,7 +145,7 @@ async def test_an_instruction_is_in_force_before_it_is_tested(new_house: NewHous
     await passed_before(house)
     talk = Talk(house)
     await talk.say(RULE)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await house.sense()
         async with anyio.create_task_group() as aside:
             await house.fast.learn(aside)

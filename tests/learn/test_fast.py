@@ -272,7 +272,7 @@ async def test_an_attempt_that_was_interrupted_is_taken_up_again(new_house: NewH
     house = await new_house(evolver=Hanging("world/evolver", lambda prompt: NOTHING))
     failed, _ = await corrected(house)
     await house.sense()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as aside:
             await house.fast.learn(aside)
             await began.wait()

@@ -64,6 +64,6 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_h
     again = Pending(house.reader, house.cursors, house.candidates, house.fast)
     assert (again.is_anything(), again.is_anything()) == (True, False)  # what was left is looked for once
     assert pending(house)["evolutions"] == 1
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await house.take_up_again()
     assert pending(house)["evolutions"] == 0

@@ -216,7 +216,7 @@ async def test_a_coding_session_is_replayed_to_its_end_and_nothing_outside_is_to
     turns = await kept(ledger, coding(wire, stream=stream))
     model, judge = Scripted(again), Judge()
     as_port: Replayer = replayer(reader, model, judge)
-    with nothing_outside_is_touched(), anyio.fail_after(5):
+    with nothing_outside_is_touched(), anyio.fail_after(60):
         trial = await as_port.trial(probe(turns[0]), TABS, (), seed=7)
     assert trial == Trial(probe(turns[0]), 7, Outcome.FAIL, Outcome.PASS, tokens=10 * 110)
     assert len(model.asked) == 10
@@ -315,7 +315,7 @@ async def test_the_prompt_without_the_skill_is_asked_once_for_all_candidates(led
     async def one(skill: Skill, seed: int) -> None:
         trials.append(await tried.trial(probe(turns[0]), skill, (), seed))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for skill in (TABS, OLDER, BESIDE):
                 group.start_soon(one, skill, 1)
@@ -405,7 +405,7 @@ async def test_a_replay_that_is_given_up_stops_at_once_and_leaves_others_going(l
     async def second() -> None:
         trials.append(await tried.trial(probe(turns[0]), TABS, (), 1))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             first = anyio.CancelScope()
 

@@ -284,7 +284,7 @@ async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(new_house: 
     talk = Talk(house)
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as judging:
             await house.sensing.look(judging)
             await speaker.began.wait()
@@ -304,7 +304,7 @@ async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_onc
         turns.append(await talk.say(PLAIN.format(number)))
         await talk.end()
         house.clock.pass_by(seconds=1)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as judging:
             await house.sensing.look(judging)
             await speaker.began.wait()
@@ -326,7 +326,7 @@ async def test_a_loop_that_is_started_again_takes_up_what_it_had_left(new_house:
     async with anyio.create_task_group() as judging:
         await house.sensing.look(judging)
         judging.cancel_scope.cancel()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(house.sensing.run)
             while house.outcome(turn) is None:

@@ -329,7 +329,7 @@ def captured(shared: Path, name: str) -> ChatRequest:
             capture: dict[str, Any] = json.loads(path.read_text())
             wire = CHAINS[name.partition("__")[0]][0]
             return wire_format(wire).parse_request(capture["body"])
-    pytest.skip(f"the capture {name} is not there: see docs/captures.md for how to record it")
+    pytest.skip(f"needs the recorded request {name}: docs/captures.md tells how to record it")
 
 
 def own_words(agent: str, text: str) -> str:

@@ -18,7 +18,7 @@ async def test_a_loop_that_fails_is_started_again_later_each_time_and_says_so() 
         if runs < 4:
             raise ValueError(f"trouble {runs}")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
 
             async def pause(seconds: float) -> None:
@@ -48,7 +48,7 @@ async def test_a_loop_that_ran_for_long_is_started_again_as_soon_as_at_its_first
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             Supervisor(group, sleep=pause, now=lambda: now_s).run("watch", loop)
     assert pauses == [0.5, 1.0, 2.0, 0.5, 1.0]
@@ -69,7 +69,7 @@ async def test_a_loop_that_made_progress_is_started_again_as_soon_as_at_its_firs
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             Supervisor(group, sleep=pause).run("watch", loop, progress=lambda: done)
     assert pauses == [0.5, 1.0, 0.5, 1.0, 2.0]
@@ -77,7 +77,7 @@ async def test_a_loop_that_made_progress_is_started_again_as_soon_as_at_its_firs
 
 @pytest.mark.anyio
 async def test_cancelling_the_group_ends_a_loop_that_would_run_for_ever() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)
             supervisor.run("for-ever", anyio.sleep_forever)

@@ -5,6 +5,8 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from anyio import CancelScope
+
 from metaclaw.errors import WireError
 from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.client import Client, ClientGone
@@ -25,14 +27,16 @@ async def serving(serve: Serve) -> AsyncIterator[tuple[Listener, int]]:
     try:
         yield listener, listening.getsockname()[1]
     finally:
-        hurry = asyncio.Event()
-        hurry.set()
-        await listener.close(1, hurry)
-        while _opened:
-            writer = _opened.pop()
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+        # Also after a timeout: uvloop never closes while a connection has something left to write.
+        with CancelScope(shield=True):
+            hurry = asyncio.Event()
+            hurry.set()
+            await listener.close(1, hurry)
+            while _opened:
+                writer = _opened.pop()
+                writer.close()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
 
 
 async def echo(client: Client) -> None:

@@ -47,7 +47,7 @@ class Compositor:
 
     async def until_asked(self, times: int) -> list[int]:
         """The ids of the objects that wait to be told, once there are so many."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while len(self.asked) < times:
                 await self.changed.wait()
                 self.changed.clear()

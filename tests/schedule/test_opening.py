@@ -216,7 +216,7 @@ def test_in_sleep_without_history_half_of_what_is_left_is_room() -> None:
 @pytest.mark.anyio
 async def test_whoever_waits_goes_on_when_it_opens() -> None:
     stage = Stage()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(stage.windows.until_open)
             await anyio.lowlevel.checkpoint()
@@ -228,7 +228,7 @@ async def test_whoever_waits_goes_on_when_it_opens() -> None:
 @pytest.mark.anyio
 async def test_running_it_opens_by_itself_and_stopping_shuts_it_for_good() -> None:
     stage = Stage(sleep=["00:00-24:00"], has_keyboard=False)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(stage.windows.run)
             await stage.windows.until_open()

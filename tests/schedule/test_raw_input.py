@@ -223,7 +223,7 @@ async def test_a_touch_on_windows_shuts_a_running_window_and_a_ring_for_nothing_
         clock=clock,
         announce=lambda kind, facts: None,
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(windows.run)
             while not windows.inputs[0].knows:

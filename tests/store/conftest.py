@@ -92,7 +92,7 @@ async def ledger(database: Database) -> AsyncIterator[SqlLedger]:
     running = SqlLedger(database, Limits(patience_s=10))
     await running.start()
     yield running
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await running.aclose()
 
 

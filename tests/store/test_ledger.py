@@ -113,7 +113,7 @@ async def test_a_session_is_counted_from_its_turns(ledger: SqlLedger, reader: Le
 
 async def test_many_at_once_are_all_there_exactly_once(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
     made = [new_turn(f"s_{number % 7}") for number in range(300)]
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         assert all(await asyncio.gather(*(ledger.record(turn) for turn in made)))
     found = [row.id for session in range(7) for row in reader.turns_of(SessionId(f"s_{session}"))]
     assert sorted(found) == sorted(turn.id for turn in made)
@@ -125,7 +125,7 @@ async def test_any_number_of_turns_may_come_at_once_and_each_keeps_its_own_bytes
     ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker, count: int
 ) -> None:
     made = [new_turn(f"s_{number}") for number in range(count)]
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         assert all(await asyncio.gather(*(ledger.record(turn) for turn in made)))
     found = [reader.turn(turn.id) for turn in made]
     assert [one.turn for one in found if one is not None] == made
@@ -152,7 +152,7 @@ async def test_a_turn_that_can_never_be_stored_spoils_no_other(
     naive = new_turn()
     naive = replace(naive, times=replace(naive.times, received_at=datetime(2026, 1, 1)))
     bad = [naive, new_turn(status=2**70), new_turn(segment=-1)]
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         kept = await asyncio.gather(*(ledger.record(turn) for turn in (*good[:3], *bad, *good[3:])))
     assert kept == [True, True, True, False, False, False, True, True, True]
     assert all(reader.turn(turn.id) is not None for turn in good)
@@ -166,7 +166,7 @@ async def test_a_turn_whose_usage_no_database_takes_is_kept_without_it(
     ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker, caplog: pytest.LogCaptureFixture, others: int
 ) -> None:
     absurd, *rest = [new_turn(usage=Usage(2**63, 5, 2, 1, 0)), *(new_turn() for _ in range(others))]
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         assert all(await asyncio.gather(*(ledger.record(turn) for turn in (absurd, *rest))))
     for turn in (replace(absurd, usage=None), *rest):
         recorded = reader.turn(turn.id)
@@ -275,7 +275,7 @@ async def test_a_flood_waits_for_room_and_memory_stays_bounded(
         highest = max(highest, ledger.health.waiting_turns)
         return kept
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         assert all(await asyncio.gather(*(record(number) for number in range(150))))
     assert highest <= 8
     assert reader.counts().turns == 150
@@ -288,7 +288,7 @@ async def test_a_turn_larger_than_all_the_room_is_still_recorded(
     ledger = SqlLedger(database, Limits(waiting_bytes=10_000, lineage_bytes=10_000, patience_s=10))
     await ledger.start()
     turns = [new_turn("s_1", exchange=Exchange(bytes(1_000_000))) for _ in range(3)]
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         assert all(await asyncio.gather(*(ledger.record(turn) for turn in turns)))
     for turn in turns:
         recorded = reader.turn(turn.id)

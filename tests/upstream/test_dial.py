@@ -28,7 +28,7 @@ class Certificate:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.skip("no openssl command to make a certificate with")
+        pytest.skip("needs the command openssl to make a certificate: apt-get install openssl")
     folder = tmp_path_factory.mktemp("tls")
     path, key = folder / "cert.pem", folder / "key.pem"
     command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]

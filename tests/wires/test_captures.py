@@ -44,7 +44,7 @@ def _captures(shared: Path) -> list[Capture]:
 def captures(shared: Path) -> list[Capture]:
     found = _captures(shared)
     if not found:
-        pytest.skip(f"no captures in {shared}")
+        pytest.skip(f"needs recorded requests of real clients in {shared}/captures: docs/captures.md tells how to record them")
     return found
 
 

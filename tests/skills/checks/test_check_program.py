@@ -20,7 +20,7 @@ _NOT_REFUSED = 9
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are walled in on Linux only")
 
 
-def _run(source: str, text: str = "on 2026-01-02", limit_s: float = 5.0) -> Finding:
+def _run(source: str, text: str = "on 2026-01-02", limit_s: float = 60.0) -> Finding:
     return examine(ProgramCheck(source, approved=True), [Text(text), ToolCall("c", "bash", '{"command": "ls"}')], limit_s)
 
 
