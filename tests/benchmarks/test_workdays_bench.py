@@ -22,8 +22,6 @@ from benchmarks.workdays.run import Course, Run
 from benchmarks.workdays.settings import LARGE, SMALL, Condition, Flush, Settings, Support, Writer
 from benchmarks.workdays.steady import Steady
 from benchmarks.workdays.turns import Asked, Question, in_words, read_answer, reply_to, step_of
-from metaclaw.bench.questions import ChoiceCheck, Day, Feedback, FileCheck, Round
-from metaclaw.bench.workdays.model import Answer, Files, Item, Workday
 from metaclaw.config.policy import PolicyConfig
 from metaclaw.config.tree import SkillsConfig
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, StepStats
@@ -31,6 +29,8 @@ from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Scope, Stamp
 from metaclaw.engine.text import Vocabulary
+from metaclaw_bench.questions import ChoiceCheck, Day, Feedback, FileCheck, Round
+from metaclaw_bench.workdays.model import Answer, Files, Item, Workday
 from tests.support.tiny import make_tiny_model
 
 ROOT: Final = Path(__file__).parents[2]

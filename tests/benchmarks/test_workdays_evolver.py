@@ -10,9 +10,9 @@ from benchmarks.workdays.evolver import ENOUGH, Evolver
 from benchmarks.workdays.house import House, Session
 from benchmarks.workdays.settings import PRESETS, Days
 from benchmarks.workdays.turns import Asked, Question, in_words
-from metaclaw.bench.workdays.model import Workday
 from metaclaw.domain.candidate import Proposal
 from metaclaw.domain.turn import Scope, Stamp
+from metaclaw_bench.workdays.model import Workday
 
 
 def _answered(question: Question, *, passed: bool = False) -> Asked:
