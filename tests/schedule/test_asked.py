@@ -10,9 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.schedule.signals.asking import ask_again_and_again
-from metaclaw.schedule.signals.inactivity import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, Inactivity, SignalError
+from metaclaw.schedule.signals.inactivity import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError
 from metaclaw.schedule.signals.macos import mac_input, parse_idle_s
-from metaclaw.schedule.signals.windows_os import ticks_between_s, windows_input
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import Heard
 
@@ -228,53 +227,3 @@ async def test_macos_that_does_not_tell_is_said_in_words() -> None:
         await mac_input().follow(Heard())
     two = b'    | |   "HIDIdleTime" = 5000000000\n    | |   "HIDIdleTime" = 462824375\n'
     assert parse_idle_s(two) == pytest.approx(0.462824375)
-
-
-@pytest.mark.anyio
-async def test_windows_answers_as_recorded_tell_of_a_key_and_of_the_mouse() -> None:
-    """Recorded under Wine by scripts/record-last-input: a key about 2.5 s after the first line, the mouse 2 s after it."""
-    lines = [[int(word) for word in line.split()] for line in (RECORDINGS / "last_input.txt").read_text().splitlines()]
-    assert all(is_told for is_told, _, _ in lines)
-    stage, began, place = Stage(), lines[0][2], 0
-    stage.clock.steady = began / 1000
-    known: list[tuple[float, float]] = []
-    keyboard = Inactivity(
-        ScriptedName(),
-        clock=stage.clock,
-        patience=stage.habits.patience,
-        hear=lambda ago_s: known.append((stage.clock.monotonic() - ago_s, stage.clock.monotonic())),
-    )
-
-    async def next_line(seconds: float) -> None:
-        nonlocal place
-        place += 1
-        if place == len(lines):
-            raise OverError
-        stage.clock.steady = lines[place][2] / 1000
-
-    with pytest.raises(OverError):
-        await windows_input(lambda: (lines[place][1], lines[place][2]), sleep=next_line).follow(keyboard)
-    touches = sorted({last / 1000 for _, last, _ in lines})
-    assert [when for when, _ in known] == [pytest.approx(touch) for touch in touches]
-    assert len(known) == 3
-    assert all(heard - when < WITHIN_S for when, heard in known[1:])
-
-
-class ScriptedName:
-    """A source that says nothing."""
-
-    name, hears_all, tells_after_s = "input", True, 0.0
-
-    async def follow(self, report: object) -> None:
-        raise OverError
-
-
-@pytest.mark.anyio
-async def test_windows_ticks_begin_anew() -> None:
-    heard = Heard()
-    with pytest.raises(OverError):
-        await windows_input(lambda: (2**32 - 500, 1_500), sleep=once).follow(heard)
-    assert heard.idles == [2.0]
-    assert ticks_between_s(1_000, 61_000) == 60.0
-    with pytest.raises(SignalError, match="not Windows"):
-        await windows_input().follow(heard)

@@ -13,6 +13,7 @@ from metaclaw_bench.report.figures import Study, placements_of_learned
 from metaclaw_bench.report.markup import number, spread
 from metaclaw_bench.running.plan import Plan
 from metaclaw_bench.simulated.skills import Writing
+from metaclaw_bench.stats import Interval
 
 _VALUES: Final[dict[str, tuple[str, ...]]] = {
     "evolver": tuple(one.value for one in Writing if one is not Writing.STRONG),
@@ -77,17 +78,44 @@ def ablated(plan: Plan, ablations: Sequence[Ablation]) -> Iterator[Plan]:
 HEADERS: Final = ("CHANGED", "SEEDS", "ACCURACY", "DIFFERENCE", "HELD-OUT", "DIFFERENCE", "SKILLS LEARNED", "LEARNED SKILLS PLACED")
 
 
-def table(study: Study) -> Iterator[Sequence[str]]:
-    """A row for each cell: accuracy and the difference from the unchanged condition, both with 95 % intervals."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell: its accuracy, and the difference from the condition without changes (of that, from the baseline)."""
+
+    changed: str
+    seeds: int
+    accuracy: Interval | None
+    difference: Interval | None
+    held_out: Interval | None
+    held_out_difference: Interval | None
+    skills_learned: float
+    learned_skills_placed: float
+
+    def words(self) -> Sequence[str]:
+        """The row for people."""
+        return (
+            self.changed,
+            str(self.seeds),
+            spread(self.accuracy),
+            spread(self.difference, "points"),
+            spread(self.held_out),
+            spread(self.held_out_difference, "points"),
+            number(self.skills_learned),
+            number(self.learned_skills_placed),
+        )
+
+
+def rows(study: Study) -> Iterator[Row]:
+    """A row for each cell. Skills learned are those the evolver wrote; the person's own instructions are not counted."""
     for cell in study.cells:
-        label = ", ".join(cell.ablation) or f"{cell.label}, nothing changed"
-        yield (
-            label,
-            str(len(cell.seeds)),
-            spread(study.accuracy(cell)),
-            spread(study.gain(cell), "points"),
-            spread(study.accuracy(cell, "held_out")),
-            spread(study.gain(cell, "held_out"), "points"),
-            number(cell.count("skill_born")),
-            number(placements_of_learned(cell)),
+        born = [one for one in cell.events if one.kind == "skill_born" and one.numbers.get("by_evolver")]
+        yield Row(
+            ", ".join(cell.ablation) or f"{cell.label}, nothing changed",
+            len(cell.seeds),
+            study.accuracy(cell),
+            study.gain(cell),
+            study.accuracy(cell, "held_out"),
+            study.gain(cell, "held_out"),
+            len(born) / max(1, len(cell.seeds)),
+            placements_of_learned(cell),
         )

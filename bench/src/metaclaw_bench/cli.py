@@ -1,6 +1,6 @@
 """`metaclaw bench`: the public benchmark, generated workdays, ablations, the research pipeline, and what came of them."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, paralle
     Runs without skills, with skills, and with skills and one thing changed. Finished runs are not run again, interrupted ones are
     continued.
     """
-    from metaclaw_bench.ablations import HEADERS, USUAL, Ablation, ablated, table, writing_of
+    from metaclaw_bench.ablations import HEADERS, USUAL, Ablation, ablated, rows, writing_of
     from metaclaw_bench.conditions import CONDITIONS
     from metaclaw_bench.records import read_all
     from metaclaw_bench.report.figures import Study
@@ -187,25 +187,13 @@ def ablations(seeds: str, part: str, labels: tuple[str, ...], out: Path, paralle
     agents = make_agents(AgentKind.DIRECT, next(iter(made.values())).benchmark.shared)
     execute(Runs(out, agents, make_model=simulate), plans, parallel=parallel, resume=True)
     study = Study(read_all([out / plan.name / "rounds.jsonl" for plan in plans]))
-    rows = list(table(study))
+    found = list(rows(study))
     if as_json:
-        print_json({"simulated": True, "rows": [dict(zip(_KEYS, row, strict=True)) for row in rows]})
+        print_json({"simulated": True, "rows": [asdict(row) for row in found]})
         return
     click.echo("SIMULATED: no model answered; these numbers say nothing about any.")
-    print_table(HEADERS, rows)
+    print_table(HEADERS, [row.words() for row in found])
     click.echo(f"The same with every figure: metaclaw bench report {out}")
-
-
-_KEYS = (
-    "changed",
-    "seeds",
-    "accuracy",
-    "difference",
-    "held_out",
-    "held_out_difference",
-    "skills_learned",
-    "learned_skills_placed",
-)
 
 
 @bench.command()

@@ -316,18 +316,12 @@ class Progress:
 
     def left(self) -> str:
         """How long it will still take, and what was spent so far."""
+        from metaclaw_bench.running.plan import duration
+
         ran = self._done - self._before
         seconds = (time.monotonic() - self._began) / max(1, ran) * (self._total - self._done)
         spent = f", {self._cost:.2f} US dollars so far" if self._cost else ""
         return f"about {duration(seconds)} left{spent}"
-
-
-def duration(seconds: float) -> str:
-    """A length of time as a person says it."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 @dataclass(frozen=True, slots=True)

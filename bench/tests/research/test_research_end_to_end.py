@@ -1,6 +1,7 @@
 """Research through the real proxy: what one run is told, the next one does; and the command that compares."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,6 +66,8 @@ def test_a_killed_comparison_resumes_and_its_results_can_be_scored_and_reported(
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "research-skills-1-1" not in done.stderr, "a finished run is not run again"
+    assert re.search(r"^[1-3] of 4 runs to do, about 0\.\d\d US dollars", done.stderr, re.MULTILINE)
+    assert re.search(r"^4 of 4 runs done, about 0 s left, \d+\.\d\d US dollars so far$", done.stderr, re.MULTILINE)
     runs = [one for one in read_research(records) if isinstance(one, RunRecord)]
     assert sorted((one.condition, one.run) for one in runs) == [(name, run) for name in ("baseline", "skills") for run in (1, 2)]
     assert {one for one in before if isinstance(one, RunRecord)} <= set(runs)

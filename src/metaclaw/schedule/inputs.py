@@ -19,10 +19,6 @@ def input_sources() -> list[Source]:
         from metaclaw.schedule.signals.macos import mac_input
 
         return [mac_input()]
-    if sys.platform == "win32":
-        from metaclaw.schedule.signals.windows_os import windows_input
-
-        return [windows_input()]
     return _linux_sources()
 
 

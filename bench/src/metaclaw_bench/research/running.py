@@ -9,6 +9,7 @@ A run is done when its records are written. A resumed comparison puts each home 
 
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from metaclaw_bench.research.records import (
 from metaclaw_bench.research.settings import Job, ResearchResult, ResearchSettings
 from metaclaw_bench.research.simulated import Researcher
 from metaclaw_bench.running.learning import settle
-from metaclaw_bench.running.plan import Endpoint, Provider
+from metaclaw_bench.running.plan import Endpoint, Provider, duration
 from metaclaw_bench.running.proxy import Place, running
 from metaclaw_bench.running.turns import Ledger
 from metaclaw_bench.simulated.model import MODEL
@@ -61,12 +62,18 @@ async def run_research(
     check(settings)
     runs = _begin(settings, resume=resume)
     limiter = anyio.CapacityLimiter(parallel)
+    total, before, began = len(settings.seeds) * len(settings.conditions) * settings.runs, len(runs), time.monotonic()
+    progress(f"{total - before} of {total} runs to do{settings.estimate(total - before)}")
 
     async def run_cell(cell: "_Cell") -> None:
         async with limiter:
             async for found in cell.run(progress):
                 append_records(settings.out / RECORDS, found)
                 runs.extend(one for one in found if isinstance(one, RunRecord))
+                seconds = (time.monotonic() - began) / (len(runs) - before) * (total - len(runs))
+                spent = sum(one.cost or 0.0 for one in runs)
+                cost = "" if settings.prices is None else f", {spent:.2f} US dollars so far"
+                progress(f"{len(runs)} of {total} runs done, about {duration(seconds)} left{cost}")
 
     async with anyio.create_task_group() as group:
         for seed in settings.seeds:

@@ -19,6 +19,8 @@ TOPICS: Final = (
     "restarts in hill climbing",
     "averaging the last iterates",
 )
+# About what a run takes, in and out: forty short requests of our own pipeline, sixty long ones of the real program.
+_TOKENS_A_RUN: Final = {"own": (60_000, 20_000), "autoresearchclaw": (400_000, 150_000)}
 BASELINE, SKILLS = CONDITIONS["baseline"], CONDITIONS["skills"]
 
 
@@ -68,6 +70,14 @@ class ResearchSettings:
             "max_retries": self.max_retries,
             "settings": list(self.sets),
         }
+
+    def estimate(self, runs: int) -> str:
+        """What so many runs will cost, in words; empty where prices are not known."""
+        if self.prices is None:
+            return ""
+        tokens_in, tokens_out = _TOKENS_A_RUN["own" if self.autoresearchclaw is None else "autoresearchclaw"]
+        cost = self.prices.cost(runs * tokens_in, runs * tokens_out) or 0.0
+        return f", about {cost:.2f} US dollars (a rough estimate without judge and evolver)"
 
     def topic(self, seed: int, number: int) -> str:
         """What a run is about: another topic each time, the same for all conditions."""

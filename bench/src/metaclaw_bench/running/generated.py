@@ -11,6 +11,7 @@ from metaclaw_bench.simulated.rule_follower import Follower, Habits
 from metaclaw_bench.simulated.rule_judge import RuleJudge
 from metaclaw_bench.simulated.skills import RuleText, Writing
 from metaclaw_bench.workdays import Files, Item, Workdays
+from metaclaw_bench.workdays.corrections import wordings
 from metaclaw_bench.workdays.demands import Rule
 from metaclaw_bench.workdays.words import LANGUAGES
 from metaclaw_bench.workdays.writing import write
@@ -49,7 +50,10 @@ def rule_texts(rules: Iterable[Rule]) -> list[RuleText]:
         RuleText(
             rule.id,
             f"{rule.topic('en')} that are noted, written, saved or chosen in a file",
-            {variant: tuple(rule.says(variant, language) for language in LANGUAGES) for variant in rule.variants},
+            {
+                variant: tuple(text for language in LANGUAGES for text in wordings(rule, variant, language))
+                for variant in rule.variants
+            },
         )
         for rule in rules
     ]

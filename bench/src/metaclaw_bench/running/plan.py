@@ -104,6 +104,14 @@ class Prices:
         return (tokens_in * self.tokens_in + tokens_out * self.tokens_out) / 1e6
 
 
+def duration(seconds: float) -> str:
+    """A length of time as a person says it."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 # For an estimate before a run: completions for a choice and for files, tokens of persona and tools, tokens of an answer.
 _STEPS: Final = {"choice": 1, "files": 4}
 _PROMPT_TOKENS: Final = 1_200

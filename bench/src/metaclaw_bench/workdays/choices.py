@@ -100,7 +100,7 @@ def _new_text(draw: Draw, law: InForce, taken: Collection[str], *, fits: bool) -
 
 def _explain(draw: Draw, option: _Option) -> str:
     changed = [draw.words.changed] if option.law.has_changed else []
-    return " ".join([option.why[0].upper() + option.why[1:], *changed, option.law.says(draw.language)])
+    return " ".join([option.why[0].upper() + option.why[1:], *changed, option.law.corrects(draw)])
 
 
 def _one_line(piece: str) -> str:

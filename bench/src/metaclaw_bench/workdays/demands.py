@@ -51,6 +51,7 @@ class Rule:
     variants: tuple[str, ...]
     source: Path
     says: Callable[[str, str], str]
+    example: Callable[[str], str]
     topic: Callable[[str], str]
     fact: "Callable[[Draw], Fact]"
     comply: Callable[[Fact, str], str]

@@ -22,7 +22,8 @@ _MOST_TRIES = 500
 
 @dataclass(slots=True)
 class Draw:
-    """One day's source of everything that is made up. `level` is how hard the day is, from 0 to 1."""
+    """One day's source of everything that is made up. `level` is how hard the day is, from 0 to 1. With `is_plain` every correction
+    is a standing instruction; `corrections` counts those made so far."""
 
     seed: int
     is_held_out: bool
@@ -35,6 +36,8 @@ class Draw:
     user: str
     random: random.Random
     used: set[int] = field(default_factory=set)
+    is_plain: bool = False
+    corrections: int = 0
 
     def number(self, low: int, high: int) -> int:
         """A number of these, of those that are this side's own."""

@@ -80,6 +80,7 @@ def _make_day(seed: int, plan: Plan, book: Mapping[str, Rule], slot: _Slot, aske
         level=slot.plan.level,
         user=user.name,
         random=random.Random(f"{plan.name}:{seed}:{slot.source}"),
+        is_plain=plan.is_plain,
     )
     laws = _laws(plan, book, slot.rules_as_on, user)
     begins_with: dict[str, str] = {}

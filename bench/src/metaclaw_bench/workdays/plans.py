@@ -41,7 +41,8 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A benchmark's plan. `begins` says from which day on each rule is in force; users take turns by the day."""
+    """A benchmark's plan. `begins` says from which day on each rule is in force; users take turns by the day.
+    With `is_plain` every correction is a standing instruction, in the same words each time."""
 
     name: str
     days: tuple[DayPlan, ...]
@@ -51,6 +52,7 @@ class Plan:
     users: tuple[User, ...] = (User("Alex"),)
     domains: tuple[str, ...] = DOMAINS
     first_date: datetime.date = datetime.date(2026, 3, 2)
+    is_plain: bool = False
 
     def variants_on(self, day: int, user: User) -> dict[str, str | None]:
         """The rules in force on a day and how this user means them (None: as usual)."""

@@ -59,6 +59,7 @@ def read_rule(module: ModuleType, path: Path) -> Rule:
         variants=tuple(module.FORMS),
         source=path,
         says=partial(_say, module.SAYS, module.FORMS),
+        example=module.FORMS.__getitem__,
         topic=partial(_in_language, module.TOPIC),
         fact=module.fact,
         comply=module.comply,

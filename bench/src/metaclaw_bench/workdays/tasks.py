@@ -4,9 +4,11 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 from metaclaw_bench.questions import Feedback, FileCheck, Round
 from metaclaw_bench.workdays.checker import check_parts
+from metaclaw_bench.workdays.corrections import correction
 from metaclaw_bench.workdays.demands import Fact, Part, Rule, Target
 from metaclaw_bench.workdays.draw import Draw
 from metaclaw_bench.workdays.model import Answer, Item
@@ -26,9 +28,13 @@ class InForce:
     variant: str
     has_changed: bool = False
 
-    def says(self, language: str) -> str:
-        """The rule in the user's words."""
-        return self.rule.says(self.variant, language)
+    def corrects(self, draw: Draw) -> str:
+        """What the user says of the rule after a miss. Drawn aside: how it is worded changes nothing else of the day."""
+        if draw.is_plain:
+            return self.rule.says(self.variant, draw.language)
+        draw.corrections += 1
+        chance = Random(f"{draw.seed} {draw.folder} {draw.user} {self.rule.id} {draw.corrections}")
+        return correction(self.rule, self.variant, draw.language, chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,7 @@ def _command(parts: Sequence[Part]) -> str:
 def _feedback(draw: Draw, groups: Sequence[Sequence[InForce]]) -> Feedback:
     laws = {law.rule.id: law for group in groups for law in group}
     changed = [draw.words.changed] if any(law.has_changed for law in laws.values()) else []
-    said = [law.says(draw.language) for law in laws.values()]
+    said = [law.corrects(draw) for law in laws.values()]
     return Feedback(
         draw.random.choice(draw.words.right), "\n".join([" ".join([draw.words.wrong, *changed]), *said, draw.words.missing])
     )
