@@ -1,6 +1,8 @@
 """`metaclaw sessions`, from a real store, and as asked of a running proxy."""
 
 import json
+import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import new_session_id
 from metaclaw.instance import acquire
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlCandidates, SqlForgetting, SqlGenerations
+from metaclaw.store import Backup, LedgerReader, SqlBackups, SqlCandidates, SqlForgetting, SqlGenerations
 from tests.cli.program import metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, store, turn
 from tests.cli.scripted import scripted
@@ -70,26 +72,47 @@ def test_a_forgotten_session_is_gone_with_what_it_taught_and_nothing_else(home: 
     )
     done = metaclaw("sessions", "forget", one, "--yes")
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"Forgot {one}: 2 turns.\nRetired what it had taught: learned.\n"
+    assert re.fullmatch(rf"Forgot {one}: 2 turns, in [0-9.]+ s.\nDeleted the skills it had taught: learned.\n", done.out)
     with store(home) as database:
         assert LedgerReader(database).session(one) is None
         assert LedgerReader(database).turn(taught.id) is None
         assert LedgerReader(database).turn(kept.id) is not None
-        assert [made.id for made in SqlCandidates(database).candidates()] == ["c_of-another", "c_learned"]
+        assert [made.id for made in SqlCandidates(database).candidates()] == ["c_of-another"]
         generations = SqlGenerations(database)
         assert [in_force.name for in_force in generations.latest().skills] == ["of-another"]
-        assert generations.history(1)[0].reason == "retired learned: a session that taught it was forgotten"
+        assert generations.history(1)[0].reason == "forgot a session"
     assert not (home / "skills" / "learned").exists()
     assert (home / "skills" / "of-another" / "SKILL.md").exists()
+
+
+NOTHING_LEARNED = {
+    **{"candidates": 0, "skills": [], "edited": [], "sessions": [], "batches": [], "versions": []},
+    **{"backups": [], "purged": True},
+}
 
 
 def test_forgetting_says_what_went_as_json_too(home: Path) -> None:
     session = new_session_id()
     record(home, turn(session))
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
-    assert done.facts == {"session": session, "forgotten": True, "turns": 1, "skills": [], "batches": [], "versions": []}
+    assert done.facts["seconds"] >= 0
+    assert {**done.facts, "seconds": 0} == {"session": session, "forgotten": True, "turns": 1, **NOTHING_LEARNED, "seconds": 0}
     again = metaclaw("sessions", "forget", session, "--yes")
     assert (again.code, f"there is no session {session}" in again.err) == (1, True)
+
+
+def test_forgetting_names_the_backups_that_still_hold_the_session(home: Path, tmp_path: Path) -> None:
+    session = new_session_id()
+    made = turn(session)
+    record(home, made)
+    (tmp_path / "kept.db").touch()
+    with store(home) as database:
+        since = made.times.received_at
+        for name, at in (("kept.db", since), ("deleted.db", since)):
+            SqlBackups(database).add(Backup(tmp_path / name, at))
+        (tmp_path / "earlier.db").touch()
+        SqlBackups(database).add(Backup(tmp_path / "earlier.db", since - timedelta(days=1)))
+    assert metaclaw("sessions", "forget", session, "--yes", "--json").facts["backups"] == [str(tmp_path / "kept.db")]
 
 
 def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path) -> None:
@@ -119,16 +142,29 @@ def test_nothing_is_forgotten_before_a_person_agrees(home: Path) -> None:
 
 
 def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
-    gone = {"session": "s_1", "forgotten": True, "turns": 3, "skills": ["x\x1b[31m"], "batches": [4, 9], "versions": [2, 3]}
+    learned = {
+        "candidates": 1,
+        "skills": ["x\x1b[31m"],
+        "edited": ["y"],
+        "sessions": ["s_7"],
+        "batches": [4, 9],
+        "versions": [2, 3],
+    }
+    gone = {"session": "s_1", "forgotten": True, "turns": 3, **learned, "backups": ["/b.db"], "purged": False, "seconds": 1.5}
     with scripted(home, {"POST /api/sessions/s_1/forget": (200, gone)}) as asked:
         said = metaclaw("sessions", "forget", "s_1", "--yes")
         facts = metaclaw("sessions", "forget", "s_1", "--yes", "--json").facts
         unknown = metaclaw("sessions", "forget", "s_2", "--yes")
     assert said.out.splitlines() == [
-        "Forgot s_1: 3 turns.",
-        "Retired what it had taught: x\\x1b[31m.",
-        "Its turns had trained weights, in 2 batches: 4, 9.",
-        "Policy versions that came of it: 2, 3; see metaclaw policy list.",
+        "Forgot s_1: 3 turns, in 1.5 s.",
+        "Deleted the skills it had taught: x\\x1b[31m.",
+        "Kept, because you have edited them since: y. Delete them if they hold what is to be forgotten.",
+        "Such skills stood in prompts of other sessions: s_7. They were taken out of the records, but answers may repeat them:"
+        " forget those sessions, too, if they do.",
+        "Deleted the weights that were trained on it: version 2, 3. See metaclaw policy list.",
+        "These backups still hold it: /b.db. Delete them, or make new ones with metaclaw store backup.",
+        "The database is in use and was not compacted, so its file may still hold fragments of the text. Stop the proxy and run"
+        " this command again.",
     ]
     assert facts == gone
     assert (unknown.code, "metaclaw sessions list" in unknown.err) == (1, True)

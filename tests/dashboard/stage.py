@@ -15,9 +15,10 @@ from metaclaw.dashboard import Api, Facts, LearningRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
+from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.owner import Owner
 from metaclaw.skills import Shelf
-from metaclaw.store import Database, LedgerReader, Limits, SqlForgetting, SqlGenerations, SqlLedger, SqlVerdicts, open_database
+from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Stage:
             providers=(),
             words=lambda agent, text: text,
         )
-        self.owner = owner_of(self.learning, self.shelf, SqlForgetting(self.database))
+        self.owner = owner_of(self.learning, self.shelf, SessionErasure(self.database, self.shelf, self.folder / "policies"))
         self.reader = LedgerReader(self.database)
         self.candidates = self.learning.candidates
         self.verdicts = SqlVerdicts(self.database)

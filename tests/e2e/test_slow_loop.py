@@ -176,3 +176,22 @@ def test_after_a_kill_the_program_serves_what_it_served(program: Program) -> Non
     program.start()
     program.wait_for("/api/policy", lambda policy: policy["policy_version"] == version, within_s=120)
     assert ask(program, "wolves", 6).headers["x-metaclaw-policy"] == str(version)
+
+
+def test_weights_that_were_trained_on_a_forgotten_session_are_deleted_and_cannot_be_promoted(program: Program) -> None:
+    version = serving(program)["policy_version"]
+    taught_by = program.get(f"/api/policy/{version}")["turns"]
+    session = program.get(f"/api/turns/{taught_by[0]}")["session"]
+    assert list((program.home / "policies").glob(f"{version:06d}"))
+    report = program.command("sessions", "forget", session, "--yes", "--json")
+    assert report.returncode == 0, report.stderr
+    assert version in json.loads(report.stdout)["versions"]
+    assert not list((program.home / "policies").glob(f"{version:06d}"))
+    assert serving(program)["policy_version"] not in json.loads(report.stdout)["versions"]
+    assert ask(program, "foxes", 12).headers["x-metaclaw-policy"] != str(version)
+    refused = program.command("policy", "promote", str(version))
+    assert refused.returncode != 0
+    assert "trained on a session that was forgotten" in refused.stderr
+    program.kill()
+    program.start()
+    assert serving(program)["policy_version"] not in json.loads(report.stdout)["versions"]

@@ -22,6 +22,7 @@ from metaclaw.learn.admitting import Admitting
 from metaclaw.learn.aging import Aging
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.merging import Merging
@@ -50,7 +51,6 @@ from metaclaw.store import (
     SqlBatches,
     SqlCandidates,
     SqlCursors,
-    SqlForgetting,
     SqlGenerations,
     SqlLedger,
     SqlUses,
@@ -202,7 +202,7 @@ class House:
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
-            forgetting=SqlForgetting(database, self.clock),
+            erasure=SessionErasure(database, self.shelf, self.shelf.folder.parent / "policies"),
             shelf=self.shelf,
             admitting=self.admitting,
             worth=self.worth,

@@ -107,7 +107,8 @@ async def test_forgetting_a_session_takes_back_what_it_taught(new_house: NewHous
     house = await new_house()
     talk = await learned(house)
     gone = await house.owner.forget(talk.session)
-    assert gone == {"turns": 2, "skills": [NAME], "batches": [], "versions": []}
+    assert gone is not None
+    assert (gone["turns"], gone["skills"], gone["versions"], gone["purged"]) == (2, [NAME], [], True)
     assert house.names == []
     assert [kind for kind, _ in house.told] == ["forgotten"]
     assert house.reader.session(talk.session) is None
@@ -146,7 +147,8 @@ async def test_forgetting_one_session_leaves_what_others_taught(new_house: NewHo
     other = Talk(house, Scope("bob"))
     await other.say(TASK.format(2))
     gone = await house.owner.forget(other.session)
-    assert gone == {"turns": 1, "skills": [], "batches": [], "versions": []}
+    assert gone is not None
+    assert (gone["turns"], gone["skills"], gone["versions"]) == (1, [], [])
     assert house.names == [NAME]
 
 
@@ -161,7 +163,7 @@ async def test_whoever_remembers_something_of_a_forgotten_session_is_told(new_ho
     let_go: list[SessionId] = []
     house.owner._let_go = let_go.append
     await house.owner.forget(talk.session)
-    assert let_go == [talk.session]
+    assert set(let_go) == {talk.session}
 
 
 async def test_what_is_known_of_a_skill(new_house: NewHouse) -> None:

@@ -15,6 +15,7 @@ from metaclaw.learn.progress import Progress
 from metaclaw.learn.retrying import FIRST_PAUSE, MOST_TRIES
 from metaclaw.learn.sensing import pause_s
 from metaclaw.ports import Purpose
+from metaclaw.store import SqlForgetting
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk
 from tests.learn.recordings import call
 
@@ -369,7 +370,7 @@ async def test_a_session_that_is_forgotten_while_the_judge_thinks_stops_nothing(
     talk = Talk(house)
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
-    forgetting = house.owner._forgetting
+    forgetting = SqlForgetting(house.database)
     speaker.rule = lambda prompt: (forgetting.forget_session(talk.session), PASSED)[1]
     await house.sense()
     assert house.reader.turn(turn) is None

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import (
@@ -147,11 +147,15 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
             *("merged", "merged-again"),
         )
     )
-    left = {one.proposal.skill.name for one in store.candidates()}
-    assert left == {one.proposal.skill.name for one in made} - {"rejected", "waiting"}
     again = forgetting.forget_session(SessionId("s_1"))
-    assert (again.sessions, again.turns, again.skills) == (0, 0, found.skills)
-    assert set(again.candidates) == set(found.candidates) - {"c_rejected", "c_waiting"}
+    assert (again.sessions, again.turns, again.skills, again.candidates) == (0, 0, found.skills, found.candidates)
+    SqlGenerations(database).publish(learned("from-others", "rejected"), "retired")
+    forgetting.erase("forgotten")
+    assert {one.proposal.skill.name for one in store.candidates()} == {"from-others", "of-the-rejected"}
+    first = SqlGenerations(database).at(1)
+    assert first is not None
+    assert {skill.name for skill in first.skills} == {"from-others", "rejected", "rewritten-by-hand"}
+    assert forgetting.forget_session(SessionId("s_1")) == Forgotten(0, 0)
 
 
 async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
@@ -165,6 +169,9 @@ async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
     forgetting.forget_session(SessionId("s_1"))
     with pytest.raises(RefusedError, match="was forgotten"):
         store.save_candidate(replace(on_its_way, standing=Standing.ACCEPTED))
+    with pytest.raises(RefusedError, match="was forgotten"):
+        SqlGenerations(database).publish(learned("on-its-way"), "learned", learned=LearnedFrom(0, (other.id, turn.id)))
+    forgetting.erase("forgotten")
     assert store.candidates() == []
     with pytest.raises(RefusedError):
         store.begin_attempt("kind", 0, [turn.id])
@@ -257,21 +264,43 @@ async def test_an_instant_without_a_time_zone_is_no_limit(forgetting: SqlForgett
         forgetting.forget_before(datetime(2026, 1, 1))
 
 
-async def test_forgotten_words_are_not_in_the_file_any_more(sqlite_url: str, tmp_path: Path, new_turn: TurnMaker) -> None:
-    database = open_database(sqlite_url)
+async def test_forgotten_words_are_in_none_of_the_files_while_others_have_the_database_open(
+    sqlite_url: str, tmp_path: Path, new_turn: TurnMaker
+) -> None:
+    database, others = open_database(sqlite_url), open_database(sqlite_url)
     scribe = Scribe(database, 1 << 20)
     secret = b"the-word-nobody-may-find"
     exchanges = [Exchange(secret + b"x" * size, (Splice(0, secret),), secret, secret, secret) for size in (10, 9000)]
     placed = (Placement(b"", (), secret.decode()),)
     scribe.write([new_turn("s_1", exchange=exchange, placements=placed, error=secret.decode()) for exchange in exchanges])
     scribe.write([new_turn("s_2")])
+    reader = LedgerReader(others)
+    assert reader.counts().turns == 3
+    forgetting = SqlForgetting(database)
+    forgetting.forget_session(SessionId("s_1"))
+    assert forgetting.is_unfinished()
+    assert forgetting.purge(compact_below_bytes=None, within_s=10)
+    assert not forgetting.is_unfinished()
+    files = list((tmp_path / "folder").iterdir())
+    assert {path.name for path in files} >= {"ledger.db", "ledger.db-wal"}
+    assert [path.name for path in files if secret in path.read_bytes()] == []
+    scribe.write([new_turn("s_3")])
+    assert reader.counts().turns == 2
     scribe.close()
-    SqlForgetting(database).forget_session(SessionId("s_1"))
-    with database.engine.connect() as connection:
-        connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    database.close()
-    assert LedgerReader(open_database(sqlite_url)).counts().turns == 1
-    assert secret not in (tmp_path / "folder" / "ledger.db").read_bytes()
+
+
+async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(sqlite_url: str, new_turn: TurnMaker) -> None:
+    database, others = open_database(sqlite_url), open_database(sqlite_url)
+    scribe = Scribe(database, 1 << 20)
+    scribe.write([new_turn("s_1")])
+    scribe.close()
+    forgetting = SqlForgetting(database)
+    with others.reading("holding a snapshot") as connection:
+        connection.execute(text("SELECT count(*) FROM turns"))
+        forgetting.forget_session(SessionId("s_1"))
+        assert not forgetting.purge(compact_below_bytes=None, within_s=0.3)
+        assert forgetting.is_unfinished()
+    assert forgetting.purge(compact_below_bytes=None, within_s=10)
 
 
 async def test_the_ledger_records_on_while_a_large_session_is_forgotten(

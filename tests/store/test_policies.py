@@ -134,6 +134,45 @@ async def test_forgetting_tells_the_versions_that_descend_from_what_is_gone(
         assert SqlForgetting(database).forget_session(SessionId("s_gone")).versions == (2, 4, 5)
 
 
+async def test_weights_that_were_trained_on_a_forgotten_session_never_serve_again(
+    house: House, database: Database, new_turn: TurnMaker
+) -> None:
+    """Version 1 is clean, 2 was trained on the session and serves, 3 goes on from it and is on trial."""
+    clean, mine = await house.taught(new_turn), await house.taught(new_turn, session="s_gone")
+    house.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
+    house.policies.promote(1)
+    house.policies.publish(WEIGHTS, parent=0, base="model", batch=mine)
+    house.policies.promote(2)
+    house.publish(parent=2)
+    house.policies.canary(3)
+    forgetting = SqlForgetting(database)
+    forgetting.forget_session(SessionId("s_gone"))
+    for _ in range(2):
+        forgetting.erase("it was trained on a session that was forgotten")
+        assert house.states() == {3: "rolled back", 2: "rolled back", 1: "retired"}
+        assert house.policies.serving() == Serving(0), "version 2 began from the untrained model, so that serves again"
+    assert len(house.policies.thrown_away()) == 2
+    for number in (2, 3):
+        with pytest.raises(RefusedError, match="no longer kept: it was trained on a session that was forgotten"):
+            house.policies.promote(number)
+    house.policies.promote(1)
+    assert house.policies.serving() == Serving(1, absorbed={1: frozenset()})
+
+
+async def test_weights_that_go_on_from_a_clean_version_fall_back_to_it(
+    house: House, database: Database, new_turn: TurnMaker
+) -> None:
+    clean = await house.taught(new_turn)
+    house.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
+    house.policies.promote(1)
+    mine = await house.taught(new_turn, version=1, session="s_gone")
+    house.policies.publish(WEIGHTS, parent=1, base="model", batch=mine)
+    house.policies.promote(2)
+    SqlForgetting(database).forget_session(SessionId("s_gone"))
+    SqlForgetting(database).erase("forgotten")
+    assert house.states() == {2: "rolled back", 1: "serving"}
+
+
 async def test_a_version_descends_from_where_its_batch_began(house: House, new_turn: TurnMaker) -> None:
     batch = await house.taught(new_turn)
     house.publish()

@@ -15,7 +15,13 @@ from tests.store.conftest import MOMENT
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
-A, B = SkillName("a"), SkillName("b \x00")
+A, B = SkillName("a"), SkillName("b")
+
+
+@pytest.fixture
+def in_force(database: Database) -> None:
+    """Only skills of a generation are counted: of one that was forgotten not even the name is kept."""
+    SqlGenerations(database).publish([Skill(name, "when", "do") for name in (A, B)], "by hand")
 
 
 def at(minutes: float) -> Times:
@@ -31,6 +37,7 @@ async def record(ledger: SqlLedger, *turns: Turn) -> None:
         assert await ledger.record(turn)
 
 
+@pytest.mark.usefixtures("in_force")
 async def test_a_skill_is_used_where_it_is_placed_or_withheld_by_chance(
     ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
 ) -> None:
@@ -46,6 +53,7 @@ async def test_a_skill_is_used_where_it_is_placed_or_withheld_by_chance(
     assert uses.cursor() == reader.turns_after(0)[-1].seq
 
 
+@pytest.mark.usefixtures("in_force")
 async def test_what_was_counted_is_not_counted_again(
     ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
 ) -> None:
@@ -59,6 +67,7 @@ async def test_what_was_counted_is_not_counted_again(
     assert uses.uses_of([A]) == {A: Use(at(5).received_at, 2)}
 
 
+@pytest.mark.usefixtures("in_force")
 async def test_a_new_skill_counts_as_used_when_it_begins(database: Database) -> None:
     uses = SqlUses(database)
     uses.begin([A, B], MOMENT)

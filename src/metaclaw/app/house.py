@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
-from metaclaw.errors import StoreError
+from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.learn.channel import Begin
 from metaclaw.learn.models import UNLEARNED, Models, add_up
@@ -331,6 +331,14 @@ class House:
         await anyio.sleep(_FIRST_REQUESTS_S)
         await self.learner.run()
 
+    async def _finish_forgetting(self) -> None:
+        """Finish what was being forgotten when the program last ended."""
+        try:
+            if await anyio.to_thread.run_sync(SqlForgetting(self.database).is_unfinished):
+                await (await self._owner()).finish_forgetting()
+        except MetaClawError as error:
+            log.warning("forgetting_unfinished reason=%s; forget the session again", error)
+
     async def _begin_slow(self, policy: "Policy") -> None:
         """The same for what trains weights."""
         if self.slow is None:
@@ -369,9 +377,24 @@ class House:
 
     def _build_owner(self) -> "Owner":
         from metaclaw.learn.assembly import owner_of
+        from metaclaw.learn.erasure import SessionErasure
 
-        forgetting = SqlForgetting(self.database)
-        return owner_of(self._build_learning(), self.shelf, forgetting, failed=self.learner.ring, let_go=self._let_go)
+        erasure = SessionErasure(self.database, self.shelf, self._home / "policies")
+        return owner_of(
+            self._build_learning(),
+            self.shelf,
+            erasure,
+            failed=self.learner.ring,
+            let_go=self._let_go,
+            serve=self._serve_without,
+        )
+
+    async def _serve_without(self, batches: Sequence[int]) -> None:
+        """Weights that were trained on these batches serve no more."""
+        if self.policy is not None:
+            await self._slow_began.wait()
+            assert self.slow is not None
+            await self.slow.forget(batches)
 
     def _let_go(self, session: SessionId) -> None:
         """A session that is forgotten is over: its next request begins a new one, with nothing of the old in its prompt."""
@@ -394,6 +417,8 @@ class House:
 
     async def _sweep(self) -> None:
         """End sessions that have fallen silent."""
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self._finish_forgetting()
         while True:
             await anyio.sleep(_SWEEP_EVERY_S)
             if self.ledger.health.health is Health.DEGRADED:

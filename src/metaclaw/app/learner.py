@@ -66,7 +66,7 @@ class _Learner:
         self._messenger = Messenger(self._send)
         database = connect(begin.config.store.url.resolve())
         only_read(database)
-        shelf = SentShelf(SqlGenerations(database), self._messenger)
+        self._shelf = shelf = SentShelf(SqlGenerations(database), self._messenger)
         self._learning = Learning(
             begin.config,
             database=database,
@@ -97,6 +97,7 @@ class _Learner:
                 case Ring():
                     loop.call_soon_threadsafe(self._learning.failed)
                 case LetGo(session):
+                    self._shelf.follow_anew()
                     loop.call_soon_threadsafe(self._learning.let_go, session)
         # Nothing here is worth an orderly end: what counts is written elsewhere, or taken up again.
         os._exit(0)

@@ -12,8 +12,10 @@ from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from metaclaw.domain.chat import Json
-    from metaclaw.store import Forgotten, TurnRow
+    from metaclaw.store import TurnRow
 
 _FORGET_S = 600.0
 
@@ -105,23 +107,40 @@ def end(home: Path, session: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def forget(home: Path, session: str, yes: bool, as_json: bool) -> None:
-    """Forget a session for ever: its turns go, and skills that were learned from it are retired."""
+    """Forget a session for ever: its turns, and everything that was learned from them."""
     if not yes:
         ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and whatever was learned from it?")
     facts = _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
     if as_json:
         print_json(facts)
         return
-    skills, batches, versions = (rows(at(facts, name)) for name in ("skills", "batches", "versions"))
-    click.echo(f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}.")
-    if skills:
-        click.echo(f"Retired what it had taught: {', '.join(plain(name) for name in skills)}.")
-    if batches:
-        click.echo(
-            f"Its turns had trained weights, in {counted(len(batches), 'batch', 'batches')}: {', '.join(map(str, batches))}."
+    for line in _told(session, facts):
+        click.echo(line)
+
+
+def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
+    def named(key: str) -> str:
+        return ", ".join(plain(one) for one in rows(at(facts, key)))
+
+    yield f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}, in {plain(at(facts, 'seconds'))} s."
+    if named("skills"):
+        yield f"Deleted the skills it had taught: {named('skills')}."
+    if named("edited"):
+        yield f"Kept, because you have edited them since: {named('edited')}. Delete them if they hold what is to be forgotten."
+    if named("sessions"):
+        yield (
+            f"Such skills stood in prompts of other sessions: {named('sessions')}. They were taken out of the records, but answers"
+            " may repeat them: forget those sessions, too, if they do."
         )
-    if versions:
-        click.echo(f"Policy versions that came of it: {', '.join(map(str, versions))}; see metaclaw policy list.")
+    if named("versions"):
+        yield f"Deleted the weights that were trained on it: version {named('versions')}. See metaclaw policy list."
+    if named("backups"):
+        yield f"These backups still hold it: {named('backups')}. Delete them, or make new ones with metaclaw store backup."
+    if at(facts, "purged") is not True:
+        yield (
+            "The database is in use and was not compacted, so its file may still hold fragments of the text. Stop the proxy and run"
+            " this command again."
+        )
 
 
 def _size(home: Path, session: str) -> str:
@@ -147,8 +166,9 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
+    from metaclaw.learn.erasure import SessionErasure
     from metaclaw.skills import Shelf
-    from metaclaw.store import SqlForgetting, SqlGenerations
+    from metaclaw.store import SqlGenerations
 
     config = load(home)
     with opened(config) as database:
@@ -159,24 +179,12 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
             shelf.load()
             if shelf.trouble is not None:
                 raise MetaClawError(f"nothing was forgotten: {shelf.trouble}")
-            gone = SqlForgetting(database).forget_session(SessionId(session))
-            if _is_nothing(gone):
+            erasure = SessionErasure(database, shelf, home / "policies", is_alone=True)
+            report = erasure.forget(SessionId(session))
+            if report is None:
                 raise _unknown(session)
-            retired = [name for name in gone.skills if shelf.view.get(name) is not None]
-            for name in retired:
-                shelf.retire(name, f"retired {name}: a session that taught it was forgotten")
-    return {
-        "session": session,
-        "forgotten": True,
-        "turns": gone.turns,
-        "skills": list(retired),
-        "batches": list(gone.batches),
-        "versions": list(gone.versions),
-    }
-
-
-def _is_nothing(gone: "Forgotten") -> bool:
-    return not (gone.turns or gone.candidates or gone.skills or gone.batches)
+            erasure.remove_weights()
+            return {"forgotten": True, **erasure.purge(report).told()}
 
 
 def _unknown(session: str) -> MetaClawError:

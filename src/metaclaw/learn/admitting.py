@@ -135,7 +135,7 @@ class Admitting:
         told, expected, learned = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}, self._resting_on(since)
         if not await self._try(lambda: self._put([], (skill.name,), told, expected, learned)):
             return False
-        log.info("skill_retired name=%s reason=%s", skill.name, reason)
+        log.info("skill_retired hash=%s", skill.content_hash)
         await self.tell(skill, told)
         return True
 
@@ -214,7 +214,9 @@ class Admitting:
             generation = await self._put([skill], gone, _told(proposal), expected, learned)
         except (SkillError, RefusedError) as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
-        log.info("skill_born name=%s state=%s generation=%d turns=%d", skill.name, skill.state, generation, len(proposal.support))
+        # Names and reasons hold words of a person. They are in the store and go with their session; from a log they would not.
+        turns = len(proposal.support)
+        log.info("skill_born candidate=%s state=%s generation=%d turns=%d", candidate.id, skill.state, generation, turns)
         if not await self._save(accepted):
             await self.retire(skill, "a session that taught it was forgotten", since=generation)
         return accepted
@@ -237,7 +239,7 @@ class Admitting:
         try:
             await change()
         except (SkillError, RefusedError) as error:
-            log.info("skill_stays reason=%s", error)
+            log.info("skill_stays error=%s", type(error).__name__)
             return False
         return True
 
@@ -270,7 +272,7 @@ class Admitting:
             log.info("candidate_let_go id=%s reason=%s", candidate.id, error)
             return False
         if kept.standing is not Standing.DRAFT:
-            log.info("candidate name=%s standing=%s reason=%s", kept.proposal.skill.name, kept.standing, kept.reason)
+            log.info("candidate id=%s standing=%s", kept.id, kept.standing)
         return True
 
     def _scrubbed(self, candidate: Candidate) -> Candidate:

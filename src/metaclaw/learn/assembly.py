@@ -1,7 +1,7 @@
 """The learning part put together from the configuration: what is asked, how it is proven, and the loops that run beside serving."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -16,11 +16,12 @@ from metaclaw.learn.aging import Aging
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.assessing import Assessing, ReplayScorer
 from metaclaw.learn.calibrating import Calibrating
+from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.models import Models, Provider
-from metaclaw.learn.owner import Owner
+from metaclaw.learn.owner import Owner, serve_as_before
 from metaclaw.learn.pending import senses
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.recorded import RecordedSteps
@@ -46,7 +47,6 @@ from metaclaw.store import (
     LedgerReader,
     SqlCandidates,
     SqlCursors,
-    SqlForgetting,
     SqlGenerations,
     SqlUses,
     SqlVerdicts,
@@ -282,10 +282,11 @@ class Learning:
 def owner_of(
     learning: Learning,
     shelf: Shelf,
-    forgetting: SqlForgetting,
+    erasure: SessionErasure,
     *,
     failed: Callable[[], None] | None = None,
     let_go: Callable[[SessionId], None] = lambda session: None,
+    serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
 ) -> Owner:
     """Who carries out a person's wishes. `failed` is called when there is something new to learn from, by default by the loops of
     `learning`; `let_go` with a session that is to be forgotten, for whoever else remembers something of it."""
@@ -298,13 +299,14 @@ def owner_of(
         reader=learning.reader,
         verdicts=learning.verdicts,
         candidates=learning.candidates,
-        forgetting=forgetting,
+        erasure=erasure,
         shelf=shelf,
         admitting=learning.admitting,
         worth=learning.worth,
         announce=learning.announce,
         failed=failed or learning.failed,
         let_go=let_go_everywhere,
+        serve=serve,
     )
 
 

@@ -145,6 +145,14 @@ class SentShelf:
                 self._view = ShelfView(changes.number, self._library.hash, self._library.index)
             return self._view
 
+    def follow_anew(self) -> ShelfView:
+        """Read all skills again. Blocks. For when earlier generations were edited, because something was forgotten."""
+        with self._following:
+            changes = self._generations.since(0)
+            self._library = Library.of(changes.put)
+            self._view = ShelfView(changes.number, self._library.hash, self._library.index)
+            return self._view
+
     def publish(
         self,
         put: Sequence[Skill],

@@ -107,7 +107,7 @@ class Merging:
     async def _holds(self, proposal: Proposal, probes: Mapping[SkillName, Sequence[Probe]], model: str) -> bool:
         """Where the gate replays nothing, a merge is still proven on the probes of each of its parents."""
         report = await try_merge(proposal, probes, self._replayer, self._budget, model=model)
-        log.info("merge_tried name=%s decision=%s reason=%s", proposal.skill.name, report.decision, report.reason)
+        log.info("merge_tried hash=%s decision=%s", proposal.skill.content_hash, report.decision)
         return report.decision is Decision.PASS
 
     async def _write(self, model: Model, parents: Sequence[Skill], origins: Mapping[SkillName, Candidate]) -> Proposal | None:
@@ -118,7 +118,7 @@ class Merging:
             return None
         written = read_skills("\n".join(part.text for part in answer.parts if isinstance(part, Text)))
         if isinstance(written, str) or len(written) != 1 or not (written[0].name and written[0].trigger and written[0].body):
-            log.info("merge_not_written reason=%s", written if isinstance(written, str) else "no merged skill was written")
+            log.info("merge_not_written reason=%s", "unreadable" if isinstance(written, str) else "no merged skill was written")
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
         name = own_name(written[0].name, scope or "everyone", lambda one: self._shelf.view.get(one) is not None)

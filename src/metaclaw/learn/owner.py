@@ -1,10 +1,11 @@
 """What a person may tell the learning part: their word on a turn, which skills are in force, what is to be forgotten."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate
@@ -12,11 +13,12 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admitting import Admitting, Announce, accepted_candidate
+from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.worth import Worth
 from metaclaw.ports import VerdictStore
 from metaclaw.skills import Shelf
 from metaclaw.skills.hygiene import Uplift
-from metaclaw.store import LedgerReader, RefusedError, SqlCandidates, SqlForgetting
+from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,10 @@ class SkillFacts:
     uplift: Uplift | None = None
 
 
+async def serve_as_before(batches: Sequence[int]) -> None:
+    """Where no weights are trained."""
+
+
 class Owner:
     """Carries out a person's wishes; each is an event."""
 
@@ -41,25 +47,29 @@ class Owner:
         reader: LedgerReader,
         verdicts: VerdictStore,
         candidates: SqlCandidates,
-        forgetting: SqlForgetting,
+        erasure: SessionErasure,
         shelf: Shelf,
         admitting: Admitting,
         worth: Worth,
         announce: Announce,
         failed: Callable[[], None],
         let_go: Callable[[SessionId], None] = lambda session: None,
+        serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
     ) -> None:
-        """`failed` is called when there is something new to learn from, `let_go` when nothing of a session may be remembered."""
+        """`failed` is called when there is something new to learn from, `let_go` when nothing of a session may be remembered.
+        `serve` is called with batches that were dropped, when other weights may have to serve."""
         self._reader = reader
         self._verdicts = verdicts
         self._candidates = candidates
-        self._forgetting = forgetting
+        self._erasure = erasure
         self._shelf = shelf
         self._admitting = admitting
         self._worth = worth
         self._announce = announce
         self._failed = failed
         self._let_go = let_go
+        self._serve = serve
+        self._forgetting = anyio.Lock()
 
     async def feedback(self, turn: TurnId, outcome: Outcome, comment: str) -> Verdict | None:
         """Take a person's word on a turn; None where there is no such turn."""
@@ -96,21 +106,32 @@ class Owner:
         return None if found is None else await self._admitting.decide(found, approved=approved)
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
-        """Forget a session, and retire what was learned from it; None where there is no such session.
+        """Forget a session with everything that descends from it, and report what went; None where there is no such session.
 
-        What an earlier try left undone is done now: a session without turns may still have taught something.
+        What an earlier try left undone is done now.
         """
-        is_known = await run_sync(self._reader.session, session) is not None
-        gone = await run_sync(self._forgetting.forget_session, session)
-        self._let_go(session)
-        if not (is_known or gone.candidates or gone.skills or gone.batches):
-            return None
-        for name in gone.skills:
-            if self._shelf.view.get(name) is not None:
-                await self.retire(name, f"retired {name}: a session that taught it was forgotten")
-        await self._announce("forgotten", {"session": session, "turns": gone.turns, "skills": list(gone.skills)})
-        trained: dict[str, Json] = {"batches": list(gone.batches), "versions": list(gone.versions)}
-        return {"turns": gone.turns, "skills": list(gone.skills), **trained}
+        async with self._forgetting:
+            self._let_go(session)
+            report = await run_sync(self._erasure.forget, session)
+            if report is None:
+                return None
+            await self._finish(report.found.batches)
+            # Again, for a turn that was being answered: it is on disk by now, and so is what was read of it.
+            report = await run_sync(self._erasure.forget_again, report)
+            self._let_go(session)
+            report = await run_sync(self._erasure.purge, report)
+            await self._announce("forgotten", {"session": session, "turns": report.turns, "skills": len(report.found.skills)})
+            return report.told()
+
+    async def finish_forgetting(self) -> None:
+        """Finish what was being forgotten when the program last ended."""
+        async with self._forgetting:
+            if await run_sync(self._erasure.finish):
+                await self._finish(())
+
+    async def _finish(self, batches: Sequence[int]) -> None:
+        await self._serve(batches)
+        await run_sync(self._erasure.remove_weights)
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:
         """What is known of a skill beside its text: the certificate it came in with, and what it is worth."""

@@ -46,7 +46,7 @@ class Regating:
             model = await run_sync(self._other_model, skill)
             reason = f"{skill.name} is tried again: {model} serves most of its tasks now"
             if model is not None and await self._admitting.change_state(skill, SkillState.CANARY, reason):
-                log.info("skill_tried_again name=%s model=%s", skill.name, model)
+                log.info("skill_tried_again hash=%s model=%s", skill.content_hash, model)
 
     def _in_use(self, learned: Sequence[Skill]) -> list[Skill]:
         """Live skills that have matched lately: which model serves the others, nobody knows."""

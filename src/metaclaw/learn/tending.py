@@ -134,7 +134,7 @@ class Tending:
             case CanaryDecision.DEMOTE:
                 await self._admitting.retire(skill, report.reason)
             case CanaryDecision.WAIT:
-                log.debug("canary_waits name=%s reason=%s", skill.name, report.reason)
+                log.debug("canary_waits hash=%s reason=%s", skill.content_hash, report.reason)
 
     async def _promote(self, skill: Skill, report: CanaryReport) -> None:
         model = await run_sync(self._worth.model, skill)
@@ -144,7 +144,7 @@ class Tending:
         notes = () if earlier is None else (f"in shadow: {earlier.wins} wins, {earlier.losses} losses, e = {earlier.e_value:.3g}",)
         reason = f"promoted {skill.name}: {report.reason}"
         if await self._admitting.change_state(skill, SkillState.LIVE, reason, report.certificate(known, notes)):
-            log.info("skill_promoted name=%s reason=%s", skill.name, report.reason)
+            log.info("skill_promoted hash=%s reason=%s", skill.content_hash, report.reason)
 
     async def _settle(self, skill: Skill) -> None:
         """A person's instruction is always placed, so that nothing is to be learned from chance: where it has matched often enough

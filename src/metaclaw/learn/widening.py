@@ -60,7 +60,7 @@ class Widening:
         if found is None:
             return False
         proposal, model = found
-        log.info("lesson_of_many name=%s users=%d scope=%s", proposal.skill.name, promotion.users, proposal.skill.scope)
+        log.info("lesson_of_many hash=%s users=%d scope=%s", proposal.skill.content_hash, promotion.users, proposal.skill.scope)
         scopes = frozenset((proposal.skill.scope,)) if proposal.skill.scope else frozenset()
         await self._admitting.admit(proposal, Learned(partial(self._probes.choose, proposal), model, scopes), aside)
         return True

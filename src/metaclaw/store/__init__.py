@@ -5,6 +5,7 @@ from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.cursors import SqlCursors
 from metaclaw.store.database import Database, connect, open_database
+from metaclaw.store.descent import Descent
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
@@ -42,6 +43,7 @@ __all__ = [
     "BatchState",
     "Counts",
     "Database",
+    "Descent",
     "DrawnTurn",
     "Event",
     "Forgotten",

@@ -76,9 +76,10 @@ class SqlCandidates:
     def save_candidate(self, candidate: Candidate) -> None:
         """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`.
 
-        Raises RefusedError for a new one if a turn that taught it was to be forgotten.
+        Raises RefusedError if a turn that taught it was to be forgotten.
         """
         with self._database.writing("saving a candidate") as connection:
+            _refuse_forgotten(connection, candidate)
             query = select(candidates).where(candidates.c.id == pack_text(candidate.id)).with_for_update()
             before = connection.execute(query).one_or_none()
             if before is None:
@@ -118,11 +119,15 @@ def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:
     return numbers
 
 
-def _insert(connection: Connection, candidate: Candidate) -> None:
-    taught_by = [pack_text(turn) for turn in dict.fromkeys(candidate.proposal.support)]
+def _refuse_forgotten(connection: Connection, candidate: Candidate) -> None:
+    taught_by = [pack_text(turn) for turn in candidate.proposal.support]
     gone = connection.execute(select(forgotten.c.turn).where(forgotten.c.turn.in_(taught_by)).limit(1)).scalar()
     if gone is not None:
         raise RefusedError(f"saving a candidate: turn {unpack_text(gone)}, which taught {candidate.id}, was forgotten")
+
+
+def _insert(connection: Connection, candidate: Candidate) -> None:
+    taught_by = [pack_text(turn) for turn in dict.fromkeys(candidate.proposal.support)]
     fixed: dict[str, Value] = {
         "id": pack_text(candidate.id),
         "name": pack_text(candidate.proposal.skill.name),

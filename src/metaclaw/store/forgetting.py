@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, text, true, update
@@ -11,11 +12,15 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, sel
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store import bodies, leftovers
+from metaclaw.store.cursors import SqlCursors
 from metaclaw.store.database import Database
-from metaclaw.store.descent import descendants, drop_unaccepted
+from metaclaw.store.descent import Descent, descendants
+from metaclaw.store.erasure import erase, purge
+from metaclaw.store.generations import lock_generations
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import batch_turns, batches, forgotten
 from metaclaw.store.packing import pack_instant, pack_text
+from metaclaw.store.policies import give_up
 from metaclaw.store.records import BatchState, Forgotten
 from metaclaw.store.schema import payloads, sessions, tokens, translations, turns
 
@@ -25,6 +30,7 @@ _TURNS_AT_ONCE = 16
 _BYTES_AT_ONCE = 4 << 20
 _SESSIONS_AT_ONCE = 100
 _TRIES = 5
+_PURGED = "forgotten and purged"
 
 
 def _now() -> datetime:
@@ -39,16 +45,57 @@ class SqlForgetting:
         self._clock = clock
 
     def forget_session(self, session: SessionId) -> Forgotten:
-        """Everything of a session goes, and so do candidates that its turns taught, unless they were accepted, and open batches.
+        """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete.
 
-        Says what was learned from it, and says so again when asked again: the turns' ids are remembered, and nothing else of them.
+        The turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards.
         """
         removed = self._remove(pack_text(session), true(), is_remembered=True)
-        with self._writing("forgetting what was learned") as connection:
-            found = descendants(connection, session)
-            drop_unaccepted(connection, found.candidates)
-        log.info("session forgotten session=%s turns=%d skills=%d", session, removed, len(found.skills))
-        return Forgotten(1 if removed else 0, removed, found.candidates, found.skills, found.batches, found.versions)
+        found = self.descent(session)
+        log.info("session removed session=%s turns=%d skills=%d", session, removed, len(found.skills))
+        learned = (found.candidates, found.skills, found.edited, found.sessions, found.batches, found.versions)
+        return Forgotten(1 if removed else 0, removed, *learned)
+
+    def descent(self, session: SessionId | None = None) -> Descent:
+        """What the forgotten turns of a session, or of all sessions, have led to and is not erased yet."""
+        with self._database.reading("looking for what was learned") as connection:
+            return descendants(connection, session)
+
+    def erase(self, reason: str) -> bool:
+        """Delete whatever descends from forgotten turns, and give up the versions that were trained on it, for this reason.
+
+        False, and nothing is changed, while a skill that descends from them is in force: retire it first.
+        """
+        with self._writing("erasing what was learned") as connection:
+            if self._database.kind == "postgresql":
+                connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
+            lock_generations(connection)
+            found = descendants(connection, None)
+            if found.skills:
+                return False
+            now_us = pack_instant(self._clock())
+            _drop_batches(connection, set(found.batches), now_us)
+            erase(connection, found)
+            give_up(connection, found.versions, reason, now_us)
+            return True
+
+    def erase_traces(self, found: Descent) -> None:
+        """Delete again what mentions these skills and candidates: a learner may have been busy with them while they were erased."""
+        with self._writing("erasing what was learned") as connection:
+            erase(connection, replace(found, skills=()))
+
+    def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
+        """Overwrite deleted text in the database's files; see `erasure.purge`. What is done is remembered."""
+        with self._database.reading("counting what was forgotten") as connection:
+            count = _count(connection)
+        if not purge(self._database, compact_below_bytes=compact_below_bytes, within_s=within_s):
+            return False
+        SqlCursors(self._database).move_cursor(_PURGED, count)
+        return True
+
+    def is_unfinished(self) -> bool:
+        """Whether something was forgotten and the program ended before all traces of it were gone."""
+        with self._database.reading("counting what was forgotten") as connection:
+            return _count(connection) > (SqlCursors(self._database).cursor(_PURGED))
 
     def forget_before(self, instant: datetime) -> Forgotten:
         """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
@@ -110,6 +157,11 @@ class SqlForgetting:
                 # Otherwise what was deleted stays in the file until something else needs the room.
                 connection.execute(text("PRAGMA secure_delete = ON"))
             yield connection
+
+
+def _count(connection: Connection) -> int:
+    count: int = connection.execute(select(func.count()).select_from(forgotten)).scalar_one()
+    return count
 
 
 def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[Row[*tuple[object, ...]]]:

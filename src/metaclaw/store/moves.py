@@ -1,7 +1,7 @@
 """How policy versions may move: which version serves, which is tried beside it, and where one goes back to. Pure rules."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState
 from metaclaw.store.guard import RefusedError
@@ -16,6 +16,7 @@ class Seat:
     state: PolicyState
     has_served: bool
     is_kept: bool
+    note: str = ""
 
 
 Seats = Mapping[int, Seat]
@@ -69,6 +70,20 @@ def back(seats: Seats, to: int | None) -> Moves:
     return moves | ({} if target == BASE_POLICY else {target: PolicyState.SERVING})
 
 
+def give_up(seats: Seats, numbers: Collection[int]) -> Moves:
+    """None of these versions serves any more, nor ever again; the nearest ancestor that may does, and a trial is over with what it
+    was compared with."""
+    ends = {PolicyState.CANDIDATE: PolicyState.REJECTED, PolicyState.REJECTED: PolicyState.REJECTED}
+    moves = {number: ends.get(seats[number].state, PolicyState.ROLLED_BACK) for number in numbers}
+    served, tried = holder(seats, PolicyState.SERVING), holder(seats, PolicyState.CANARY)
+    if served is None or served not in numbers:
+        return moves
+    moves |= {} if tried is None else {tried: PolicyState.ROLLED_BACK}
+    clean = {number: replace(seat, is_kept=seat.is_kept and number not in numbers) for number, seat in seats.items()}
+    target = ancestor(clean, served)
+    return moves | ({} if target == BASE_POLICY else {target: PolicyState.SERVING})
+
+
 def ancestor(seats: Seats, number: int) -> int:
     """Where going back from a version leads: the nearest ancestor that has served, was never rolled back and is kept; else the
     untrained model."""
@@ -107,5 +122,5 @@ def _usable(seats: Seats, number: int) -> Seat:
     if seat is None:
         raise RefusedError(f"there is no version {number}")
     if not seat.is_kept:
-        raise RefusedError(f"the weights of version {number} are no longer kept")
+        raise RefusedError(f"the weights of version {number} are no longer kept{f': {seat.note}' if seat.note else ''}")
     return seat

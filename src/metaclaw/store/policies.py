@@ -175,6 +175,11 @@ class SqlPolicies:
         kept = [row for row in rows if row.gone_us is None]
         return [version_of(row) for row in kept[keep:] if row.number not in needed]
 
+    def thrown_away(self) -> list[Weights]:
+        """Where weights lay that are no longer kept."""
+        with self._database.reading("listing weights that are not kept") as connection:
+            return [version_of(row).weights for row in connection.execute(select(policies).where(policies.c.gone_us.is_not(None)))]
+
     def let_go(self, number: int) -> None:
         """The weights of this version were thrown away."""
         with self._writing("letting go of weights") as connection:
@@ -211,6 +216,21 @@ class SqlPolicies:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
             yield connection
+
+
+def give_up(connection: Connection, numbers: Collection[int], reason: str, now_us: int) -> None:
+    """These versions may never serve again, and their weights are to be deleted; what was given up already stays as it is."""
+    rows = connection.execute(select(policies)).all()
+    fresh = [row.number for row in rows if row.number in numbers and row.gone_us is None]
+    if not fresh:
+        return
+    changes = moves.give_up(seats_of(rows), fresh)
+    moved = {"state_us": now_us, "state_turn": last_turn(connection)}
+    # Who leaves a place goes first: the database never lets two have it.
+    for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
+        gone = {"gone_us": now_us, "note": pack_text(reason)} if number in fresh else {}
+        connection.execute(update(policies).where(policies.c.number == number), {"state": state.value, **moved, **gone})
+    announce(connection, now_us, max(fresh), "rolled back", reason, changes)
 
 
 def _concerned(changes: moves.Moves, action: str) -> int:

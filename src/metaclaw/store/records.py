@@ -230,16 +230,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What is gone, and what was learned from it.
-
-    `candidates` are those its turns taught, directly or through a skill they replaced; of those only the accepted are still there.
-    `skills` are the learned skills in force that came of them, `batches` those that its turns were in, `versions` the policy
-    versions that these taught and all that descend from them.
-    """
+    """What is gone, and what was learned from it; see `Descent`. `carried_in` are sessions whose prompts held such a skill."""
 
     sessions: int
     turns: int
     candidates: tuple[CandidateId, ...] = ()
     skills: tuple[SkillName, ...] = ()
+    edited: tuple[SkillName, ...] = ()
+    carried_in: tuple[SessionId, ...] = ()
     batches: tuple[int, ...] = ()
     versions: tuple[int, ...] = ()

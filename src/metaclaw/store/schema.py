@@ -205,7 +205,7 @@ generations = Table(
     Column("hash", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("published_us", BigInteger, nullable=False),
-    # Set where the program published by itself: the newest generation its evidence was made with, and the candidate it put in force.
+    # Set where the program published by itself: the newest generation of its evidence, and the candidate it put in force.
     Column("learned_in", Integer),
     Column("candidate", Text),
     # Set where a person reverted to an earlier generation.

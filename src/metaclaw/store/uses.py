@@ -11,7 +11,7 @@ from metaclaw.store.database import Database
 from metaclaw.store.learning import cursors, draws, uses
 from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.records import TurnRow, Use
-from metaclaw.store.schema import sessions, turns
+from metaclaw.store.schema import memberships, sessions, turns
 
 _CURSOR = "uses"
 
@@ -40,10 +40,15 @@ class SqlUses:
 
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         """These skills count as used at this moment, since they are new."""
-        rows: list[dict[str, Value]] = [{"skill": pack_text(name), "last_us": pack_instant(at), "times": 0} for name in names]
-        if not rows:
+        wanted = {pack_text(name) for name in names}
+        if not wanted:
             return
         with self._database.writing("noting new skills") as connection:
+            rows: list[dict[str, Value]] = [
+                {"skill": name, "last_us": pack_instant(at), "times": 0} for name in sorted(_known(connection, wanted))
+            ]
+            if not rows:
+                return
             connection.execute(delete(uses).where(uses.c.skill.in_([row["skill"] for row in rows])))
             connection.execute(insert(uses), rows)
 
@@ -108,7 +113,14 @@ def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, Use
     return matched
 
 
+def _known(connection: Connection, names: Collection[str]) -> set[str]:
+    """Of these skills those that a generation has: of one that was forgotten not even the name is kept."""
+    found = connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct())
+    return set(found.scalars())
+
+
 def _add(connection: Connection, matched: dict[str, Use]) -> None:
+    matched = {name: matched[name] for name in _known(connection, matched)}
     known = {row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))}
     for skill, use in matched.items():
         last_us, before = pack_instant(use.last_at), known.get(skill)

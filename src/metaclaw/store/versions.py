@@ -62,7 +62,9 @@ def version_row(connection: Connection, number: int) -> Row[*tuple[object, ...]]
 def seats_of(rows: Iterable[Row[*tuple[object, ...]]]) -> Seats:
     """What the rules ask of these versions."""
     return {
-        row.number: Seat(row.number, row.parent, PolicyState(row.state), row.served_us is not None, row.gone_us is None)
+        row.number: Seat(
+            row.number, row.parent, PolicyState(row.state), row.served_us is not None, row.gone_us is None, unpack_text(row.note)
+        )
         for row in rows
     }
 

@@ -1,7 +1,8 @@
 """The slow loop put together from the configuration, with the commands a person may give it."""
 
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -35,8 +36,11 @@ from metaclaw.train.live import LiveRules
 from metaclaw.train.regression import GoldenRules
 from metaclaw.upstream import PolicySlot
 
+log = logging.getLogger(__name__)
+
 _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
+_STOP_WITHIN_S: Final = 15.0
 
 
 class SlowLearning:
@@ -149,6 +153,12 @@ class SlowLearning:
     async def rollback(self, to: int | None) -> int:
         """Go back; the version that serves then. Raises RefusedError."""
         return (await self.versions.rollback(to, "a person rolled back")).version
+
+    async def forget(self, batches: Sequence[int]) -> None:
+        """Stop training on dropped batches, and serve what may still serve."""
+        if not await self.slow.drop(batches, _STOP_WITHIN_S):
+            log.warning("training goes on for a while batches=%s; what it makes is thrown away", list(batches))
+        await self.versions.refresh()
 
     def training(self) -> dict[str, Json]:
         """What the slow loop is doing, for people."""

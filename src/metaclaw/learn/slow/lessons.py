@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import EngineError, WireError
@@ -103,7 +104,9 @@ class QueryTurns:
         if recorded is None or step is None or recorded.turn.tokens is None:
             return None
         hinted_prompt = self._hinted(recorded.turn, step) if self._hindsight else None
-        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, ",".join(sorted(step.stamp.skills)), hinted_prompt)
+        # A hash, because it is kept in a file, and names may be taken from what a person said.
+        key = combined_hash(step.stamp.skills)
+        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, hinted_prompt)
 
     def _hinted(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
         """The prompt with the person's correction of its answer, or None where they did not correct it."""

@@ -5,12 +5,14 @@ One batch at a time, and it is finished or dropped before the next begins: what 
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
@@ -102,6 +104,9 @@ class Slow:
         self._tries = 0
         self._is_demanded = False
         self._digest_from: dict[Clocks, int] = {}
+        self._dropped: set[int] = set()
+        self._in_hand: int | None = None
+        self._let_go = anyio.Event()
         self.bell = Bell()
         self.state = State.WAITING
         self.tally: Tally | None = None
@@ -119,6 +124,15 @@ class Slow:
         self._is_demanded = True
         self.bell.ring()
 
+    async def drop(self, batches: Collection[int], within_s: float) -> bool:
+        """Stop training on these batches, which were dropped; whether that is done within this time."""
+        self._dropped |= set(batches)
+        if self._in_hand not in self._dropped:
+            return True
+        with anyio.move_on_after(within_s):
+            await self._let_go.wait()
+        return self._in_hand not in self._dropped
+
     async def once(self, least: int) -> bool:
         """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none, or a
         version is on trial: what comes next is held against what serves then."""
@@ -132,6 +146,7 @@ class Slow:
         if waiting is None and batch is None:
             self.state = State.WAITING
             return was_digested
+        self._in_hand, self._let_go = None if batch is None else batch.number, anyio.Event()
         try:
             if batch is not None:
                 waiting = await self._train(batch)
@@ -141,7 +156,8 @@ class Slow:
         except TrainingError as error:
             await self._failed(batch, waiting, error)
         finally:
-            self.state, self.tally = State.WAITING, None
+            self.state, self.tally, self._in_hand = State.WAITING, None, None
+            self._let_go.set()
         return True
 
     def _candidate(self) -> PolicyVersion | None:
@@ -163,7 +179,7 @@ class Slow:
     async def _train(self, batch: Batch) -> PolicyVersion | None:
         start = await self._start(batch)
         lessons = await run_sync(self._turns.lessons, batch)
-        folder = self._shop.folder / "runs" / f"{batch.number:06d}"
+        folder = self._run_folder(batch)
         plan = RunPlan(f"batch-{batch.number}", start, self._shop.recipe.rank, batch.seed, folder)
         run = Run(
             plan=plan,
@@ -173,7 +189,7 @@ class Slow:
             rewarding=self._shop.rewarding,
             journal=Journal(folder / "drawn"),
             pace=self._pace,
-            is_stale=lambda: self._turns.clocks().generation != batch.generation,
+            is_stale=lambda: self._turns.clocks().generation != batch.generation or batch.number in self._dropped,
         )
         self.state, self.tally = State.TRAINING, run.tally
         if not lessons:
@@ -194,6 +210,9 @@ class Slow:
         await self._shop.backend.close(discard=True)
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(lessons))
         return version
+
+    def _run_folder(self, batch: Batch) -> Path:
+        return self._shop.folder / "runs" / f"{batch.number:06d}"
 
     def _label(self) -> str:
         """The name of the folder of the version that comes next."""
@@ -285,6 +304,10 @@ class Slow:
         assert batch is not None
         try:
             await run_sync(self._batches.drop_batch, batch.number, str(error))
+        except RefusedError as again:
+            log.info("batch_not_dropped batch=%d reason=%s", batch.number, again)  # it was dropped already
+        try:
             await self._shop.backend.close(discard=True)
-        except (RefusedError, TrainingError) as again:
-            log.warning("batch_not_dropped batch=%d reason=%s", batch.number, again)
+        except TrainingError as again:
+            log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
+        await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))

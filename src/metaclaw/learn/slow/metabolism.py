@@ -73,7 +73,7 @@ class Prompts:
             arms = Stage(recorded.turn, known, own_words, self.budget_tokens, self.max_placed).arms(skill, ())
             prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
         except (UnplayableError, WireError, EngineError) as error:
-            log.info("skill_not_weighed skill=%s turn=%s reason=%s", skill.name, lesson.turn, error)
+            log.info("skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, lesson.turn, error)
             return None
         return Told(lesson.turn, lesson.step, prompts[0], prompts[1])
 
@@ -148,5 +148,5 @@ class Metabolism:
                 seen.pairs.append(SkillPair(worth[0], worth[1]))
                 seen.tried.add((one.turn, again))
             report = judge_absorption(seen.pairs)
-        log.info("skill_weighed skill=%s version=%d %s", skill.name, version.number, report.reason)
+        log.info("skill_weighed hash=%s version=%d %s", skill.content_hash, version.number, report.reason)
         return report.finding

@@ -2,10 +2,11 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from metaclaw.domain.batch import Adam, Loss
 from metaclaw.domain.ids import TurnId
@@ -16,6 +17,8 @@ from metaclaw.train.distill.teacher import Teacher
 from metaclaw.train.scored import Harvest, Scored
 
 log = logging.getLogger(__name__)
+
+_KEY: Final = re.compile("[0-9a-f]{32}")
 
 
 class Advantage(Protocol):
@@ -69,10 +72,13 @@ class Tracked:
 
 def _read(path: Path) -> Tracker:
     try:
-        return Tracker.of(json.loads(path.read_text(encoding="utf-8")))
+        state = json.loads(path.read_text(encoding="utf-8"))
+        # Files of earlier programs have the names of skills as keys.
+        state["values"] = {key: value for key, value in state["values"].items() if _KEY.fullmatch(key)}
+        return Tracker.of(state)
     except FileNotFoundError:
         return Tracker()
-    except (OSError, ValueError, TrainingError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, TrainingError) as error:
         log.warning("running_values_lost path=%s reason=%s", path, error)
         return Tracker()
 

@@ -122,6 +122,8 @@ class Versions:
         version = await run_sync(self._policies.version, number)
         if version is None:
             raise TrainingError(f"there is no version {number}")
+        if not version.is_kept:
+            raise TrainingError(f"the weights of version {number} are no longer kept{f': {version.note}' if version.note else ''}")
         if number not in self._host.loaded:
             await self._host.load(number, version.weights)
         return version

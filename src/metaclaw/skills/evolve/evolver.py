@@ -74,11 +74,10 @@ class Evolver:
         else:
             evolution = replace(self._choose(kind, written, near), usage=completion.usage)
         log.info(
-            "evolver_answered model=%s proposals=%d refused=%d reason=%s",
+            "evolver_answered model=%s proposals=%d refused=%d",
             self._model.name,
             len(evolution.proposals),
             len(evolution.refused),
-            evolution.reason or "-",
         )
         return evolution
 

@@ -1,0 +1,139 @@
+"""Forgetting a session for good: its turns, what was learned from them, the files of both, and what the database file still holds.
+
+Each step can be repeated. A program that ends in between finishes at its next start, or when the session is forgotten again.
+"""
+
+import logging
+import shutil
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.errors import SkillError, StoreError
+from metaclaw.skills import Shelf
+from metaclaw.skills.scopes import overrides_of
+from metaclaw.store import Database, Descent, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlPolicies
+
+log = logging.getLogger(__name__)
+
+TRAINED_ON: Final = "it was trained on a session that was forgotten"
+_WITHIN_S: Final = 30.0
+_COMPACT_BELOW_BYTES: Final = 256 << 20
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What went with a session, and what was found to descend from it.
+
+    Skills that a person has rewritten since stay. From the records of other sessions whose prompts held such a skill its text is
+    taken, but what was answered stays. `backups` were made while the session was there. `is_purged` says that the database's files
+    hold nothing more of it.
+    """
+
+    session: SessionId
+    turns: int
+    found: Descent
+    since: datetime | None
+    began_s: float
+    backups: tuple[str, ...] = ()
+    is_purged: bool = False
+
+    def told(self) -> dict[str, Json]:
+        """The report as JSON."""
+        found = self.found
+        learned: dict[str, Json] = {"candidates": len(found.candidates), "skills": [*found.skills], "edited": [*found.edited]}
+        learned |= {"sessions": [*found.sessions], "batches": [*found.batches], "versions": [*found.versions]}
+        done: dict[str, Json] = {"backups": [*self.backups], "purged": self.is_purged}
+        seconds = round(time.monotonic() - self.began_s, 3)
+        return {"session": self.session, "turns": self.turns, **learned, **done, "seconds": seconds}
+
+
+class SessionErasure:
+    """Forgets sessions. `policies` is the folder of trained weights. Blocks.
+
+    While others use the database it is compacted only if it is small, because nobody can write meanwhile.
+    """
+
+    def __init__(self, database: Database, shelf: Shelf, policies: Path, *, is_alone: bool = False) -> None:
+        self._database = database
+        self._shelf = shelf
+        self._policies = policies
+        self._compact_below_bytes = None if is_alone else _COMPACT_BELOW_BYTES
+        self._forgetting = SqlForgetting(database)
+
+    def forget(self, session: SessionId) -> Erased | None:
+        """Delete the session's turns and what was learned from them; None where there is no trace of such a session."""
+        began_s = time.monotonic()
+        known = LedgerReader(self._database).session(session)
+        turns = self._forgetting.forget_session(session).turns
+        found = self._forgetting.descent(session)
+        if known is None and not (turns or found.candidates or found.batches):
+            return None
+        self._take_back()
+        return Erased(session, turns, found, None if known is None else known.began_at, began_s)
+
+    def forget_again(self, report: Erased) -> Erased:
+        """Delete what was written of the session meanwhile: by a request that was being answered, or by the learner."""
+        turns = self._forgetting.forget_session(report.session).turns
+        if turns:
+            self._take_back()
+        self._forgetting.erase_traces(report.found)
+        return replace(report, turns=report.turns + turns)
+
+    def remove_weights(self) -> None:
+        """Delete weights that are no longer kept, and what runs of ended batches have left."""
+        batch = SqlBatches(self._database).open_batch_now()
+        running = "" if batch is None else f"{batch.number:06d}"
+        places = {place for one in SqlPolicies(self._database).thrown_away() for place in (one.adapter, one.training)}
+        ours = [Path(place) for place in places if place is not None and Path(place).parent == self._policies]
+        runs = self._policies / "runs"
+        ours += [run for run in runs.iterdir() if run.name != running] if runs.is_dir() else []
+        for folder in ours:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def purge(self, report: Erased) -> Erased:
+        """Take what was deleted out of the database's files, and name the backups that still hold it."""
+        purged = self._purge()
+        known = SqlBackups(self._database).known()
+        old = [one for one in known if one.path.exists() and (report.since is None or one.made_at >= report.since)]
+        log.info("session forgotten session=%s turns=%d purged=%s", report.session, report.turns, purged)
+        return replace(report, backups=tuple(str(one.path) for one in old), is_purged=purged)
+
+    def finish(self) -> bool:
+        """Finish what was begun when the program last ended; whether there was anything."""
+        if not self._forgetting.is_unfinished():
+            return False
+        self._take_back()
+        self._purge()
+        return True
+
+    def _purge(self) -> bool:
+        try:
+            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+        except StoreError as error:
+            log.warning("deleted text is still in the database's files reason=%s", error)
+            return False
+
+    def _take_back(self) -> None:
+        """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
+        for _ in range(_TRIES):
+            names = [name for name in self._forgetting.descent().skills if self._shelf.view.get(name) is not None]
+            if names:
+                others = [one for one in self._shelf.view.skills if one.name not in names]
+                changed = [_without_overrides(one, names) for one in others if not set(names).isdisjoint(overrides_of(one))]
+                self._shelf.publish(changed, names, "forgot a session", by_person=True)
+            self._shelf.sync()
+            if self._forgetting.erase(TRAINED_ON):
+                return
+        raise SkillError("skills that the session taught are published again and again")
+
+
+def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:
+    """The skill without mention of these."""
+    return replace(skill, extra={**skill.extra, "overrides": [one for one in overrides_of(skill) if one not in names]})
