@@ -86,6 +86,11 @@ async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Sta
         "reason": "the disk is full",
         "waiting_turns": 7,
         "lost_turns": 2,
+        "notice": None,
+        "size_bytes": None,
+        "free_bytes": None,
+        "max_bytes": None,
+        "removed_sessions": None,
     }
 
 

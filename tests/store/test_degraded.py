@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -242,22 +242,53 @@ async def test_a_file_that_is_damaged_is_said_so(sqlite: Database, new_turn: Tur
     assert LedgerReader(sqlite).counts().turns == 2
 
 
-async def test_a_file_that_was_deleted_is_noticed_and_made_anew(sqlite: Database, new_turn: TurnMaker) -> None:
+@pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm"), ("",), ("", "-wal", "-shm")])
+async def test_files_that_were_deleted_are_written_anew_with_everything_that_was_recorded(
+    sqlite: Database, new_turn: TurnMaker, removed: tuple[str, ...]
+) -> None:
     path = file_of(sqlite)
-    turns = [new_turn("s_1", exchange=Exchange(b"x" * 1000)) for _ in range(3)]
+    turns = [new_turn("s_1", exchange=Exchange(b"x" * 1000)) for _ in range(4)]
+    async with running(sqlite, Limits(patience_s=10)) as ledger:
+        for turn in turns[:2]:
+            assert await ledger.record(turn)
+        assert ledger.health.notice is None
+        for suffix in removed:
+            path.with_name(path.name + suffix).unlink()
+        for turn in turns[2:]:
+            assert await ledger.record(turn), ledger.health
+        assert "had been removed" in str(ledger.health.notice)
+        # What a process that is killed now leaves behind.
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            assert connection.execute("SELECT count(*) FROM turns").fetchone() == (4,)
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    reader = LedgerReader(sqlite)
+    assert [found.turn for turn in turns if (found := reader.turn(turn.id))] == turns
+
+
+async def test_a_deleted_file_is_written_anew_at_the_end_if_not_before(sqlite: Database, new_turn: TurnMaker) -> None:
+    path, turn = file_of(sqlite), new_turn()
     async with running(sqlite) as ledger:
-        assert await ledger.record(turns[0])
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        with anyio.fail_after(5):
-            while await ledger.record(new_turn()):
-                await anyio.sleep(0.01)
-        assert "removed or replaced" in str(ledger.health.reason)
-        await until_healthy(ledger)
-        assert await ledger.record(turns[1])
-    recorded = LedgerReader(sqlite).turn(turns[1].id)
-    assert recorded is not None
-    assert recorded.turn == turns[1]
+        assert await ledger.record(turn)
+        path.unlink()
+    assert LedgerReader(sqlite).turn(turn.id) is not None
+
+
+async def test_a_file_that_was_replaced_stays_and_what_was_recorded_is_saved_beside_it(
+    sqlite: Database, new_turn: TurnMaker
+) -> None:
+    path, before, after = file_of(sqlite), new_turn(), new_turn()
+    other = path.with_name("other.db")
+    open_database(f"sqlite:///{other}").close()
+    async with running(sqlite, Limits(patience_s=10)) as ledger:
+        assert await ledger.record(before)
+        other.replace(path)
+        assert await ledger.record(after)
+    (saved,) = path.parent.glob("ledger.db.rescued-*")
+    assert LedgerReader(sqlite).turn(before.id) is None
+    assert LedgerReader(sqlite).turn(after.id) is not None
+    rescued = open_database(f"sqlite:///{saved}")
+    assert LedgerReader(rescued).turn(before.id) is not None
+    rescued.close()
 
 
 async def test_closing_on_a_broken_store_ends_and_says_what_was_lost(sqlite: Database, new_turn: TurnMaker) -> None:

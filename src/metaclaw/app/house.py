@@ -22,12 +22,13 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
-from metaclaw.errors import MetaClawError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.learn.channel import Begin
 from metaclaw.learn.models import UNLEARNED, Models, add_up
 from metaclaw.learn.pending import PENDING, Pending, senses
 from metaclaw.learn.retention import Retention
+from metaclaw.learn.upkeep import Upkeep
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Elsewhere,
@@ -55,6 +56,7 @@ from metaclaw.store import (
     SqlGenerations,
     SqlLedger,
     SqlPolicies,
+    SqlUpkeep,
     connect,
 )
 from metaclaw.store import Limits as StoreLimits
@@ -87,6 +89,9 @@ class House:
         # A database behind a network may take longer over a commit than a file without anything being wrong.
         self.ledger = SqlLedger(self.database, StoreLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0))
         self.reader = LedgerReader(self.database)
+        if config.store.max_gb and self.database.kind != "sqlite":
+            raise ConfigError("store.max_gb limits SQLite databases only; for PostgreSQL set privacy.retention_days, and remove it")
+        self.upkeep = SqlUpkeep(self.database, int(config.store.max_gb * 1e9))
         self.generations = SqlGenerations(self.database)
         self.shelf = Shelf(config.skills.dir, self.generations)
         self.metrics = Metrics()
@@ -229,6 +234,7 @@ class House:
             mode=self._config.mode,
             store_kind=self.database.kind,
             store_health=lambda: self.ledger.health,
+            store_size=self.upkeep.size,
             counts=self.reader.counts,
             shelf=lambda: self.shelf.view,
             shelf_trouble=lambda: self.shelf.trouble,
@@ -323,6 +329,7 @@ class House:
             supervisor.run("learner", self._learn)
         if days := self._config.privacy.retention_days:
             supervisor.run("retention", Retention(SqlForgetting(self.database), days).run)
+        supervisor.run("upkeep", Upkeep(self.upkeep).run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._begin_slow, self.policy))
 

@@ -132,7 +132,12 @@ def check_store(config: Config) -> Iterator[Finding]:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
     except (StoreError, ConfigError) as error:
-        yield Finding("store", State.FAIL, str(error), "repair it, or choose another store.url")
+        yield Finding(
+            "store",
+            State.FAIL,
+            str(error),
+            "see metaclaw store check; metaclaw store repair saves what can be read, metaclaw store restore puts a backup back",
+        )
     else:
         yield Finding("store", State.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
 

@@ -19,6 +19,7 @@ from metaclaw.cli.skills import skills
 from metaclaw.cli.start import start
 from metaclaw.cli.status import status
 from metaclaw.cli.stop import stop
+from metaclaw.cli.store import store
 from metaclaw.cli.windows import windows
 
 
@@ -49,5 +50,5 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback, bench):
+for command in (start, stop, status, doctor, config, skills, candidates, policy, windows, sessions, feedback, store, bench):
     root.add_command(command)

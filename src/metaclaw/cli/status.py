@@ -154,12 +154,19 @@ def _recorded(counts: Json) -> str:
 
 def _store(store: Json) -> str:
     words = f"{at(store, 'kind')}, {at(store, 'health')}"
+    size, limit, removed = at(store, "size_bytes"), at(store, "max_bytes"), at(store, "removed_sessions")
+    if isinstance(size, int):
+        words += f", {size / 1e9:.2f}" + (f" of {limit / 1e9:g} GB" if isinstance(limit, int) else " GB")
+    if removed:
+        words += f", {counted(removed, 'old session')} removed to make room"
     if at(store, "reason"):
         words += f" ({at(store, 'reason')})"
     if at(store, "waiting_turns"):
         words += f"; {counted(at(store, 'waiting_turns'), 'turn')} waiting in memory"
     if at(store, "lost_turns"):
         words += f"; {counted(at(store, 'lost_turns'), 'turn')} lost"
+    if at(store, "notice"):
+        words += f"; {at(store, 'notice')}"
     return words
 
 

@@ -239,6 +239,14 @@ class StoreConfig(Section):
         description="`sqlite:////whole/path.db` or `postgresql://user:password@host/database`; may be a secret reference.",
         examples=["sqlite:///{home}/ledger.db"],
     )
+    max_gb: float = Field(
+        default=0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Size in GB that an SQLite database is kept below: the oldest sessions are removed, "
+        "what was learned from them stays. 0 is no limit.",
+    )
 
     @field_validator("url", mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from metaclaw import __version__
 from metaclaw.dashboard.policy import UNTRAINED
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.status import Health, SkippedSkill, StoreHealth
+from metaclaw.domain.status import Health, SkippedSkill, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.store import Counts, LearningCounts
 
@@ -68,11 +68,14 @@ class Status:
     pending: Callable[[], Mapping[str, int] | None] = lambda: None
     """What there is still to learn from, counted; None where that is not known yet. Asked in a thread."""
 
+    store_size: Callable[[], StoreSize | None] = lambda: None
+    """Asked in a thread."""
+
     async def tell(self) -> dict[str, object]:
         """The whole tree; parts that cannot be read now are null."""
         store, shelf = self.store_health(), self.shelf()
         counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
-        pending = await _asked(self.pending)
+        pending, size = await _asked(self.pending), await _asked(self.store_size)
         return {
             "version": __version__,
             "mode": self.mode,
@@ -107,6 +110,11 @@ class Status:
                 "reason": store.reason,
                 "waiting_turns": store.waiting_turns,
                 "lost_turns": store.lost_turns,
+                "notice": store.notice,
+                "size_bytes": None if size is None else size.size_bytes,
+                "free_bytes": None if size is None else size.free_bytes,
+                "max_bytes": None if size is None else size.max_bytes,
+                "removed_sessions": None if size is None else size.removed_sessions,
             },
             "providers": [
                 {"name": one.name, "kind": one.kind, "wires": one.wires, "models": one.models, "state": one.state()}

@@ -19,6 +19,18 @@ class StoreHealth:
     reason: str | None
     waiting_turns: int
     lost_turns: int
+    notice: str | None = None
+    """What happened to the store that a person should know although it works again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """Bytes of the database, how many of them are free, its limit, and how many sessions were removed for that since the start."""
+
+    size_bytes: int
+    free_bytes: int
+    max_bytes: int | None
+    removed_sessions: int
 
 
 @dataclass(frozen=True, slots=True)

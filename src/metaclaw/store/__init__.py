@@ -1,6 +1,6 @@
 """The store: where turns, sessions, skill generations, policy versions, events and what was learned from them are kept."""
 
-from metaclaw.store.backups import Backup, SqlBackups
+from metaclaw.store.backups import Backup, SqlBackups, back_up
 from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.cursors import SqlCursors
@@ -9,6 +9,7 @@ from metaclaw.store.descent import Descent
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
+from metaclaw.store.integrity import Integrity, check_file
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.policies import SqlPolicies
 from metaclaw.store.reader import LedgerReader
@@ -32,6 +33,9 @@ from metaclaw.store.records import (
     Use,
     VersionOutcome,
 )
+from metaclaw.store.restore import Restored, repair, restore
+from metaclaw.store.salvage import Salvaged
+from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer import Limits
@@ -49,11 +53,14 @@ __all__ = [
     "Forgotten",
     "GenerationRow",
     "InForce",
+    "Integrity",
     "LearningCounts",
     "LedgerReader",
     "Limits",
     "RecordedTurn",
     "RefusedError",
+    "Restored",
+    "Salvaged",
     "Selection",
     "SessionRow",
     "Since",
@@ -65,12 +72,18 @@ __all__ = [
     "SqlGenerations",
     "SqlLedger",
     "SqlPolicies",
+    "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
     "Succession",
     "TurnRow",
     "Use",
     "VersionOutcome",
+    "back_up",
+    "check_file",
+    "compact",
     "connect",
     "open_database",
+    "repair",
+    "restore",
 ]

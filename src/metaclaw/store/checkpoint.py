@@ -1,7 +1,12 @@
-"""Moves what is in SQLite's log into its main file, beside the writer: that takes an fsync, which no answer should wait for."""
+"""Moves what is in SQLite's log into its main file, beside the writer: that takes an fsync, which no answer should wait for.
+
+Also looks whether the files are still there.
+"""
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 
 from metaclaw.errors import StoreError
 from metaclaw.store.database import Database
@@ -19,9 +24,11 @@ class Checkpointer:
     The writer's own connection does it only when the log has grown far beyond that.
     """
 
-    def __init__(self, database: Database, every_s: float = 5.0) -> None:
+    def __init__(self, database: Database, lost: Callable[[], None], every_s: float = 5.0, look_every_s: float = 1.0) -> None:
         self._database = database
+        self._lost = lost
         self._every_s = every_s
+        self._look_every_s = look_every_s
         self._written_bytes = 0
         self._wake = threading.Event()
         self._is_over = False
@@ -47,15 +54,23 @@ class Checkpointer:
             self._wake.set()
 
     def _run(self) -> None:
+        due_s = time.monotonic() + self._every_s
         while True:
-            self._wake.wait(self._every_s)
+            is_full = self._wake.wait(self._look_every_s)
             self._wake.clear()
             if self._is_over:
                 return
-            try:
-                self._checkpoint()
-            except StoreError as error:
-                log.debug("checkpoint failed reason=%s", error)
+            if self._database.are_files_lost():
+                self._lost()
+            elif is_full or time.monotonic() >= due_s:
+                due_s = time.monotonic() + self._every_s
+                self._try_checkpoint()
+
+    def _try_checkpoint(self) -> None:
+        try:
+            self._checkpoint()
+        except StoreError as error:
+            log.debug("checkpoint failed reason=%s", error)
 
     def _checkpoint(self) -> None:
         # Passive: it neither waits for anybody nor keeps anybody waiting.

@@ -4,22 +4,25 @@ import logging
 import operator
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.errors import StoreError
+from metaclaw.store.files import FilesLostError, Identity, identify
 from metaclaw.store.guard import store_errors
-from metaclaw.store.migration import HEAD, require_known, stored_revision, upgrade
+from metaclaw.store.migration import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
 
 log = logging.getLogger(__name__)
 
 _WRITE = "metaclaw_write"
+_SECLUSION_S = 5.0
 
 # The driver looks for an adapter for every value that is not exactly an int, float, str or bytearray, and is slow to find none.
 # Told that these stay what they are, it inserts a turn in about a quarter less time.
@@ -29,11 +32,14 @@ sqlite3.register_adapter(bool, operator.index)
 
 _SQLITE_PRAGMAS = (
     "PRAGMA busy_timeout = 5000",
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     # So that INSERT OR REPLACE, too, asks the triggers that keep what was recorded.
     "PRAGMA recursive_triggers = ON",
+)
+# Only for a file that is known to be ours: the first of them changes it.
+_OWN_SQLITE_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
     # `checkpoint` empties the log; these are for when it cannot keep up.
     "PRAGMA wal_autocheckpoint = 16000",
     "PRAGMA journal_size_limit = 67108864",
@@ -41,10 +47,23 @@ _SQLITE_PRAGMAS = (
 
 
 class Database:
-    """An open database at this program's schema. Every failure is a StoreError."""
+    """A database at this program's schema. Every failure is a StoreError.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    A database of another schema is never written to: each new connection and each writing transaction looks at the revision.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self.engine = _engine(url)
+        event.listen(self.engine, "connect", self._take_over)
+        if self.path is not None:
+            event.listen(self.engine, "do_connect", self._require_files)
+            event.listen(self.engine, "checkout", self._require_same_files)
+        # Connections of `prepare`, which must see databases of any schema.
+        self._unverified = _engine(url, NullPool)
+        self.refusal: str | None = None
+        """Why there are no connections until `prepare` succeeds: it failed, or the files are being written anew."""
+        self.files: Identity | None = None
+        """The files that the ledger has open; there are no connections to others."""
 
     @property
     def kind(self) -> str:
@@ -70,25 +89,92 @@ class Database:
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
         """A transaction that holds the write lock from its beginning; committed at the end, or not at all."""
-        with store_errors(doing, self.dialect), self.engine.connect() as connection:
-            connection.execution_options(**{_WRITE: True})
-            with connection.begin():
-                yield connection
+        with store_errors(doing, self.dialect), self.engine.connect() as connection, _writing_on(connection):
+            require_head(stored_revision(connection), doing)
+            yield connection
 
     def prepare(self) -> None:
-        """Create what is missing: the folder and the file, readable by the owner only, and the tables."""
-        with store_errors(f"opening {self}", self.dialect):
+        """Create what is missing: the folder and the file, readable by the owner only, and the tables.
+
+        Raises StoreError and changes nothing if the database belongs to a newer version or to another program.
+        """
+        try:
+            self._prepare(f"opening {self}")
+        except StoreError as error:
+            self.refusal = str(error)
+            raise
+        self.refusal = None
+
+    def _prepare(self, doing: str) -> None:
+        with store_errors(doing, self.dialect):
             if self.path is not None:
                 _create_private(self.path)
-            with self.engine.begin() as connection:
-                stored = stored_revision(connection)
-        if stored == HEAD:
-            return
-        require_known(stored, f"opening {self}")
-        with self.writing(f"migrating {self}") as connection:
-            upgrade(connection, f"opening {self}")
+            with self._unverified.begin() as connection:
+                stored = check_schema(connection, doing)
+            if self.path is not None and (mode := self.path.stat().st_mode) & 0o077:
+                self.path.chmod(mode & 0o700)
+        if stored != HEAD:
+            self._migrate(stored)
+
+    def _migrate(self, stored: str | None) -> None:
+        doing = f"migrating {self}"
+        with store_errors(doing, self.dialect), self._unverified.connect() as connection:
+            if stored is None and self.path is not None:
+                # Takes effect in a file without tables; `SqlUpkeep` gives free pages back.
+                connection.connection.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
+            with _writing_on(connection):
+                upgrade(connection, doing)
         if stored is not None:
             log.info("schema migrated from=%s to=%s database=%s", stored, HEAD, self)
+
+    def _take_over(self, connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        """Refuse a connection to what is not at this program's schema."""
+        cursor = connection.cursor()
+        try:
+            if self.refusal is not None:
+                raise StoreError(self.refusal)
+            cursor.execute(STORED_REVISION)
+            row = cursor.fetchone()
+            require_head(row[0] if row else None, "opening the store")
+            if self.path is not None:
+                for pragma in _OWN_SQLITE_PRAGMAS:
+                    cursor.execute(pragma)
+                cursor.execute(STORED_REVISION).fetchone()  # opens the log, so that there is one to identify
+                entry.info["files"] = (str(self.path), identify(str(self.path)))
+            cursor.close()
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+
+    def are_files_lost(self) -> bool:
+        """Whether the files at the path are not those that the ledger has open."""
+        return self.files is not None and identify(str(self.path)) != self.files
+
+    def _require_files(self, *_: object) -> None:
+        """Refuse to connect while the files are not those that are open: SQLite would mix both."""
+        if self.are_files_lost():
+            raise FilesLostError("the files of the database were removed or replaced")
+
+    def _require_same_files(self, _connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object) -> None:
+        """Have the pool replace a connection whose files were removed since it was opened."""
+        if self.refusal is not None:
+            raise StoreError(self.refusal)
+        path, files = entry.info["files"]
+        if identify(path) != files:
+            raise DisconnectionError
+
+    def seclude(self, own: int) -> None:
+        """Let nobody else have a connection, but for the caller's `own`, until `refusal` is lifted. Raises StoreError if busy."""
+        self.refusal = "the files of the database were removed; what they held is being written anew"
+        pool = self.engine.pool
+        assert isinstance(pool, QueuePool)
+        deadline_s = time.monotonic() + _SECLUSION_S
+        while pool.checkedout() > own:
+            if time.monotonic() > deadline_s:
+                raise StoreError("the files of the database were removed, and somebody still uses them; trying again")
+            time.sleep(0.001)
+        self.engine.dispose()
 
     def close(self) -> None:
         """Give back every connection that is not in use."""
@@ -98,9 +184,16 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
 
+@contextmanager
+def _writing_on(connection: Connection) -> Iterator[None]:
+    connection.execution_options(**{_WRITE: True})
+    with connection.begin():
+        yield
+
+
 def connect(url: str) -> Database:
     """The database at a `sqlite:///…` or `postgresql://…` URL, not touched yet; `prepare` it before it is read or written."""
-    return Database(_engine(_parse(url)))
+    return Database(_parse(url))
 
 
 def open_database(url: str) -> Database:
@@ -129,14 +222,14 @@ def _parse(url: str) -> URL:
     return parsed.set(drivername="sqlite+pysqlite")
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, pool: type[Pool] = QueuePool) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"check_same_thread": False, "cached_statements": 256})
+        engine = create_engine(url, poolclass=pool, connect_args={"check_same_thread": False, "cached_statements": 256})
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        return create_engine(url, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
+        return create_engine(url, poolclass=pool, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
     except (ImportError, NoSuchModuleError) as error:
         raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw[postgres]'") from error
 
@@ -163,8 +256,6 @@ def _file_of(url: URL) -> Path | None:
 
 def _create_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives -wal and -shm the mode of the main file.
-    os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
-    mode = path.stat().st_mode
-    if mode & 0o077:
-        path.chmod(mode & 0o700)
+    # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing it would drop SQLite's locks.
+    if not path.exists():
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))

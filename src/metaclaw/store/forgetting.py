@@ -113,6 +113,10 @@ class SqlForgetting:
             log.info("old turns forgotten turns=%d sessions=%d", removed, touched)
         return Forgotten(touched, removed)
 
+    def drop_session(self, session: SessionId) -> int:
+        """Remove the turns of a session to make room. What was learned from them stays: they are old, not unwanted."""
+        return self._remove(pack_text(session), true(), is_remembered=False)
+
     def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
         """Remove the turns of a session that meet the condition, newest first: so few stay behind that were patches on them."""
         removed = 0

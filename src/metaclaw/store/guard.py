@@ -44,8 +44,8 @@ _PLAIN = {
     "SQLITE_READONLY": "the database is read-only",
     "SQLITE_PERM": "the database may not be opened by this user",
     "SQLITE_CANTOPEN": "the database file cannot be opened",
-    "SQLITE_CORRUPT": "the database file is damaged",
-    "SQLITE_NOTADB": "the file is damaged or not a database",
+    "SQLITE_CORRUPT": "the database file is damaged; `metaclaw store repair` saves what can be read",
+    "SQLITE_NOTADB": "the file is damaged or not a database; `metaclaw store restore` puts a backup in its place",
     "SQLITE_IOERR": "the disk refused a read or a write",
 }
 

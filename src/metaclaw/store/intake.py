@@ -59,6 +59,7 @@ class Intake:
         self._held_turns = self._held_turn_bytes = 0
         self._ending: set[SessionId] = set()  # whose end is held; saves a search for most
         self._is_closed = False
+        self._is_check_due = False
         self.progress_s = 0.0
         """When something was last done with, on the monotonic clock."""
 
@@ -94,6 +95,12 @@ class Intake:
         with self._lock:
             self._wake()
 
+    def ask_for_check(self) -> None:
+        """Have the writer look at its files, even if there is nothing to write."""
+        with self._lock:
+            self._is_check_due = True
+            self._wake()
+
     def squeeze(self, entry: Entry) -> list[Entry]:
         """Take the entry even when full: what waited longest makes room, a turn only for a turn. Returns what was dropped."""
         with self._lock:
@@ -108,10 +115,11 @@ class Intake:
             return dropped
 
     def take(self) -> list[Entry]:
-        """Wait for work; everything that waits, up to one batch. Empty when closed and nothing is left."""
+        """Wait for work; everything that waits, up to one batch. Empty when closed and nothing is left, or when a check is due."""
         while True:
             with self._lock:
-                if self._entries or self._is_closed:
+                if self._entries or self._is_closed or self._is_check_due:
+                    self._is_check_due = False
                     return self._take_batch()
                 self._is_waited_for = True
             self._work.get()

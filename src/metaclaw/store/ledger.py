@@ -38,11 +38,12 @@ class SqlLedger:
     def __init__(self, database: Database, limits: Limits | None = None, clock: Callable[[], datetime] = _now) -> None:
         self._limits = limits or Limits()
         self._clock = clock
+        self._database = database
         self._intake = Intake(
             self._limits.waiting_turns, self._limits.waiting_bytes, self._limits.batch_turns, self._limits.batch_bytes
         )
         self._writer = Writer(database, self._intake, self._limits, self._report)
-        self._checkpointer = Checkpointer(database)
+        self._checkpointer = Checkpointer(database, self._intake.ask_for_check)
         self._thread = threading.Thread(target=self._run, name="metaclaw-ledger", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished: asyncio.Future[None] | None = None
@@ -62,6 +63,8 @@ class SqlLedger:
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         self._is_open = True
+        if self._database.refusal is not None:
+            self._change_to(self._database.refusal)
         self._thread.start()
         self._checkpointer.start()
 
@@ -100,7 +103,7 @@ class SqlLedger:
     def health(self) -> StoreHealth:
         """Whether turns are being kept, and if not, why, and how many wait in memory or are lost."""
         state = Health.HEALTHY if self._trouble is None else Health.DEGRADED
-        return StoreHealth(state, self._trouble, self._intake.turns, self._losses.turns)
+        return StoreHealth(state, self._trouble, self._intake.turns, self._losses.turns, self._writer.notice)
 
     async def _submit(self, item: Item) -> bool:
         loop = self._loop
@@ -218,7 +221,8 @@ class SqlLedger:
         since_s = max(next(iter(self._awaited.values())), self._intake.progress_s)
         idle_s = time.monotonic() - since_s
         if idle_s >= self._limits.patience_s and not self._intake.is_empty:
-            self._change_to(f"the store has not answered for {idle_s * 1000:.0f} ms")
+            doing = f"; {self._writer.doing}" if self._writer.doing else ""
+            self._change_to(f"the store has not answered for {idle_s * 1000:.0f} ms{doing}")
         else:
             self._watch(loop, max(self._limits.patience_s - idle_s, self._limits.patience_s / 10))
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from metaclaw.errors import StoreError
+from metaclaw.store import learning  # noqa: F401 (its tables belong to the metadata)
+from metaclaw.store.schema import metadata
 
 FOLDER = Path(__file__).with_name("migrations")
 REVISIONS = ("0004", "0005")
@@ -19,6 +21,9 @@ REVISIONS = ("0004", "0005")
 ABSORBED = ("0001", "0002", "0003")
 """Revisions from before the baseline. Their homes differ by age, since 0002 was edited after it had landed."""
 HEAD = REVISIONS[-1]
+STORED_REVISION = "SELECT version_num FROM alembic_version"
+
+_VERSION_TABLE = "alembic_version"  # of the migrations before the baseline, so that their programs refuse newer homes
 
 _DROP_OLD_BATCHES = """
     UPDATE batches SET state = 'dropped', ended_us = at_us, note = 'opened before versions were kept',
@@ -28,19 +33,43 @@ _LOCK = 0x6D65_7461  # any number, the same in every program that migrates
 
 
 def stored_revision(connection: Connection) -> str | None:
-    """The revision the database is at, or None if it has none."""
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    """The revision of a database that has been set up."""
+    found: str | None = connection.exec_driver_sql(STORED_REVISION).scalar()
     return found
 
 
-def require_known(stored: str | None, doing: str) -> None:
-    """Raise StoreError for a revision this program does not know."""
-    if stored not in (None, *ABSORBED, *REVISIONS):
+def require_head(stored: str | None, doing: str) -> None:
+    """Raise StoreError for a database that is not at this program's schema."""
+    if stored == HEAD:
+        return
+    _require_known(stored, doing)
+    raise StoreError(f"{doing}: its schema ({stored}) is older than this program's ({HEAD}); run `metaclaw store migrate`")
+
+
+def check_schema(connection: Connection, doing: str) -> str | None:
+    """The revision, None for a database that is empty. Raises StoreError if it is not ours, or not of this version or an older."""
+    present, ours = set(inspect(connection).get_table_names()), set(metadata.tables)
+    if _VERSION_TABLE in present:
+        stored = stored_revision(connection)
+        _require_known(stored, doing)
+        if stored == HEAD and (missing := sorted(ours - present)):
+            raise StoreError(f"{doing}: the tables {', '.join(missing)} are missing; run `metaclaw store repair`")
+        return stored
+    # A PostgreSQL database may be shared with tables of others, a file may not.
+    foreign = present & ours if connection.dialect.name == "postgresql" else present
+    if foreign:
         raise StoreError(
-            f"{doing}: it was written by a newer version of this program (schema {stored}; this one knows up to {HEAD})."
-            " Upgrade the program, or give it another store.url"
+            f"{doing}: it holds tables ({', '.join(sorted(foreign)[:3])}) but no schema version of this program,"
+            " so it seems to be another program's database. Give another store.url"
+        )
+    return None
+
+
+def _require_known(stored: str | None, doing: str) -> None:
+    if stored not in (*ABSORBED, *REVISIONS):
+        raise StoreError(
+            f"{doing}: it was written by a newer version of this program (schema {stored}; this one knows up to {HEAD})"
+            " and is left untouched. Upgrade the program, or give another store.url"
         )
 
 
@@ -48,8 +77,9 @@ def upgrade(connection: Connection, doing: str) -> None:
     """Apply the missing revisions in the caller's transaction. A database that is at HEAD already is left as it is."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    stored = stored_revision(connection)  # again: another program may have migrated since
-    require_known(stored, doing)
+    stored = check_schema(connection, doing)  # again: another program may have migrated it since
+    if stored == HEAD:
+        return
     if stored in ABSORBED:
         _add_missing_columns(connection)
     begin = REVISIONS.index(stored) + 1 if stored in REVISIONS else 0

@@ -1,6 +1,6 @@
 """The scribe: puts turns, session ends and events into the database, many in one transaction, over one connection."""
 
-import time
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,18 +12,18 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
-from metaclaw.errors import StoreError
 from metaclaw.store import learning, schema, statements
 from metaclaw.store.addresses import Addresses
 from metaclaw.store.database import Database
+from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
 from metaclaw.store.guard import store_errors
+from metaclaw.store.migration import STORED_REVISION, require_head
 from metaclaw.store.packing import Row, pack_instant, pack_json, pack_text
 from metaclaw.store.patches import Lineages
 from metaclaw.store.rows import body_row, draw_rows, payload_row, session_rows, tokens_row, turn_row
 from metaclaw.store.statements import Insertion
 
 _LOCK_PATIENCE_MS = 200
-_FILE_CHECK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,31 @@ class Scribe:
 
     def __init__(self, database: Database, max_lineage_bytes: int) -> None:
         self._database = database
-        self._path = database.path
+        self._path = None if database.path is None else str(database.path)
         self._max_lineage_bytes = max_lineage_bytes
-        self._check_file_at_s = 0.0
+        self._rescued: Rescued | None = None
+        self.is_lost = False
+        """Whether the files were removed: then this connection may be all that is left of them."""
         self._statements = _Statements(database.dialect)
         self._forget()
         with store_errors("opening the store", database.dialect):
             self._connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             self._cursor: DBAPICursor = self._connection.connection.cursor()
             self._cursor.execute(self._statements.patience)
-            self._file = self._file_now()
+        self.files: Identity = () if self._path is None else identify(self._path)
+        database.files = None if self._path is None else self.files
 
     def write(self, items: Sequence[Item]) -> None:
         """Make all of them durable in one transaction, or none. Raises RefusedError for what can never be stored."""
         with store_errors("recording", self._database.dialect):
             self._cursor.execute(self._statements.begin)
+            self.check_files()
+            self._check_schema()
             for turns, ends, announcements in _in_order(items):
                 self._write_turns(turns)
                 self._write_ends(ends)
                 self._statements.events.run(self._cursor, [_event_row(item) for item in announcements])
             self._cursor.execute("COMMIT")
-            self._check_file()
 
     def undo(self) -> None:
         """Leave the transaction that failed; what was remembered from it is no longer true."""
@@ -88,6 +92,8 @@ class Scribe:
 
     def close(self) -> None:
         """Close the connection for good: one that failed must not return to the pool."""
+        if self._database.files is self.files:
+            self._database.files = None
         with store_errors("closing the store", self._database.dialect):
             self._connection.invalidate()
             self._connection.close()
@@ -96,20 +102,30 @@ class Scribe:
         self._addresses = Addresses()
         self._lineages = Lineages(self._max_lineage_bytes)
 
-    def _check_file(self) -> None:
-        # SQLite goes on writing to a deleted file without complaint.
-        now_s = time.monotonic()
-        if now_s < self._check_file_at_s:
-            return
-        self._check_file_at_s = now_s + _FILE_CHECK_S
-        if self._file_now() != self._file:
-            raise StoreError("recording: the database file was removed or replaced by something else")
+    def _check_schema(self) -> None:
+        """Refuse to write if a newer program has migrated the database since it was opened."""
+        self._cursor.execute(STORED_REVISION)
+        row = self._cursor.fetchone()
+        require_head(row[0] if row else None, "recording")
 
-    def _file_now(self) -> tuple[int, int] | None:
-        if self._path is None or not self._path.exists():
-            return None
-        found = self._path.stat()
-        return found.st_dev, found.st_ino
+    def check_files(self) -> None:
+        """Raise FilesLostError if the files at the path are not those that this connection has open."""
+        if self._path is not None and identify(self._path) != self.files:
+            self.is_lost = True
+            raise FilesLostError("recording: the files of the database were removed or replaced")
+
+    def rescue(self) -> Rescued:
+        """Write what the removed files held back to disk. Raises StoreError if that is not possible now."""
+        connection, path = self._connection.connection.driver_connection, self._database.path
+        assert isinstance(connection, sqlite3.Connection)
+        assert path is not None
+        with store_errors("writing removed files of the database anew", self._database.dialect):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._database.seclude(1)
+            if self._rescued is None or identify(str(path))[0] != self._rescued.written:
+                self._rescued = rescue(connection, path, self.files)
+            return self._rescued
 
     def _write_turns(self, turns: Sequence[Turn]) -> None:
         if not turns:

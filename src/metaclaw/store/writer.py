@@ -3,15 +3,16 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
 from metaclaw.store.database import Database
+from metaclaw.store.files import FilesLostError
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.intake import Entry, Intake
-from metaclaw.store.scribe import Scribe
+from metaclaw.store.scribe import Item, Scribe
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,10 @@ class Writer:
         self._commits = 0
         self._failures = 0
         self._give_up_at: float | None = None
+        self.doing: str | None = None
+        """What takes long, if anything does."""
+        self.notice: str | None = None
+        """What happened to the files last."""
 
     def run(self) -> None:
         """The thread's whole life."""
@@ -73,9 +78,13 @@ class Writer:
                 self._probe()
                 continue
             entries = self._intake.take()
-            if not entries:
+            if entries:
+                self._serve(entries)
+            elif self._intake.is_closed:
                 break
-            self._serve(entries)
+            else:
+                self._check_files()
+        self._check_files()
         self._close_scribe()
 
     def _serve(self, entries: list[Entry]) -> None:
@@ -90,12 +99,26 @@ class Writer:
     def _probe(self) -> None:
         """Nothing waits, but the store was broken when it was last used: find out whether it still is."""
         try:
-            self._open_scribe().write([])
+            self._write([])
         except StoreError as error:
             self._close_scribe()
             self._tell(Report(trouble=str(error)))
         else:
             self._tell(Report(is_working=True))
+
+    def _check_files(self) -> None:
+        """Write removed files anew even if there is nothing to record."""
+        try:
+            if self._scribe is not None:
+                self._scribe.check_files()
+        except FilesLostError:
+            self._probe()
+
+    def _write(self, items: Sequence[Item]) -> None:
+        try:
+            self._open_scribe().write(items)
+        except FilesLostError:
+            self._open_scribe().write(items)
 
     def _tell(self, report: Report) -> None:
         self._report(report)
@@ -107,15 +130,16 @@ class Writer:
             self._failures = 0
 
     def _warm_up(self) -> None:
-        """Connect before the first turn comes; if that fails, the first turn will say so."""
+        """Connect before the first turn comes."""
         try:
             self._open_scribe()
         except StoreError as error:
-            log.debug("store not open yet reason=%s", error)
+            self._has_failed = True
+            self._tell(Report(trouble=str(error)))
 
     def _write_together(self, entries: list[Entry]) -> Report:
         try:
-            self._open_scribe().write([entry.item for entry in entries])
+            self._write([entry.item for entry in entries])
         except RefusedError:
             self._undo()
             return self._write_singly(entries)
@@ -145,7 +169,7 @@ class Writer:
             scribe = self._open_scribe()
             # A commit may have succeeded although we heard that it failed.
             if not (isinstance(entry.item, Turn) and scribe.has(entry.item)):
-                scribe.write([entry.item])
+                self._write([entry.item])
         except RefusedError as error:
             self._undo()
             return self._write_without_usage(entry, error)
@@ -159,7 +183,7 @@ class Writer:
         if not isinstance(turn, Turn) or turn.usage is None:
             return self._refused(entry, refusal)
         try:
-            self._open_scribe().write([replace(turn, usage=None)])
+            self._write([replace(turn, usage=None)])
         except RefusedError:
             self._undo()
             return self._refused(entry, refusal)
@@ -220,6 +244,8 @@ class Writer:
             self._intake.pause(delay_s)
 
     def _open_scribe(self) -> Scribe:
+        if self._scribe is not None and self._scribe.is_lost:
+            self._rescue(self._scribe)
         if self._scribe is None:
             if self._has_failed:
                 # The file may be another one by now, or none.
@@ -236,10 +262,40 @@ class Writer:
             log.debug("rollback failed reason=%s", error)
             self._close_scribe()
 
+    def _rescue(self, scribe: Scribe) -> None:
+        """Write removed files anew and open them. Until that is done the old connection stays: it is all that is left of them."""
+        self.doing = "removed files of the database are being written anew"
+        log.error("store files removed; writing what they held anew database=%s", self._database)
+        try:
+            rescued = scribe.rescue()
+            if rescued.written is not None:
+                self._database.refusal = self._database.files = None
+                self._scribe = self._reopen(rescued.written)
+            else:
+                self._scribe, self._has_failed = None, True
+        finally:
+            self.doing = None
+        scribe.is_lost = False
+        self._discard(scribe)
+        self.notice = rescued.what
+        log.warning("store files written anew what=%s", rescued.what)
+
+    def _reopen(self, written: tuple[int, int]) -> Scribe:
+        scribe = Scribe(self._database, self._limits.lineage_bytes)
+        if scribe.files[0] != written:
+            self._discard(scribe)
+            raise FilesLostError("the database file was removed again")
+        return scribe
+
     def _close_scribe(self) -> None:
         scribe, self._scribe = self._scribe, None
+        if scribe is not None and scribe.is_lost:
+            self._scribe = scribe  # its connection is all that is left of the files
+        elif scribe is not None:
+            self._discard(scribe)
+
+    def _discard(self, scribe: Scribe) -> None:
         try:
-            if scribe is not None:
-                scribe.close()
+            scribe.close()
         except StoreError as error:
             log.debug("closing failed reason=%s", error)

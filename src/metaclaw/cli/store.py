@@ -1,0 +1,207 @@
+"""`metaclaw store`: check, back up, restore, repair and migrate the database."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table
+from metaclaw.errors import MetaClawError
+
+if TYPE_CHECKING:
+    from metaclaw.store import Integrity
+
+_INSTEAD = {
+    "back up": "pg_dump --format=custom --file=metaclaw.dump",
+    "restore": "pg_restore --clean --dbname",
+    "repair": "pg_amcheck, and pg_restore with a backup,",
+}
+
+
+@click.group()
+def store() -> None:
+    """Check, back up, restore and repair the database of recorded turns."""
+
+
+@store.command()
+@json_option
+@click.pass_obj
+def check(home: Path, as_json: bool) -> int:
+    """Read the whole database and say whether it is sound. Exits with 1 if it is not. The proxy may run."""
+    url, path = _place(home)
+    found = _check_server(home) if path is None else _check_file(path)
+    if as_json:
+        print_json({"database": url, **found})
+    else:
+        names = {"turns": "turns", "sessions": "sessions", "size_bytes": "bytes", "free_bytes": "of them free"}
+        print_facts([("database", url), ("schema", found["schema"]), *((words, found[name]) for name, words in names.items())])
+        problems = found["problems"]
+        assert isinstance(problems, list)
+        for problem in problems:
+            click.echo(f"! {plain(problem)}")
+        if problems:
+            click.echo("metaclaw store repair saves what can be read; metaclaw store restore PATH puts a backup in its place.")
+        else:
+            click.echo("The database is sound.")
+    return 0 if found["sound"] else 1
+
+
+def _check_file(path: Path) -> dict[str, object]:
+    from metaclaw.store import Integrity, check_file
+
+    if not path.exists():
+        return _facts(Integrity(None, 0, 0, 0, 0, ()))
+    return _facts(check_file(path))
+
+
+def _check_server(home: Path) -> dict[str, object]:
+    """A server checks its own files; that it can be read at this schema is what there is to say here."""
+    from metaclaw.cli.ledger import reading
+    from metaclaw.config import load
+    from metaclaw.store import Integrity
+    from metaclaw.store.migration import HEAD
+
+    with reading(load(home)) as reader:
+        assert reader is not None
+        counts = reader.counts()
+    return _facts(Integrity(HEAD, counts.turns, counts.sessions, 0, 0, ()))
+
+
+def _facts(found: "Integrity") -> dict[str, object]:
+    return {
+        "sound": not found.problems,
+        "schema": found.revision,
+        "turns": found.turns,
+        "sessions": found.sessions,
+        "size_bytes": found.size_bytes,
+        "free_bytes": found.free_bytes,
+        "problems": list(found.problems),
+    }
+
+
+@store.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Do not ask before a file is overwritten.")
+@json_option
+@click.pass_obj
+def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
+    """Write a copy of the database to PATH, a file or a folder. The proxy may run."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.store import back_up, check_file
+
+    _file(home, "back up")
+    target = path.expanduser().absolute()
+    if target.is_dir():
+        target /= f"ledger-{datetime.now():%Y%m%d-%H%M%S}.db"
+    if target.exists() and not yes:
+        ask(f"Overwrite {plain(target)}?")
+    with opened(load(home)) as database:
+        if database is None:
+            raise MetaClawError("nothing is recorded yet, so there is nothing to back up")
+        if database.path is not None and target.exists() and target.samefile(database.path):
+            raise MetaClawError(f"{target} is the database itself; choose another path")
+        made = back_up(database, target)
+    found = check_file(target)
+    if as_json:
+        print_json({"backup": made.path, "made_at": made.made_at, "turns": found.turns, "size_bytes": found.size_bytes})
+    else:
+        click.echo(f"Wrote {counted(found.turns, 'turn')} to {plain(target)} ({found.size_bytes} bytes).")
+
+
+@store.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
+    """Put the backup at PATH in the place of the database, which is kept beside it. The proxy must not run."""
+    from metaclaw.instance import acquire
+    from metaclaw.store import check_file
+    from metaclaw.store import restore as put_back
+
+    database = _file(home, "restore")
+    if not yes:
+        ask(f"Replace {plain(database)} by {plain(path)}? What is there now is kept beside it.")
+    with acquire(home):
+        done = put_back(database, path.expanduser().absolute())
+    turns = check_file(database).turns
+    if as_json:
+        print_json({"restored": str(path), "turns": turns, "former": done.former, "forgotten_again": list(done.forgotten_again)})
+        return
+    click.echo(f"Restored {counted(turns, 'turn')} from {plain(path)}.")
+    if done.forgotten_again:
+        click.echo(f"Forgot again what was forgotten since: {', '.join(map(plain, done.forgotten_again))}.")
+    if done.former is not None:
+        click.echo(f"The former database is {plain(done.former)}; delete it when you do not need it.")
+
+
+@store.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def repair(home: Path, yes: bool, as_json: bool) -> None:
+    """Save what can be read of a damaged database into a new one; the damaged one is kept. The proxy must not run."""
+    from metaclaw.instance import acquire
+    from metaclaw.store import check_file
+    from metaclaw.store import repair as salvage
+
+    database = _file(home, "repair")
+    if not database.exists() or not check_file(database).problems:
+        if as_json:
+            print_json({"repaired": False, "former": None, "tables": []})
+        else:
+            click.echo("The database is sound; there is nothing to repair.")
+        return
+    if not yes:
+        ask(f"Replace {plain(database)} by what can be read of it? The damaged file is kept beside it.")
+    with acquire(home):
+        former, tables = salvage(database)
+    if as_json:
+        rows = [{"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped} for t in tables]
+        print_json({"repaired": True, "former": former, "tables": rows})
+        return
+    print_table(("TABLE", "SAVED", "UNREADABLE", "DROPPED"), [(t.table, t.saved, t.unreadable, t.dropped) for t in tables])
+    click.echo("Dropped rows were of no use without unreadable ones, such as a turn without its body.")
+    click.echo(f"The damaged database is {plain(former)}; delete it when you do not need it.")
+
+
+@store.command()
+@json_option
+@click.pass_obj
+def migrate(home: Path, as_json: bool) -> None:
+    """Bring the database to this version's schema, as a start does, and rewrite files of older versions so that they can shrink.
+
+    The proxy must not run.
+    """
+    from metaclaw.config import load
+    from metaclaw.instance import acquire
+    from metaclaw.store import compact, open_database
+    from metaclaw.store.migration import HEAD
+
+    with acquire(home):
+        database = open_database(load(home).store.url.resolve())
+        if database.path is not None:
+            compact(database)
+        database.close()
+    if as_json:
+        print_json({"schema": HEAD})
+    else:
+        click.echo(f"The database is at schema {HEAD}.")
+
+
+def _place(home: Path) -> tuple[str, Path | None]:
+    """The database in words, and its file if it is one."""
+    from metaclaw.config import load
+    from metaclaw.store import connect
+
+    database = connect(load(home).store.url.resolve())
+    return str(database.path or database), database.path
+
+
+def _file(home: Path, doing: str) -> Path:
+    _, path = _place(home)
+    if path is None:
+        raise MetaClawError(f"the store is a PostgreSQL database; {doing} it with its own tools: {_INSTEAD[doing]} …")
+    return path
