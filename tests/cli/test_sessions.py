@@ -80,7 +80,7 @@ def test_a_forgotten_session_is_gone_with_what_it_taught_and_nothing_else(home: 
         assert [made.id for made in SqlCandidates(database).candidates()] == ["c_of-another"]
         generations = SqlGenerations(database)
         assert [in_force.name for in_force in generations.latest().skills] == ["of-another"]
-        assert generations.history(1)[0].reason == "retired learned: a session that taught it was forgotten"
+        assert generations.history(1)[0].reason == "forgot a session"
     assert not (home / "skills" / "learned").exists()
     assert (home / "skills" / "of-another" / "SKILL.md").exists()
 

@@ -23,7 +23,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.status import Health
-from metaclaw.errors import ConfigError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.learn.admitting import turned_away
 from metaclaw.learn.channel import Begin
@@ -355,8 +355,11 @@ class House:
 
     async def _finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""
-        if await anyio.to_thread.run_sync(SqlForgetting(self.database).is_unfinished):
-            await (await self._owner()).finish_forgetting()
+        try:
+            if await anyio.to_thread.run_sync(SqlForgetting(self.database).is_unfinished):
+                await (await self._owner()).finish_forgetting()
+        except MetaClawError as error:
+            log.warning("forgetting_unfinished reason=%s; forget the session again", error)
 
     async def _begin_slow(self, policy: "Policy") -> None:
         """The same for what trains weights."""

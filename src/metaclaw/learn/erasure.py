@@ -14,6 +14,7 @@ from typing import Final
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
+from metaclaw.errors import SkillError, StoreError
 from metaclaw.skills import Shelf
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import Database, Descent, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlPolicies
@@ -98,7 +99,7 @@ class SessionErasure:
 
     def purge(self, report: Erased) -> Erased:
         """Take what was deleted out of the database's files, and name the backups that still hold it."""
-        purged = self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+        purged = self._purge()
         known = SqlBackups(self._database).known()
         old = [one for one in known if one.path.exists() and (report.since is None or one.made_at >= report.since)]
         log.info("session forgotten session=%s turns=%d purged=%s", report.session, report.turns, purged)
@@ -109,8 +110,15 @@ class SessionErasure:
         if not self._forgetting.is_unfinished():
             return False
         self._take_back()
-        self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+        self._purge()
         return True
+
+    def _purge(self) -> bool:
+        try:
+            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+        except StoreError as error:
+            log.warning("deleted text is still in the database's files reason=%s", error)
+            return False
 
     def _take_back(self) -> None:
         """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
@@ -121,10 +129,9 @@ class SessionErasure:
                 changed = [_without_overrides(one, names) for one in others if not set(names).isdisjoint(overrides_of(one))]
                 self._shelf.publish(changed, names, "forgot a session", by_person=True)
             self._shelf.sync()
-            self._forgetting.erase(TRAINED_ON)
-            if not self._forgetting.descent().skills:
+            if self._forgetting.erase(TRAINED_ON):
                 return
-        log.warning("skills of a forgotten session are still in force")
+        raise SkillError("skills that the session taught are published again and again")
 
 
 def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:

@@ -35,18 +35,15 @@ NAMELESS: Final = "forgotten"
 _AT_ONCE: Final = 200
 _LOCK_MS: Final = 50
 _PAUSE_S: Final = 0.1
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def erase(connection: Connection, found: Descent) -> None:
-    """Delete candidates, texts of earlier generations, and their traces elsewhere.
-
-    Skills are to be retired first: the text of one that is in force stays.
-    """
-    gone = found.names - {pack_text(name) for name in found.skills}
-    names = sorted(gone - {pack_text(name) for name in found.edited})
+    """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills must not be in force any more."""
+    names = sorted(found.names - {pack_text(name) for name in found.edited})
     for at in range(0, len(found.carriers), _AT_ONCE):
         _clear_prompts(connection, found.carriers[at : at + _AT_ONCE], names)
-    is_over = memberships.c.skill.in_(found.texts) & memberships.c.name.in_(gone)
+    is_over = memberships.c.skill.in_(found.texts) & memberships.c.name.in_(found.names)
     connection.execute(delete(memberships).where(is_over))
     is_unused = ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
     connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(found.texts), is_unused))
@@ -147,9 +144,9 @@ def purge(database: Database, *, compact_below_bytes: int | None, within_s: floa
         raw = connection.execution_options(isolation_level="AUTOCOMMIT").connection
         cursor = raw.cursor()
         try:
+            if may_compact and not _vacuum(cursor, deadline_s):
+                return False
             # Most of the log goes without a lock, so that the last step is brief.
-            if may_compact:
-                _retry(cursor, "VACUUM", deadline_s)
             cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
             cursor.execute(f"PRAGMA busy_timeout = {_LOCK_MS}")
             while not _is_emptied(cursor):
@@ -162,16 +159,19 @@ def purge(database: Database, *, compact_below_bytes: int | None, within_s: floa
     return may_compact
 
 
-def _retry(cursor: DBAPICursor, statement: str, deadline_s: float) -> None:
+def _vacuum(cursor: DBAPICursor, deadline_s: float) -> bool:
+    """Rebuild the file; whether there was a moment in which nobody else wrote."""
     while True:
         try:
-            cursor.execute(statement)
+            cursor.execute("VACUUM")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+            if error.sqlite_errorcode not in _BUSY:
                 raise
-            time.sleep(_PAUSE_S)
         else:
-            return
+            return True
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_PAUSE_S)
 
 
 def _is_emptied(cursor: DBAPICursor) -> bool:
@@ -180,7 +180,7 @@ def _is_emptied(cursor: DBAPICursor) -> bool:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (is_busy, *_) = cursor.fetchone() or (1,)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if error.sqlite_errorcode not in _BUSY:
             raise
         return False
     return not is_busy

@@ -60,20 +60,23 @@ class SqlForgetting:
         with self._database.reading("looking for what was learned") as connection:
             return descendants(connection, session)
 
-    def erase(self, reason: str) -> None:
+    def erase(self, reason: str) -> bool:
         """Delete whatever descends from forgotten turns, and give up the versions that were trained on it, for this reason.
 
-        A skill that is still in force keeps its text: retire it first, and erase again what was published meanwhile.
+        False, and nothing is changed, while a skill that descends from them is in force: retire it first.
         """
         with self._writing("erasing what was learned") as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
             lock_generations(connection)
             found = descendants(connection, None)
+            if found.skills:
+                return False
             now_us = pack_instant(self._clock())
             _drop_batches(connection, set(found.batches), now_us)
             erase(connection, found)
             give_up(connection, found.versions, reason, now_us)
+            return True
 
     def erase_traces(self, found: Descent) -> None:
         """Delete again what mentions these skills and candidates: a learner may have been busy with them while they were erased."""
