@@ -61,8 +61,8 @@ def test_a_damaged_database_is_found_out_and_what_can_be_read_is_saved(home: Pat
     assert (after.code, after.facts["turns"]) == (0, saved["turns"]["saved"])
     with store(home) as database:
         reader = LedgerReader(database)
-        kept = [(one, found.turn) for one in turns if (found := reader.turn(one.id)) is not None]
-        assert all(original == found for original, found in kept)
+        kept = [(one, whole.turn) for one in turns if (whole := reader.turn(one.id)) is not None]
+        assert all(original == saved_turn for original, saved_turn in kept)
         assert len(kept) == saved["turns"]["saved"] > len(turns) // 2
         assert sum(session.turns for session in reader.sessions(100)) == len(kept)
         assert [backup.path for backup in SqlBackups(database).known()] == [Path(done.facts["former"])]
