@@ -1,7 +1,8 @@
 """Ends the processes the benchmark started when the benchmark itself is gone, even after `kill -9`.
 
 `python process_guard.py` is the far end. Its standard input says which process groups run (`+123`) and which have ended (`-123`);
-when the input ends, it kills every group that is left. A killed process cannot clean up, but the kernel closes its pipes.
+when the input ends, it ends every group that is left, and kills those that do not end. A killed process cannot clean up, but the
+kernel closes its pipes.
 """
 
 import contextlib
@@ -9,7 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from typing import Final
+
+_GRACE_S: Final = 5.0
 
 
 class ProcessGuard:
@@ -49,9 +54,22 @@ def main() -> None:
     held: set[int] = set()
     for line in sys.stdin:
         (held.add if line[0] == "+" else held.discard)(int(line[1:]))
+    # A proxy that is asked to end also ends its own model process, which may be in another group.
+    held = {group for group in held if _signal(group, signal.SIGTERM)}
+    deadline = time.monotonic() + _GRACE_S
+    while (held := {group for group in held if _signal(group, 0)}) and time.monotonic() < deadline:
+        time.sleep(0.1)
     for group in held:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+        _signal(group, signal.SIGKILL)
+
+
+def _signal(group: int, which: int) -> bool:
+    """Whether the group was there to be signalled."""
+    try:
+        os.killpg(group, which)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 if __name__ == "__main__":

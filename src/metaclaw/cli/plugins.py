@@ -8,8 +8,8 @@ import click
 from metaclaw.errors import ConfigError
 
 GROUP: Final = "metaclaw.commands"
-# Commands of this project that are distributions of their own, and how to install them.
-_ELSEWHERE: Final = {"bench": "metaclaw-bench"}
+# Commands of this project that are distributions of their own: the distribution, and its folder in the repository.
+_ELSEWHERE: Final = {"bench": ("metaclaw-bench", "./bench")}
 
 
 class PluginGroup(click.Group):
@@ -28,8 +28,9 @@ class PluginGroup(click.Group):
         if found is not None:
             return _load(found)
         if cmd_name in _ELSEWHERE:
-            package = _ELSEWHERE[cmd_name]
-            return _unusable(cmd_name, f"it is in the package {package}, which is not installed; run: pip install {package}")
+            package, folder = _ELSEWHERE[cmd_name]
+            why = f"it is in the package {package}, which is not installed; in MetaClaw's repository run: pip install {folder}"
+            return _unusable(cmd_name, why)
         return None
 
 
@@ -38,7 +39,7 @@ def _load(entry: EntryPoint) -> click.Command:
     try:
         command = entry.load()
     except (ImportError, AttributeError) as error:
-        return _unusable(entry.name, f"{package} cannot be loaded ({error}); run: pip install --force-reinstall {package}")
+        return _unusable(entry.name, f"{package} cannot be loaded ({error}); install it again")
     if not isinstance(command, click.Command):
         return _unusable(entry.name, f"{entry.value} of {package} is not a command; install another version of {package}")
     return command
