@@ -18,7 +18,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, library_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
-from metaclaw.skills.evolve.template import from_words
+from metaclaw.skills.evolve import from_words, named_apart
 from metaclaw.skills.gate.duplicates import IndexLibrary
 from metaclaw.skills.gate.gate import Gate, GateMode
 from metaclaw.skills.index import SkillIndex
@@ -82,9 +82,9 @@ class House:
 
     def _admit(self, proposal: Proposal, scope: Scope) -> tuple[SkillName, ...] | None:
         """Put a proposal in force and say what it took the place of; None where it says nothing new, or may not be placed."""
-        # A name stands for a person's words: the same words, after another task, say nothing new.
+        proposal = replace(proposal, skill=named_apart(proposal.skill, self.view.get))
         if self.view.get(proposal.skill.name) is not None:
-            return None
+            return None  # the same words are in force already
         library = IndexLibrary(self.view.index, frozenset(applying(scope)))
         admission = anyio.run(self._gate.admit, proposal, library)
         if not admission.is_in_force:

@@ -25,7 +25,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.skills import is_untouchable
-from metaclaw.skills.evolve.names import numbered
+from metaclaw.skills.evolve import named_apart
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
@@ -90,7 +90,9 @@ class Admitting:
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
         """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
-        proposal = replace(proposal, skill=self._named(_as_filed(proposal.skill), proposal.change))
+        proposal = replace(proposal, skill=_as_filed(proposal.skill))
+        if proposal.change is Change.NEW:
+            proposal = replace(proposal, skill=named_apart(proposal.skill, self._shelf.view.get))
         generation = self._shelf.view.generation if learned.generation is None else learned.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
         if not await self._save(candidate):
@@ -234,15 +236,6 @@ class Admitting:
         generation, made_at = self._shelf.view.generation, self._now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
-    def _named(self, skill: Skill, change: Change) -> Skill:
-        """The skill under a name that is free, or under which the same words of the same person are in force already."""
-        if change is not Change.NEW:
-            return skill
-        free = (
-            name for name in numbered(skill.name) if (known := self._shelf.view.get(name)) is None or says_the_same(known, skill)
-        )
-        return replace(skill, name=next(free, skill.name))
-
     def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
         return [name for name in names if name != proposal.skill.name and self._shelf.view.get(name) is not None]
@@ -332,12 +325,6 @@ def _as_filed(skill: Skill) -> Skill:
     """The skill's text as its file will give it back, so that it is known again by its hash."""
     body = skill.body.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip()
     return replace(skill, trigger=" ".join(skill.trigger.split()), body=body)
-
-
-def says_the_same(in_force: Skill, skill: Skill) -> bool:
-    """Whether a skill in force holds the same words for the same scope."""
-    texts = (" ".join(one.body.casefold().split()) for one in (in_force, skill))
-    return in_force.scope == skill.scope and in_force.author is skill.author and len(set(texts)) == 1
 
 
 def _is_same(in_force: Skill, skill: Skill) -> bool:

@@ -21,15 +21,14 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admitting import Admitting, Learned, says_the_same
+from metaclaw.learn.admitting import Admitting, Learned
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.probes import Probes, tasks_in_words
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.privacy import own_words
-from metaclaw.skills.evolve import Failure, Kind, from_correction, group, ripe
-from metaclaw.skills.evolve.names import numbered
+from metaclaw.skills.evolve import Failure, Kind, from_correction, group, named_apart, ripe
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
@@ -205,8 +204,7 @@ class Fast:
 
     def _is_in_force(self, proposal: Proposal) -> bool:
         """Whether these very words of this person are a skill already, under this name or a numbered one."""
-        known = map(self._shelf.view.get, numbered(proposal.skill.name))
-        return any(skill is not None and says_the_same(skill, proposal.skill) for skill in known)
+        return self._shelf.view.get(named_apart(proposal.skill, self._shelf.view.get).name) is not None
 
     async def _admit_words(
         self, proposals: Sequence[Proposal], step: Step, taught_by: Sequence[TurnId], attempt: int, aside: TaskGroup

@@ -6,6 +6,7 @@ from metaclaw.skills.evolve.failure import Failure, is_on_users_word
 from metaclaw.skills.evolve.grammar import Polarity
 from metaclaw.skills.evolve.instructions import Instruction, find_instructions
 from metaclaw.skills.evolve.kinds import Kind, group, ripe
+from metaclaw.skills.evolve.names import named_apart
 from metaclaw.skills.evolve.template import from_correction, from_words
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "from_words",
     "group",
     "is_on_users_word",
+    "named_apart",
     "ripe",
 ]

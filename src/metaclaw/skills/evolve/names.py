@@ -4,8 +4,10 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
 
 _MOST_ALIKE = 100
@@ -40,3 +42,17 @@ def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
     if free is None:
         raise SkillError(f"there are {_MOST_ALIKE} skills named like {base}")
     return free
+
+
+def named_apart(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
+    """The skill under the name under which the same words of the same person are in force already, else under a free one."""
+    known = {name: in_force(name) for name in numbered(skill.name)}
+    same = (name for name, one in known.items() if one is not None and _says_the_same(one, skill))
+    free = (name for name, one in known.items() if one is None)
+    return replace(skill, name=next(same, next(free, skill.name)))
+
+
+def _says_the_same(in_force: Skill, skill: Skill) -> bool:
+    """Whether a skill in force holds the same words for the same scope."""
+    texts = (" ".join(one.body.casefold().split()) for one in (in_force, skill))
+    return in_force.scope == skill.scope and in_force.author is skill.author and len(set(texts)) == 1
