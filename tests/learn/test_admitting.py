@@ -333,7 +333,9 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
     publish = house.shelf.publish
 
     def forget_then_publish(*given: object, **named: object) -> object:
-        SqlForgetting(house.database).forget_session(talk.session)
+        forgetting = SqlForgetting(house.database)
+        forgetting.forget_session(talk.session)
+        assert forgetting.erase("a session was forgotten")
         return publish(*given, **named)  # type: ignore[arg-type]
 
     house.shelf.publish = forget_then_publish  # type: ignore[method-assign,assignment]
