@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -97,9 +98,10 @@ def test_a_client_that_leaves_stops_the_model(embedded: Program) -> None:
     with httpx.stream("POST", f"{embedded.url}/v1/chat/completions", json=asked, headers=embedded.auth, timeout=60) as answer:
         next(answer.iter_raw())
         turn = answer.headers["x-metaclaw-turn"]
-    deadline = 50
-    while (found := httpx.get(f"{embedded.url}/api/turns/{turn}", headers=embedded.auth)).status_code == 404 and deadline:
-        deadline -= 1
+    deadline_s = time.monotonic() + 60
+    while (found := httpx.get(f"{embedded.url}/api/turns/{turn}", headers=embedded.auth)).status_code == 404:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
     assert found.json()["end"] == "cancelled"
 
 

@@ -35,9 +35,9 @@ HERE = [sdk for sdk in ("weaver", "tinker", "mint") if importlib.util.find_spec(
 Make = Callable[[], TrainingBackend]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for the whole session, so that one trainer process can serve many tests."""
+    """One event loop for a whole file, so that one trainer process can serve its tests. While it lives, nobody else can run one."""
     return "asyncio"
 
 
@@ -96,7 +96,7 @@ def embedded_trainer(model: Path, kept: Path) -> EmbeddedTrainer:
     return EmbeddedTrainer(model, kept, convert=False, threads=1, device="cpu", nice=0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def embedded(
     tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
 ) -> AsyncIterator[EmbeddedTrainer]:
