@@ -136,7 +136,8 @@ async def test_what_a_failed_stage_taught_reaches_the_next_run_and_only_with_ski
     }
     assert [run.why for run in result.runs] == ["final stage 10: failed"] * 3 + [""]
     assert [run.lessons for run in result.runs] == [(), (), (LESSON["name"],), (LESSON["name"],)], "of the stage; of the decision"
-    assert [measure(run).composite for run in result.runs] == [composite(9 / 23, 1 / 16, 0)] * 3 + [composite(1.0, 0.0, 1)]
+    died = composite(9 / 23, 1 / 16, 0, is_past_decision=False)
+    assert [measure(run).composite for run in result.runs] == [died] * 3 + [composite(1.0, 0.0, 1)]
 
     # Every stage was asked through the proxy, and nowhere else; the end is said once for each time the pipeline ran into the next.
     assert calls_of(tmp_path, "baseline", 1) == {"primary": 16, "end": 1}

@@ -17,7 +17,6 @@ def test_a_garbage_evolver_scores_worse_than_a_strong_one_whose_skills_are_place
     baseline, strong, garbage = json.loads(done.stdout)["rows"]
     assert strong["learned_skills_placed"] > 0, "the evolver's own skills are placed, not only what the person laid down"
     assert strong["skills_learned"] > 0
+    assert garbage["difference"]["high"] < 0, "measurably: the interval of the difference lies below zero"
     assert strong["held_out"]["value"] > garbage["held_out"]["value"] + 0.1
-    assert garbage["held_out_difference"]["high"] < 0, "measurably: the interval of the difference lies below zero"
-    assert strong["accuracy"]["value"] > garbage["accuracy"]["value"]
     assert strong["held_out"]["value"] > baseline["held_out"]["value"]

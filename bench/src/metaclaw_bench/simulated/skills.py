@@ -10,6 +10,10 @@ from typing import Final
 from metaclaw_bench.json_types import Json
 
 _SLUG: Final = re.compile(r"[^a-z0-9]+")
+# A skill with a point in time is refused unless it says that this is an example, as the English sentence does.
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT")
+WORDINGS: Final = 9
+"""In so many wordings a person tells a rule in each language; the first of them is a standing instruction."""
 
 
 class Writing(StrEnum):
@@ -52,17 +56,17 @@ class RuleText:
 
     def skill(self, form: str, telling: Telling) -> dict[str, Json]:
         """A skill as an evolver proposes it."""
-        told = self.forms[form][0] if self.forms[form] else f"Keep to the rule of this house about {self.trigger}."
+        about = self.rule.replace("_", " ")
+        told = self.forms[form] or (f"Keep to the rule of this house about {self.trigger}.",)
         steps = {
-            Telling.WHOLE: (told, "Look at every place in the finished work where this applies."),
-            Telling.HALF: ("There is a rule of this house about this; look for how earlier work was done.",),
-            Telling.CONTRARY: ("The rule that this house had about this is given up; do it in the shortest way.",),
-            Telling.UNRELATED: ("Think about the weather and the colour of the folder.", "Count to four before writing."),
+            # In every language: but for the rule itself, the skills for two rules have most of their words in common.
+            Telling.WHOLE: (told[0], *(text for text in told[WORDINGS::WORDINGS] if not _MOMENT.search(text))),
+            Telling.HALF: (f"There is a rule about {about}; look how earlier {about} were done.",),
+            Telling.CONTRARY: (f"The rule about {about} is given up; {about} in their shortest form will do.",),
+            Telling.UNRELATED: (f"Think about the colour of the {about}.", "Count to four before writing."),
         }[telling]
-        lines = [f"Watch for: {self.trigger}.", *steps, f"At the end make sure that {self._mark(form, telling)}."]
-        body = (
-            "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) + "\nAnti-pattern: not to look before finishing."
-        )
+        lines = [*steps, f"Make sure that {self._mark(form, telling)}."]
+        body = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) + f"\nAnti-pattern: {about} in any other way."
         trigger = f"When a task has to do with {self.trigger}"
         return {"name": self.name, "trigger": trigger, "body": body, "category": "house", "check": None, "replaces": None}
 
