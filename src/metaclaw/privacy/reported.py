@@ -48,7 +48,7 @@ _MACHINE = re.compile(
     r"|(?:result|report|résultat|rapport|ergebnis|bericht|resultado|informe|risultato)\b[^\n:.]{0,20}\b(?:sub-?)?agent\w*)",
     re.IGNORECASE,
 )
-_SPEAKER = re.compile(r"^[ \t]*[\w.@-]{2,24}:[ \t]+\S[^\n]*$", re.MULTILINE)
+_SPEAKER = re.compile(r"^[ \t]*[\w.@-]{2,24}:[ \t]+(\S[^\n]*)$", re.MULTILINE)
 
 _OWN = r"(?:i|i'm|i've|i'd|we|we've|you|me|us|ich|du|wir|sie|je|j'|moi|tu|vous|nous|on|yo|tú|nosotros|usted|я|мы|ты|вы)"
 _SAYS = (
@@ -135,7 +135,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         at += len(line)
     speakers = list(_SPEAKER.finditer(text))
     if len(speakers) > 1:
-        yield from (found.span() for found in speakers)
+        # In a chat somebody else gives orders; a form ("Topic: …", "File: …") has the same shape and is the person's own.
+        yield from (found.span() for found in speakers if is_imperative(found[1]))
 
 
 def _in_sentence(sentence: str, at: int) -> Iterator[tuple[int, int]]:
