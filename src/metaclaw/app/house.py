@@ -416,7 +416,7 @@ class House:
         )
 
     async def _serve_without(self, batches: Sequence[int]) -> None:
-        """Weights that were trained on these batches serve no more."""
+        """Stop serving weights that were trained on these batches."""
         if self.policy is not None:
             await self._slow_began.wait()
             assert self.slow is not None

@@ -57,7 +57,7 @@ class Erased:
 class SessionErasure:
     """Forgets sessions. `policies` is the folder of trained weights. Blocks.
 
-    While others use the database it is compacted only if it is small, because nobody can write meanwhile.
+    While others use the database it is compacted only if it is small, because every write would have to wait.
     """
 
     def __init__(self, database: Database, shelf: Shelf, policies: Path, *, is_alone: bool = False) -> None:
