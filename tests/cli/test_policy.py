@@ -157,7 +157,7 @@ def test_status_tells_of_weights_in_words(home: Path) -> None:
     assert "4 no verdict" in out
     with scripted(home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}):
         off = metaclaw("status").out
-    assert "version 0, the untrained model" in off
+    assert "off; no weights are trained" in off
     assert "set aside" not in off
 
 

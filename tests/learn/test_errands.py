@@ -86,6 +86,7 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     uses.note(rows)
     uses.note([])
     assert uses.cursor() == rows[-1].seq
+    house.shelf.publish([learned_skill("new")], (), "a skill of the library")
     uses.begin([SkillName("new")], datetime.now(UTC))
     uses.begin([], datetime.now(UTC))
     assert set(uses.uses_of([SkillName("new")])) == {"new"}
