@@ -1,5 +1,7 @@
 """Standing instructions as the template writes them: which take the place of which, which stand side by side."""
 
+from dataclasses import replace
+
 import pytest
 
 from metaclaw.domain.candidate import Proposal, Standing
@@ -7,7 +9,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope, Stamp, TurnEnd
-from metaclaw.skills.evolve.template import from_words
+from metaclaw.skills.evolve import from_words, named_apart
 from metaclaw.skills.gate import Gate, GateMode, IndexLibrary
 from metaclaw.skills.index import SkillIndex
 
@@ -33,6 +35,8 @@ def said(words: str, user: str = "anna") -> Proposal:
 
 
 async def standing(newer: Proposal, *known: Skill) -> tuple[Standing, tuple[str, ...]]:
+    names = {skill.name: skill for skill in known}
+    newer = replace(newer, skill=named_apart(newer.skill, names.get))  # as the program does before it asks the gate
     admission = await Gate(GateMode.LINT).admit(newer, IndexLibrary(SkillIndex().changed(known)))
     return admission.standing, admission.supersedes
 
