@@ -301,7 +301,7 @@ async def test_a_turn_larger_than_all_the_room_is_still_recorded(
     "statement",
     [
         "UPDATE turns SET model = 'another'",
-        "UPDATE payloads SET said = middle",
+        "UPDATE payloads SET middle = said",
         "UPDATE tokens SET logprobs = sampled_ids",
         "UPDATE draws SET propensity = 1",
         "DELETE FROM draws",

@@ -28,7 +28,6 @@ from metaclaw.store import (
     SqlGenerations,
     SqlPolicies,
     SqlVerdicts,
-    connect,
     open_database,
 )
 from metaclaw.store.migration import ABSORBED, FOLDER, REVISIONS, run_script
@@ -108,18 +107,17 @@ def snapshot(revision: str, path: Path) -> str:
 def in_postgres(revision: str, path: Path, server: PostgresServer) -> str:
     """The same in PostgreSQL, with a schema made by the programs of that time."""
     source, url = create_engine(snapshot(revision, path)), server.new_database()
-    target = connect(url)
-    with target.writing("an older program migrates") as connection:
-        for step in STEPS.get(revision, ()):
-            run_script(connection, SNAPSHOTS / "postgresql" / f"{step}.sql")
     if revision in REVISIONS:
-        target.prepare()
+        open_database(url).close()
+    target = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     tables = MetaData()
     tables.reflect(source)
-    with source.connect() as old, target.writing("an older program writes") as connection:
+    with source.connect() as old, target.begin() as connection:
+        for step in STEPS.get(revision, ()):
+            run_script(connection, SNAPSHOTS / "postgresql" / f"{step}.sql")
         copy_rows(old, connection, tables)
     source.dispose()
-    target.close()
+    target.dispose()
     return url
 
 
