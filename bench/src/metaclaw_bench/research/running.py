@@ -94,6 +94,9 @@ def _begin(settings: ResearchSettings, *, resume: bool) -> list[RunRecord]:
     if not path.exists():
         if (settings.out / RECORDS).exists():
             raise ConfigError(f"{settings.out / RECORDS} is there already: choose another --out")
+        for left in (settings.out / one.name / f"seed-{seed}" for one in settings.conditions for seed in settings.seeds):
+            if left.exists():
+                raise ConfigError(f"{left} is there already, from a run that was not finished or another: choose another --out")
         settings.out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=1), "utf-8")
         return []
