@@ -152,6 +152,23 @@ async def test_forgetting_one_session_leaves_what_others_taught(new_house: NewHo
     assert house.names == [NAME]
 
 
+async def test_forgetting_one_of_two_people_who_said_the_same_leaves_the_other_s_skill_with_its_papers(new_house: NewHouse) -> None:
+    house = await new_house()
+    first, second = Talk(house), Talk(house, Scope("bob"))
+    for talk in (first, second):
+        await talk.say(TASK.format(1))
+        await talk.say("From now on, always answer in German.")
+        await house.live()
+        if talk is first:
+            (name,) = house.names
+            await house.owner.retire(name)
+    assert house.names == [name], "the name was free again"
+    await house.owner.forget(first.session)
+    assert house.names == [name]
+    papers = house.candidates.of_skill(name)
+    assert [(one.standing, one.proposal.skill.name) for one in papers] == [("accepted", name)]
+
+
 async def test_a_session_nobody_knows_cannot_be_forgotten(new_house: NewHouse) -> None:
     house = await new_house()
     assert await house.owner.forget(SessionId("s_nobody")) is None

@@ -48,6 +48,9 @@ def erase(connection: Connection, found: Descent) -> None:
     is_unused = ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
     connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(found.texts), is_unused))
     ids = [pack_text(one) for one in found.candidates]
+    # A name that another skill has, or had, is not the forgotten session's alone.
+    shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
+    names = [name for name in names if name not in shared]
     _delete_events(connection, [*ids, *names])
     connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
     # An attempt says what its failures have in common; without them it is of no use.
