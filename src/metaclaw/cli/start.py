@@ -125,7 +125,7 @@ def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
     """A mode as the settings it stands for. Where no weights are to be trained, none being trained already needs no setting."""
-    from metaclaw.config import InvalidConfigError, load
+    from metaclaw.config import load
 
     if mode is None:
         return []
@@ -134,15 +134,6 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     config = load(home, sets=overrides)
     if mode == "skills_only" and config.policy is None:
         return []
-    settings = [f"policy.mode={mode}"]
-    if config.policy is None:
-        try:
-            load(home, sets=[*overrides, *settings])
-        except InvalidConfigError:
-            hosted = ", ".join(provider.name for provider in config.providers)
-            raise ConfigError(
-                f"--mode {mode} trains weights, but those behind the configured providers ({hosted}) cannot be trained from here."
-                ' Leave out --mode, or say in config.toml what to train: the embedded model ([[providers]] with kind = "embedded")'
-                " or one of a training service ([policy] with backend and base_model, see docs/training.md)"
-            ) from None
-    return settings
+    if config.untrainable is not None:
+        raise ConfigError(f"--mode {mode} trains weights, but {config.untrainable}. Leave out --mode to start without training")
+    return [f"policy.mode={mode}"]
