@@ -101,6 +101,15 @@ def test_set_writes_privately_and_takes_negative_numbers_as_values(home: Path) -
     assert "proxy.port must be greater than or equal to 0" in refused.err
 
 
+def test_check_objects_to_hours_of_sleep_that_do_not_exist(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('[schedule]\nsleep = ["23:00-07:00", "25:00-07:00"]\n')
+    refused = metaclaw("config", "check")
+    assert (refused.code, refused.out) == (2, "")
+    assert 'config.toml:2: schedule.sleep is ignored: "25:00-07:00" has 25:00, which is no time of day' in refused.err
+    assert [problem["key"] for problem in metaclaw("config", "check", "--json").facts["problems"]] == ["schedule.sleep"]
+
+
 def test_set_leaves_a_broken_file_alone(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text("[proxy\n")

@@ -89,7 +89,8 @@ def test_an_unreadable_file_is_named_and_the_rest_is_listed(home: Path, source: 
     listed = metaclaw("skills", "list")
     assert listed.code == 0
     assert "backup-first" in listed.out
-    assert str(broken) in listed.err
+    assert listed.err.startswith(f"skipped {broken}: ")
+    assert listed.err.count(str(broken)) == 1
     facts = metaclaw("skills", "list", "--json").facts
     assert [entry["path"] for entry in facts["skipped"]] == [str(broken)]
     shown = metaclaw("skills", "show", "broken")
@@ -234,6 +235,7 @@ def test_an_import_takes_what_is_good_and_names_the_rest(home: Path, tmp_path: P
     assert [entry["path"] for entry in done.facts["skipped"]] == [str(pack / "bad" / "SKILL.md")]
     (pack / "good" / "SKILL.md").unlink()
     refused = metaclaw("skills", "import", str(pack))
+    assert f"skipped {pack / 'bad' / 'SKILL.md'}: no front matter: begin" in refused.err
     assert (refused.code, "nothing in" in refused.err) == (1, True)
     assert listed_names() == ["good"]
 

@@ -57,7 +57,7 @@ def test_missing_secrets_are_found_with_their_place(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text("[[providers]]\nname = 'a'\nkind = 'openai'\napi_key = 'env:NOT_THERE'\n")
     (problem,) = missing_secrets(load(home, {}), {})
-    assert (problem.place, problem.key) == (f"{home / 'config.toml'}:4", "providers.0.api_key")
+    assert (problem.place, problem.key) == (f"{home / 'config.toml'}:4", "providers.a.api_key")
     assert problem.remedy.startswith("set the environment variable NOT_THERE")
     assert missing_secrets(load(home, {}), {"NOT_THERE": "x"}) == []
 

@@ -140,6 +140,30 @@ def test_every_route_but_healthz_needs_the_key(program: Program, path: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("prefix", "headers", "words"),
+    [
+        ("", {}, "this request carries no MetaClaw key"),
+        ("", {"authorization": "Bearer"}, "this request carries no MetaClaw key"),
+        ("", {"authorization": "Bearer wrong"}, "the key in this request (authorization) is not the MetaClaw key"),
+        ("/k/wrong", {"x-api-key": "own"}, "the key in this request (x-api-key, /k/<key>) is not the MetaClaw key"),
+    ],
+)
+def test_a_missing_key_is_told_from_a_wrong_one(program: Program, prefix: str, headers: dict[str, str], words: str) -> None:
+    answer = httpx.get(f"{program.url}{prefix}/v1/models", headers=headers)
+    assert answer.status_code == 401
+    message = answer.json()["error"]["message"]
+    assert message.startswith(f"{words}; `metaclaw key` prints it")
+    assert "wrong" not in message
+
+
+def test_training_with_hosted_providers_only_is_not_told_to_start_in_a_mode_that_is_refused(program: Program) -> None:
+    refused = program.command("policy", "train")
+    assert refused.returncode == 1
+    assert "cannot be trained from here. Say in config.toml what to train" in refused.stderr
+    assert "--mode" not in refused.stderr
+
+
+@pytest.mark.parametrize(
     "raw",
     [
         b"GET / HTTP/9.9\r\n\r\n",

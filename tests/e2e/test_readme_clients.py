@@ -1,8 +1,10 @@
 """README's configuration and client table, on the running program: every client's credentials arrive where they should."""
 
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -104,6 +106,32 @@ def test_the_banner_gives_addresses_that_pass_credentials_on(running: Program) -
     assert f"export ANTHROPIC_BASE_URL={running.url}/k/{KEY} " in told
     assert f"export OPENAI_BASE_URL={running.url}/k/{KEY}/v1 " in told
     assert "ANTHROPIC_AUTH_TOKEN" not in told
+
+
+def by_hand(running: Program) -> httpx.Response:
+    """Send the request that the banner gives as a curl command."""
+    (line,) = [line for line in running.log.read_text().splitlines() if line.startswith("  by hand ")]
+    words = shlex.split(re.sub(r"\$\w+_API_KEY", "sk-mine", line))
+    assert words[2] == "curl"
+    headers = dict(word.split(": ", 1) for flag, word in pairwise(words) if flag == "-H")
+    return httpx.post(words[3], headers=headers, content=words[words.index("-d") + 1])
+
+
+def test_the_request_that_the_banner_gives_is_answered(running: Program) -> None:
+    assert by_hand(running).status_code == 200
+
+
+def test_the_banner_of_an_anthropic_passthrough_provider_gives_a_request_that_is_answered(
+    provider: Provider, tmp_path: Path
+) -> None:
+    config = f'[[providers]]\nname = "a"\nkind = "anthropic"\nbase_url = "{provider.url}"\napi_key = "passthrough"\n'
+    running = Program(tmp_path / "home", config, env=NOT_LEARNING).start()
+    try:
+        assert by_hand(running).status_code == 200
+        seen = provider.requests[-1]
+        assert (seen.path, seen.header("x-api-key")) == ("/v1/messages", "sk-mine")
+    finally:
+        running.stop()
 
 
 @passthrough

@@ -157,7 +157,7 @@ def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(shelf: Shelf, 
         str(folder / "empty" / "SKILL.md"),
         str(folder / "loose.md"),
     ]
-    assert "no front matter" in view.skipped[0].reason
+    assert view.skipped[0].reason.startswith("no front matter")  # the path is told beside it
     assert "write a SKILL.md there" in view.skipped[1].reason
     assert "move this to loose/SKILL.md" in view.skipped[2].reason
 

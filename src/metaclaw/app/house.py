@@ -228,6 +228,7 @@ class House:
                 batches=SqlBatches(self.database),
                 serving=lambda: Serving() if self.policy is None else self.policy.slot.serving,
                 owner=self._trainer,
+                untrainable=self._config.untrainable,
             ),
             windows=self._window,
             end_session=self._end_session,

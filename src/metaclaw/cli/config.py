@@ -50,7 +50,7 @@ def check(home: Path, as_json: bool) -> int:
     path = home / CONFIG_NAME
     try:
         loaded = load(home)
-        problems = (*missing_secrets(loaded), *_missing_packages(loaded))
+        problems = (*missing_secrets(loaded), *_missing_packages(loaded), *_impossible_hours(loaded))
     except InvalidConfigError as error:
         problems = error.problems
     if as_json:
@@ -103,6 +103,19 @@ def _missing_packages(loaded: "Config") -> "list[Problem]":
     place = str(loaded.where("schedule.calendars"))
     what = f"needs packages that are not installed: {', '.join(missing)}"
     return [Problem(place, "schedule.calendars", what, f"install them: {CALENDAR_REMEDY}")]
+
+
+def _impossible_hours(loaded: "Config") -> "list[Problem]":
+    """Hours such as 25:00. The proxy starts with them and ignores them, so loading does not refuse them."""
+    from metaclaw.config import Problem
+
+    if (trouble := loaded.schedule.sleep_trouble) is None:
+        return []
+    return [
+        Problem(
+            str(loaded.where("schedule.sleep")), "schedule.sleep", f"is ignored: {trouble}", 'write, for example, "23:00-07:00"'
+        )
+    ]
 
 
 def _masked(value: object) -> object:

@@ -45,5 +45,5 @@ def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
         try:
             found.append(read_skill(path))
         except SkillError as error:
-            skipped.append((path, str(error)))
+            skipped.append((path, str(error).removeprefix(f"{path}: ")))
     return found, skipped

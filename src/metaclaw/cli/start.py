@@ -12,7 +12,7 @@ from metaclaw.cli.output import counted, json_option, plain, print_json
 from metaclaw.errors import ConfigError
 
 if TYPE_CHECKING:
-    from metaclaw.config import Config
+    from metaclaw.config import Config, ProviderConfig
 
 _MODES = ("skills_only", "rl", "auto")
 
@@ -83,9 +83,9 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
     return config
 
 
-def announce(config: "Config", url: str, key: str, model: str | None, skills: int, *, as_json: bool) -> None:
-    """Print where the proxy is, its key, and how to point an agent at it."""
-    model = model or next((name for provider in config.fallback_order for name in provider.models), None)
+def announce(config: "Config", url: str, key: str, embedded: str | None, skills: int, *, as_json: bool) -> None:
+    """Print where the proxy is, its key, and how to point an agent at it. `embedded` is the embedded model where it serves."""
+    model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
         print_json(
             {
@@ -98,8 +98,6 @@ def announce(config: "Config", url: str, key: str, model: str | None, skills: in
             }
         )
         return
-    body = json.dumps({"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]})
-    headers = f"-H {shlex.quote(f'Authorization: Bearer {key}')} -H 'Content-Type: application/json'"
     lines = [
         f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
         f" with {counted(skills, 'skill')}.",
@@ -108,9 +106,31 @@ def announce(config: "Config", url: str, key: str, model: str | None, skills: in
         "Point an agent at it:",
         f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
         f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
-        f"  by hand            curl {url}/v1/chat/completions {headers} -d {shlex.quote(body)}",
+        f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
     ]
     click.echo("\n".join(lines))
+
+
+def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
+    """A request to try. A provider that passes credentials on needs the caller's own beside our key, in its own wire."""
+    body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
+    path, headers = "/v1/chat/completions", [shlex.quote(f"Authorization: Bearer {key}")]
+    asked = None if is_embedded else _asked_by_chat(config, model)
+    if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
+        path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
+        if asked.kind == "anthropic":
+            path, headers = f"/k/{key}/v1/messages", ['"x-api-key: $ANTHROPIC_API_KEY"', "'anthropic-version: 2023-06-01'"]
+            body["max_tokens"] = 100
+    fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
+    return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
+
+
+def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | None":
+    """The provider that a chat request for this model goes to."""
+    providers = config.fallback_order
+    listing = (one for one in providers if model in one.models)
+    speaking = (one for one in providers if "chat" in one.wires)
+    return next(listing, None) or next(speaking, None) or next(iter(providers), None)
 
 
 def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
@@ -125,7 +145,7 @@ def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
     """A mode as the settings it stands for. Where no weights are to be trained, none being trained already needs no setting."""
-    from metaclaw.config import InvalidConfigError, load
+    from metaclaw.config import load
 
     if mode is None:
         return []
@@ -134,15 +154,6 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     config = load(home, sets=overrides)
     if mode == "skills_only" and config.policy is None:
         return []
-    settings = [f"policy.mode={mode}"]
-    if config.policy is None:
-        try:
-            load(home, sets=[*overrides, *settings])
-        except InvalidConfigError:
-            hosted = ", ".join(provider.name for provider in config.providers)
-            raise ConfigError(
-                f"--mode {mode} trains weights, but those behind the configured providers ({hosted}) cannot be trained from here."
-                ' Leave out --mode, or say in config.toml what to train: the embedded model ([[providers]] with kind = "embedded")'
-                " or one of a training service ([policy] with backend and base_model, see docs/training.md)"
-            ) from None
-    return settings
+    if config.untrainable is not None:
+        raise ConfigError(f"--mode {mode} trains weights, but {config.untrainable}. Leave out --mode to start without training")
+    return [f"policy.mode={mode}"]

@@ -212,8 +212,9 @@ def failing(provider: Json) -> str | None:
     in_a_row = at(failure, "in_a_row")
     if not isinstance(in_a_row, int) or not in_a_row:
         return None
-    times = "its last request" if in_a_row == 1 else f"its last {in_a_row} requests"
-    return f"provider {at(provider, 'name')} failed {times}, the latest at {at(failure, 'at')}: {at(failure, 'reason')}"
+    when = at(failure, "at")
+    times = f"its last request (at {when})" if in_a_row == 1 else f"its last {in_a_row} requests (most recently at {when})"
+    return f"provider {at(provider, 'name')} failed {times}: {at(failure, 'reason')}"
 
 
 def _provider(provider: Json) -> str:

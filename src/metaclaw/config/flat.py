@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from metaclaw.config.problems import Problem
 from metaclaw.config.secret import Secret
-from metaclaw.config.source import LISTS, key_of
+from metaclaw.config.source import LISTS, key_of, named_key_of, path_of
 from metaclaw.config.tree import Config
 from metaclaw.errors import ConfigError
 
@@ -39,5 +39,6 @@ def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> lis
                 value.resolve(env)
             except ConfigError as error:
                 what, _, remedy = str(error).partition(": ")
-                found.append(Problem(str(config.where(key)), key, f"has no value ({what})", remedy))
+                shown = named_key_of(path_of(key), [provider.name for provider in config.providers])
+                found.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
     return found

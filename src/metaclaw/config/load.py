@@ -42,7 +42,7 @@ def compose(home: Path, file: ConfigFile, layers: Sequence[Assignment]) -> Confi
     try:
         config = Config.model_validate(whole, context={"home": home})
     except ValidationError as error:
-        raise explain(error, Config, sources) from None
+        raise explain(error, Config, sources, whole) from None
     config._sources = sources
     return config
 

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from metaclaw.config.lines import KeyPath
-from metaclaw.config.secret import Secret
-from metaclaw.config.source import LISTS, Sources, key_of
+from metaclaw.config.secret import Secret, without_password
+from metaclaw.config.source import LISTS, Sources, key_of, named_key_of
 from metaclaw.errors import ConfigError
 
 # Promised for later releases. Accepting them now would be a lie; calling them unknown would send people hunting for a typo.
@@ -52,21 +52,20 @@ class InvalidConfigError(ConfigError):
         self.problems = tuple(problems)
 
 
-def explain(error: ValidationError, root: type[BaseModel], sources: Sources) -> InvalidConfigError:
-    """The same errors in a person's words, each with the place it comes from."""
-    return InvalidConfigError(
-        [_explain_one(details, root, sources) for details in error.errors(include_url=False) if details["type"] != _FOLLOWS]
-    )
+def explain(error: ValidationError, root: type[BaseModel], sources: Sources, tree: Mapping[str, object]) -> InvalidConfigError:
+    """The errors of a tree in a person's words, each with the place it comes from."""
+    found = [details for details in error.errors(include_url=False) if details["type"] != _FOLLOWS]
+    return InvalidConfigError([_explain_one(details, root, sources, tree) for details in found])
 
 
-def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources) -> Problem:
+def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources, tree: Mapping[str, object]) -> Problem:
     path: KeyPath = details["loc"]
     kind = details["type"]
     if kind == "open_host":
         path = (*path, "host")
     owner, field = find_field(root, path)
     place = str(sources.around(path))
-    key = key_of(path)
+    key = named_key_of(path, _names(tree, path))
     if kind == "extra_forbidden":
         return Problem(place, key, *_unknown(path, owner))
     if kind == "missing":
@@ -78,9 +77,18 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources)
         return Problem(place, key, "is not a section", f"write {header} on a line of its own and its keys below")
     if kind == "open_host":
         return Problem(place, key, details["msg"], 'write api_key = "env:NAME" into [proxy], or host = "127.0.0.1"')
+    if kind == "anthropic_url":
+        shorter = without_password(str(details["input"]).rstrip("/").removesuffix("/v1"))
+        return Problem(place, key, details["msg"], f"write base_url = {toml_value(shorter)}")
     if kind == "literal_error" and _is_later_value(key, details["input"]):
         return Problem(place, key, f"= {json.dumps(details['input'])} is not available in this version", _example(path, field))
     return Problem(place, key, _what(details), _example(path, field))
+
+
+def _names(tree: Mapping[str, object], path: KeyPath) -> list[object]:
+    """The names of the entries of the list that a path begins with; none where it is not a list."""
+    entries = tree.get(str(path[0])) if path else None
+    return [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries] if isinstance(entries, list) else []
 
 
 def _is_later_value(key: str, value: object) -> bool:

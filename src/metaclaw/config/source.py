@@ -1,5 +1,6 @@
 """Where a value comes from: a default, a line of the file, an environment variable, an option."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,8 @@ LISTS = ("providers", "teams")
 
 OPTIONAL = ("policy",)
 """The sections whose absence says something: they have no defaults unless they are written."""
+
+_NAME = re.compile(r"(?=.*[^\W\d])[\w-]+")
 
 
 class SourceKind(StrEnum):
@@ -106,3 +109,13 @@ def path_of(key: str) -> KeyPath:
 def key_of(path: Sequence[str | int]) -> str:
     """A path as a dotted key."""
     return ".".join(str(part) for part in path)
+
+
+def named_key_of(path: Sequence[str | int], names: Sequence[object]) -> str:
+    """A path as a dotted key, with the entry of a list by its name as `--set` takes it. Its position stays where the entry has
+    no usable name, and where the name itself is meant."""
+    if len(path) > 1 and isinstance(path[1], int) and tuple(path[2:]) != ("name",) and path[1] < len(names):
+        name = names[path[1]]
+        if isinstance(name, str) and names.count(name) == 1 and _NAME.fullmatch(name):
+            path = (path[0], name, *path[2:])
+    return key_of(path)

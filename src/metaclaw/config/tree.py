@@ -386,6 +386,18 @@ class Config(Section):
         return "skills_only" if self.policy is None else self.policy.mode
 
     @property
+    def untrainable(self) -> str | None:
+        """Why there are no weights to train until the file names some, and what to write; None where there are."""
+        if self.policy is not None or not self.providers or any(provider.kind == "embedded" for provider in self.providers):
+            return None
+        hosted = ", ".join(provider.name for provider in self.providers)
+        return (
+            f"the weights behind the configured providers ({hosted}) cannot be trained from here. Say in config.toml what to train:"
+            ' the embedded model ([[providers]] with kind = "embedded") or one of a training service'
+            " ([policy] with backend and base_model, see docs/training.md)"
+        )
+
+    @property
     def fallback_order(self) -> tuple[ProviderConfig, ...]:
         """The providers in the order they are tried."""
         places = [(provider.order if provider.order is not None else place, place) for place, provider in enumerate(self.providers)]

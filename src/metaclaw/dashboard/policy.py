@@ -47,12 +47,14 @@ class PolicyOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyRoutes:
-    """`serving` says which weights answer now; `owner` is None where weights are not trained."""
+    """`serving` says which weights answer now; `owner` is None where weights are not trained, `untrainable` why there are none to
+    train."""
 
     policies: SqlPolicies
     batches: SqlBatches
     serving: Callable[[], Serving]
     owner: Callable[[], Awaitable[PolicyOwner | None]]
+    untrainable: str | None = None
 
     def table(self) -> list[Route]:
         """The routes."""
@@ -123,7 +125,8 @@ class PolicyRoutes:
     async def _trainer(self) -> PolicyOwner:
         owner = await self.owner()
         if owner is None:
-            raise ApiError("weights are not trained here; write [policy] into config.toml, or start with --mode auto", 409)
+            advice = self.untrainable or "write [policy] into config.toml, or start with --mode auto"
+            raise ApiError(f"weights are not trained here; {advice}", 409)
         return owner
 
 

@@ -4,6 +4,10 @@ import hmac
 from collections.abc import Mapping
 
 _CREDENTIALS = ("x-metaclaw-key", "x-api-key", "authorization")
+_HOW = (
+    "`metaclaw key` prints it: send it as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, "
+    "or put it in the base URL as /k/<key>/v1"
+)
 
 
 class Gatekeeper:
@@ -28,6 +32,13 @@ class Gatekeeper:
             elif name == "x-metaclaw-key":
                 del kept[name]
         return kept if found else None
+
+    def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
+        """What to tell a caller who is not admitted."""
+        given = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+        if given:
+            return f"the key in this request ({', '.join(given)}) is not the MetaClaw key; {_HOW}"
+        return f"this request carries no MetaClaw key; {_HOW}"
 
     def is_ours(self, value: str) -> bool:
         """Whether this credential is our key."""

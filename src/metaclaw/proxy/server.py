@@ -86,7 +86,7 @@ class Server:
             return
         caller = self._gatekeeper.admit(headers, path_key)
         if caller is None:
-            raise WireError(_NO_KEY, status=401, code="invalid_api_key")
+            raise WireError(self._gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
             raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
@@ -129,11 +129,6 @@ class Server:
         headers = _JSON + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
-
-_NO_KEY = (
-    "this request carries no valid MetaClaw key; send the proxy.api_key of the file that `metaclaw config path` names "
-    "as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, or put it in the base URL as /k/<key>/v1"
-)
 
 _NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the request as HTTP POST and its answer is streamed as server-sent events"
 

@@ -42,7 +42,7 @@ def read_pack(path: Path) -> Pack:
                 raise SkillError(f"{where}: a second skill named {skill.name}: keep one")
             found[skill.name] = skill
         except SkillError as error:
-            faults.append((where, str(error)))
+            faults.append((where, str(error).removeprefix(f"{where}: ")))
     if not found and not faults:
         raise SkillError(f"{path}: there is no {SKILL_FILE} in it: give a folder of skills, or a {_SUFFIX} of one")
     return Pack(tuple(found[name] for name in sorted(found)), tuple(faults))

@@ -216,14 +216,14 @@ class Shelf:
                 self._scan.look_again(name)
                 self._half_written.add(name)
                 return last_good
-            self._skip(name, SkippedSkill(_printable(str(path)), _printable(str(error))))
+            self._skip(name, SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: "))))
             return None
         self._skipped.pop(name, None)
         return skill
 
     def _skip(self, name: str, skipped: SkippedSkill) -> None:
         if self._skipped.get(name) != skipped:
-            log.warning("skill skipped reason=%s", skipped.reason)
+            log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
         self._skipped[name] = skipped
 
     def _publish_edits(self) -> None:
