@@ -195,3 +195,39 @@ def test_an_answer_under_way_when_its_session_is_forgotten_is_not_recorded(learn
     again = Talk(learner, **{"x-session-id": "late"})
     again.say("Hello again.")
     assert [one["id"] for one in learner.get("/api/sessions")["sessions"]] == [session_of(again)]
+
+
+def test_a_restored_backup_holds_no_forgotten_word_before_the_next_start(learner: Program, tmp_path: Path) -> None:
+    talk = Talk(learner)
+    talk.say(WORDS)
+    learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
+    backup = tmp_path / "backup.db"
+    assert learner.command("store", "backup", str(backup)).returncode == 0
+    forget(learner, session_of(talk))
+    assert learner.stop() == 0
+    assert holding(learner.home, CANARY) == {}
+    done = learner.command("store", "restore", str(backup), "--yes", "--json")
+    assert (done.returncode, json.loads(done.stdout)["forgotten_again"]) == (0, [session_of(talk)]), done.stderr
+    assert holding(learner.home, CANARY) == {}
+    assert json.loads(done.stdout)["purged"] is True
+
+
+def test_a_large_database_is_purged_by_forgetting_again_when_the_proxy_is_stopped(learner: Program) -> None:
+    talk = Talk(learner)
+    talk.say(f"Write the {CANARY} report.")
+    with closing(sqlite3.connect(learner.home / "ledger.db")) as connection, connection:
+        connection.execute("CREATE TABLE filler (body BLOB)")
+        connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (257 << 20,))
+    with closing(sqlite3.connect(learner.home / "ledger.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    asked = learner.command("sessions", "forget", session_of(talk), "--yes")
+    assert "Stop the proxy and run this command again." in asked.stdout, asked.stderr
+    assert learner.stop() == 0
+    with closing(sqlite3.connect(learner.home / "ledger.db")) as connection, connection:
+        connection.execute("DROP TABLE filler")
+    size = (learner.home / "ledger.db").stat().st_size
+    again = learner.command("sessions", "forget", session_of(talk), "--yes")
+    assert again.stdout.startswith(f"{session_of(talk)} was already forgotten. Deleted what was left of it"), again.stderr
+    assert (learner.home / "ledger.db").stat().st_size < size / 10
+    assert holding(learner.home, CANARY) == {}
+    assert "there is no session" in learner.command("sessions", "forget", session_of(talk), "--yes").stderr

@@ -74,7 +74,7 @@ class SessionErasure:
         known = LedgerReader(self._database).session(session)
         turns = self._forgetting.forget_session(session).turns
         found = self._forgetting.descent(session)
-        if known is None and not (turns or found.candidates or found.batches):
+        if known is None and not (turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)):
             return None
         self._take_back()
         return Erased(session, turns, found, None if known is None else known.began_at, began_s)

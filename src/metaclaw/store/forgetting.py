@@ -133,6 +133,13 @@ class SqlForgetting:
             count = _count(connection)
         return count > SqlCursors(self._database).cursor(_PURGED) or bool(self.begun())
 
+    def is_unpurged(self, session: SessionId) -> bool:
+        """Whether the session was forgotten, and the database's files may still hold text of it."""
+        query = select(forgotten.c.turn).where(forgotten.c.session == pack_text(session)).limit(1)
+        with self._database.reading("looking for a forgotten session") as connection:
+            is_forgotten = connection.execute(query).first() is not None
+        return is_forgotten and self.is_unfinished()
+
     def forget_before(self, instant: datetime) -> Forgotten:
         """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
         is_old = turns.c.received_us < pack_instant(instant)
