@@ -125,6 +125,16 @@ def test_a_restored_backup_does_not_bring_back_what_was_forgotten_since(home: Pa
         assert [session.id for session in LedgerReader(database).sessions(10)] == [kept.session]
 
 
+def test_a_restored_backup_does_not_bring_back_what_was_being_forgotten(home: Path, tmp_path: Path) -> None:
+    unwanted = turn(new_session_id())
+    record(home, unwanted)
+    assert metaclaw("store", "backup", str(tmp_path / "copy.db")).code == 0
+    with store(home) as database:  # as if the program had been killed right after it was asked
+        SqlForgetting(database).begin(unwanted.session)
+    done = metaclaw("store", "restore", str(tmp_path / "copy.db"), "--yes", "--json")
+    assert (done.facts["forgotten_again"], done.facts["turns"], done.facts["purged"]) == ([unwanted.session], 0, True)
+
+
 @pytest.mark.parametrize("content", [b"no database " * 500, b""])
 def test_what_is_no_sound_backup_is_not_restored(home: Path, tmp_path: Path, content: bytes) -> None:
     one = turn(new_session_id())

@@ -1,12 +1,16 @@
 """Forgetting on the real program: a planted word is nowhere in the home, whatever is done afterwards."""
 
+import asyncio
 import base64
 import json
+import sqlite3
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +143,91 @@ def test_forgetting_that_was_killed_is_finished_at_the_next_start(learner: Progr
     learner.start()
     wait_until(lambda: holding(learner.home, CANARY) == {}, 20)
     assert skills_in_force(learner) == set()
+
+
+def is_noted(ledger: Path, session: str) -> bool:
+    """Whether the database holds the order to forget the session."""
+    with closing(sqlite3.connect(ledger)) as connection:
+        return connection.execute("SELECT 1 FROM cursors WHERE name = ?", (f"forget {session}",)).fetchone() is not None
+
+
+def test_forgetting_that_was_killed_as_soon_as_it_was_asked_is_finished_at_the_next_start(learner: Program) -> None:
+    talk = Talk(learner)
+    talk.say(WORDS)
+    learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
+    session = session_of(talk)
+    with ThreadPoolExecutor(1) as pool:
+        url = f"{learner.url}/api/sessions/{session}/forget"
+        asked = pool.submit(lambda: httpx.post(url, headers=learner.auth, timeout=60))
+        wait_until(lambda: asked.done() or is_noted(learner.home / "ledger.db", session))
+        learner.kill()
+        assert asked.exception(60) is not None
+    assert holding(learner.home, CANARY)
+    learner.start()
+    wait_until(lambda: holding(learner.home, CANARY) == {})
+    assert skills_in_force(learner) == set()
+    assert session not in {one["id"] for one in learner.get("/api/sessions")["sessions"]}
+    assert not is_noted(learner.home / "ledger.db", session)
+
+
+def test_an_answer_under_way_when_its_session_is_forgotten_is_not_recorded(learner: Program, teacher: Teacher) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    async def answer_late(prompt: str) -> str:
+        if CANARY in prompt:
+            is_asked.set()
+            await asyncio.to_thread(may_answer.wait, 60)
+        return f"The {CANARY} report is done." if CANARY in prompt else "done"
+
+    teacher.work = answer_late
+    talk = Talk(learner, **{"x-session-id": "late"})
+    talk.say("Hello.")
+    session = session_of(talk)
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(talk.say, f"Write the {CANARY} report.")
+        assert is_asked.wait(60)
+        report = forget(learner, session)
+        may_answer.set()
+        assert CANARY in answered.result(60)
+    assert report["turns"] == 1
+    assert learner.get("/api/sessions")["sessions"] == []
+    assert holding(learner.home, CANARY) == {}
+    again = Talk(learner, **{"x-session-id": "late"})
+    again.say("Hello again.")
+    assert [one["id"] for one in learner.get("/api/sessions")["sessions"]] == [session_of(again)]
+
+
+def test_a_restored_backup_holds_no_forgotten_word_before_the_next_start(learner: Program, tmp_path: Path) -> None:
+    talk = Talk(learner)
+    talk.say(WORDS)
+    learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1, 20)
+    backup = tmp_path / "backup.db"
+    assert learner.command("store", "backup", str(backup)).returncode == 0
+    forget(learner, session_of(talk))
+    assert learner.stop() == 0
+    assert holding(learner.home, CANARY) == {}
+    done = learner.command("store", "restore", str(backup), "--yes", "--json")
+    assert (done.returncode, json.loads(done.stdout)["forgotten_again"]) == (0, [session_of(talk)]), done.stderr
+    assert holding(learner.home, CANARY) == {}
+    assert json.loads(done.stdout)["purged"] is True
+
+
+def test_a_large_database_is_purged_by_forgetting_again_when_the_proxy_is_stopped(learner: Program) -> None:
+    talk = Talk(learner)
+    talk.say(f"Write the {CANARY} report.")
+    with closing(sqlite3.connect(learner.home / "ledger.db")) as connection, connection:
+        connection.execute("CREATE TABLE filler (body BLOB)")
+        connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (257 << 20,))
+    with closing(sqlite3.connect(learner.home / "ledger.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    asked = learner.command("sessions", "forget", session_of(talk), "--yes")
+    assert "Stop the proxy and run this command again." in asked.stdout, asked.stderr
+    assert learner.stop() == 0
+    with closing(sqlite3.connect(learner.home / "ledger.db")) as connection, connection:
+        connection.execute("DROP TABLE filler")
+    size = (learner.home / "ledger.db").stat().st_size
+    again = learner.command("sessions", "forget", session_of(talk), "--yes")
+    assert again.stdout.startswith(f"{session_of(talk)} was already forgotten. Deleted what was left of it"), again.stderr
+    assert (learner.home / "ledger.db").stat().st_size < size / 10
+    assert holding(learner.home, CANARY) == {}
+    assert "there is no session" in learner.command("sessions", "forget", session_of(talk), "--yes").stderr

@@ -29,9 +29,10 @@ def _flat(content: Any) -> str:
 
 @dataclass
 class Teacher(Provider):
-    """Answers by purpose. `judge` and `evolve` give what is to be said as JSON, or a status to fail with; `evolve` may wait."""
+    """Answers by purpose. `judge` and `evolve` give what is to be said as JSON, or a status to fail with; `work` and `evolve` may
+    wait."""
 
-    work: Callable[[str], str] = field(default=lambda prompt: "done")
+    work: Callable[[str], str | Awaitable[str]] = field(default=lambda prompt: "done")
     judge: Callable[[str], Json | int] = field(default=lambda prompt: PASS)
     evolve: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=lambda prompt: NOTHING)
 
@@ -45,7 +46,7 @@ class Teacher(Provider):
             return
         request = seen.json
         purpose, prompt = seen.header("x-metaclaw-purpose"), prompt_text(request)
-        said: Json | int | str | Awaitable[Json | int]
+        said: Json | int | str | Awaitable[Json | int | str]
         match purpose:
             case "judge":
                 said = self.judge(prompt)

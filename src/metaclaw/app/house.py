@@ -222,6 +222,7 @@ class House:
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
+                begin_forgetting=SqlForgetting(self.database).begin,
             ),
             policy=PolicyRoutes(
                 policies=SqlPolicies(self.database),
@@ -434,7 +435,9 @@ class House:
         prompts."""
         if self.policy is not None:
             self.policy.restore(self.database)
-        traces = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
+        unwanted = SqlForgetting(self.database).begun()
+        recent = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
+        traces = [trace for trace in recent if trace.session not in unwanted]
         self.origins.restore(traces)
         for trace in traces:
             found = self.reader.turn(trace.last_turn)

@@ -122,7 +122,10 @@ def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
     def named(key: str) -> str:
         return ", ".join(plain(one) for one in rows(at(facts, key)))
 
-    yield f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}, in {plain(at(facts, 'seconds'))} s."
+    if at(facts, "turns") == 0:
+        yield f"{plain(session)} was already forgotten. Deleted what was left of it, in {plain(at(facts, 'seconds'))} s."
+    else:
+        yield f"Forgot {plain(session)}: {counted(at(facts, 'turns'), 'turn')}, in {plain(at(facts, 'seconds'))} s."
     if named("skills"):
         yield f"Deleted the skills it had taught: {named('skills')}."
     if named("edited"):

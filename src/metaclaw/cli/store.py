@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table
-from metaclaw.errors import MetaClawError
+from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
     from metaclaw.store import Integrity
@@ -126,13 +126,17 @@ def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
         ask(f"Replace {plain(database)} by {plain(path)}? What is there now is kept beside it.")
     with acquire(home):
         done = put_back(database, path.expanduser().absolute())
+        is_purged = _finish_forgetting(home)
     turns = check_file(database).turns
     if as_json:
-        print_json({"restored": str(path), "turns": turns, "former": done.former, "forgotten_again": list(done.forgotten_again)})
+        again = {"forgotten_again": list(done.forgotten_again), "purged": is_purged}
+        print_json({"restored": str(path), "turns": turns, "former": done.former, **again})
         return
     click.echo(f"Restored {counted(turns, 'turn')} from {plain(path)}.")
     if done.forgotten_again:
         click.echo(f"Forgot again what was forgotten since: {', '.join(map(plain, done.forgotten_again))}.")
+    if not is_purged:
+        click.echo("The database still holds text of forgotten sessions. The next metaclaw start deletes it.")
     if done.former is not None:
         click.echo(f"The former database is {plain(done.former)}; delete it when you do not need it.")
 
@@ -189,6 +193,32 @@ def migrate(home: Path, as_json: bool) -> None:
         print_json({"schema": HEAD})
     else:
         click.echo(f"The database is at schema {HEAD}.")
+
+
+def _finish_forgetting(home: Path) -> bool:
+    """Delete what a restored database holds of forgotten sessions; whether nothing of them is left in its file."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.skills import Shelf
+    from metaclaw.store import SqlForgetting, SqlGenerations
+
+    config = load(home)
+    with opened(config) as database:
+        assert database is not None
+        if not SqlForgetting(database).is_unfinished():
+            return True
+        shelf = Shelf(config.skills.dir, SqlGenerations(database))
+        shelf.load()
+        if shelf.trouble is not None:
+            return False
+        erasure = SessionErasure(database, shelf, home / "policies", is_alone=True)
+        try:
+            erasure.finish()
+        except SkillError:
+            return False
+        erasure.remove_weights()
+        return not SqlForgetting(database).is_unfinished()
 
 
 def _place(home: Path) -> tuple[str, Path | None]:

@@ -73,6 +73,8 @@ class LearningRoutes:
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], Skills]
     owner: Callable[[], Awaitable[Owner]]
+    begin_forgetting: Callable[[SessionId], None] = lambda session: None
+    """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
     def table(self) -> list[Route]:
         """The routes."""
@@ -171,6 +173,7 @@ class LearningRoutes:
 
     async def _forget(self, ask: Ask) -> object:
         session = SessionId(ask.path["id"])
+        await anyio.to_thread.run_sync(self.begin_forgetting, session)
         try:
             forgotten = await (await self.owner()).forget(session)
         except SkillError as error:

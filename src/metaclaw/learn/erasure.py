@@ -70,16 +70,18 @@ class SessionErasure:
     def forget(self, session: SessionId) -> Erased | None:
         """Delete the session's turns and what was learned from them; None where there is no trace of such a session."""
         began_s = time.monotonic()
+        self._forgetting.begin(session)
         known = LedgerReader(self._database).session(session)
         turns = self._forgetting.forget_session(session).turns
         found = self._forgetting.descent(session)
-        if known is None and not (turns or found.candidates or found.batches):
+        if known is None and not (turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)):
             return None
         self._take_back()
         return Erased(session, turns, found, None if known is None else known.began_at, began_s)
 
     def forget_again(self, report: Erased) -> Erased:
         """Delete what was written of the session meanwhile: by a request that was being answered, or by the learner."""
+        self._forgetting.drop_late_turns(report.session)
         turns = self._forgetting.forget_session(report.session).turns
         if turns:
             self._take_back()
@@ -99,6 +101,7 @@ class SessionErasure:
 
     def purge(self, report: Erased) -> Erased:
         """Take what was deleted out of the database's files, and name the backups that still hold it."""
+        self._forgetting.end([report.session])
         purged = self._purge()
         known = SqlBackups(self._database).known()
         old = [one for one in known if one.path.exists() and (report.since is None or one.made_at >= report.since)]
@@ -109,7 +112,10 @@ class SessionErasure:
         """Finish what was begun when the program last ended; whether there was anything."""
         if not self._forgetting.is_unfinished():
             return False
+        begun = self._forgetting.begun()
+        self._forgetting.delete_begun()
         self._take_back()
+        self._forgetting.end(begun)
         self._purge()
         return True
 

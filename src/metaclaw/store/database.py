@@ -5,8 +5,10 @@ import operator
 import os
 import sqlite3
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
@@ -14,6 +16,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
+from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
 from metaclaw.store.files import FilesLostError, Identity, identify
 from metaclaw.store.guard import store_errors
@@ -23,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _WRITE = "metaclaw_write"
 _SECLUSION_S = 5.0
+_MOST_FORGOTTEN = 10_000
 
 # The driver looks for an adapter for every value that is not exactly an int, float, str or bytearray, and is slow to find none.
 # Told that these stay what they are, it inserts a turn in about a quarter less time.
@@ -64,6 +68,19 @@ class Database:
         """Why there are no connections until `prepare` succeeds: it failed, or the files are being written anew."""
         self.files: Identity | None = None
         """The files that the ledger has open; there are no connections to others."""
+        self.forgotten: OrderedDict[SessionId, datetime] = OrderedDict()
+        """When sessions were last forgotten by this program; what was asked before is not recorded any more."""
+
+    def drop_turns(self, session: SessionId, until: datetime) -> None:
+        """Do not record turns of the session whose requests came before; answers may still be under way."""
+        self.forgotten[session] = until
+        while len(self.forgotten) > _MOST_FORGOTTEN:
+            self.forgotten.popitem(last=False)
+
+    def is_dropped(self, session: SessionId, received_at: datetime) -> bool:
+        """Whether a turn must not be recorded, because its session was forgotten since its request came."""
+        until = self.forgotten.get(session)
+        return until is not None and received_at <= until
 
     @property
     def kind(self) -> str:

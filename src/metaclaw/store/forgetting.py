@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,8 +18,8 @@ from metaclaw.store.descent import Descent, descendants
 from metaclaw.store.erasure import erase, purge
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import batch_turns, batches, forgotten
-from metaclaw.store.packing import pack_instant, pack_text
+from metaclaw.store.learning import batch_turns, batches, cursors, forgotten
+from metaclaw.store.packing import pack_instant, pack_text, unpack_text
 from metaclaw.store.policies import give_up
 from metaclaw.store.records import BatchState, Forgotten
 from metaclaw.store.schema import payloads, sessions, tokens, translations, turns
@@ -31,6 +31,7 @@ _BYTES_AT_ONCE = 4 << 20
 _SESSIONS_AT_ONCE = 100
 _TRIES = 5
 _PURGED = "forgotten and purged"
+_ASKED = "forget "
 
 
 def _now() -> datetime:
@@ -43,6 +44,40 @@ class SqlForgetting:
     def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
         self._database = database
         self._clock = clock
+
+    def begin(self, session: SessionId) -> None:
+        """Note durably that a session is to be forgotten, so that the next start finishes it; does nothing for an unknown session.
+
+        From now on the ledger drops turns of it whose requests came earlier and are still being answered.
+        """
+        name, now = pack_text(_ASKED + session), self._clock()
+        with self._database.writing("noting what is to be forgotten") as connection:
+            if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
+                return
+            connection.execute(delete(cursors).where(cursors.c.name == name))
+            connection.execute(insert(cursors), {"name": name, "seq": pack_instant(now)})
+        self._database.drop_turns(session, now)
+
+    def begun(self) -> dict[SessionId, int]:
+        """Sessions that are to be forgotten and still have turns, with the time this was asked."""
+        query = select(cursors).where(cursors.c.name.startswith(_ASKED))
+        with self._database.reading("looking for what is to be forgotten") as connection:
+            return {SessionId(unpack_text(row.name).removeprefix(_ASKED)): row.seq for row in connection.execute(query)}
+
+    def delete_begun(self) -> None:
+        """Delete the turns of these sessions, but not what came after it was asked: it belongs to a new session of that name."""
+        for session, asked_us in self.begun().items():
+            self._remove(pack_text(session), turns.c.received_us <= asked_us, is_remembered=True)
+
+    def end(self, done: Iterable[SessionId]) -> None:
+        """The turns of these sessions and what they led to are deleted."""
+        names = [pack_text(_ASKED + session) for session in done]
+        with self._database.writing("noting what is forgotten") as connection:
+            connection.execute(delete(cursors).where(cursors.c.name.in_(names)))
+
+    def drop_late_turns(self, session: SessionId) -> None:
+        """Have the ledger drop turns of the session whose requests came before now."""
+        self._database.drop_turns(session, self._clock())
 
     def forget_session(self, session: SessionId) -> Forgotten:
         """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete.
@@ -95,7 +130,15 @@ class SqlForgetting:
     def is_unfinished(self) -> bool:
         """Whether something was forgotten and the program ended before all traces of it were gone."""
         with self._database.reading("counting what was forgotten") as connection:
-            return _count(connection) > (SqlCursors(self._database).cursor(_PURGED))
+            count = _count(connection)
+        return count > SqlCursors(self._database).cursor(_PURGED) or bool(self.begun())
+
+    def is_unpurged(self, session: SessionId) -> bool:
+        """Whether the session was forgotten, and the database's files may still hold text of it."""
+        query = select(forgotten.c.turn).where(forgotten.c.session == pack_text(session)).limit(1)
+        with self._database.reading("looking for a forgotten session") as connection:
+            is_forgotten = connection.execute(query).first() is not None
+        return is_forgotten and self.is_unfinished()
 
     def forget_before(self, instant: datetime) -> Forgotten:
         """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""

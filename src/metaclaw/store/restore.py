@@ -96,6 +96,8 @@ def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
     known: list[Backup] = []
     with suppress(StoreError), read_only(path) as connection:
         forgotten = {session for (session,) in connection.execute("SELECT DISTINCT session FROM forgotten")}
+        asked = connection.execute("SELECT substr(name, 8) FROM cursors WHERE name LIKE 'forget %'")
+        forgotten |= {session for (session,) in asked}
         rows = connection.execute("SELECT path, made_us FROM backups").fetchall()
         known = [Backup(Path(name), datetime.fromtimestamp(made_us / 1e6, UTC)) for name, made_us in rows]
     return forgotten, known

@@ -73,6 +73,9 @@ class Scribe:
             self.check_files()
             self._check_schema()
             for turns, ends, announcements in _in_order(items):
+                # After BEGIN: a session is noted as forgotten before its turns are deleted, so one of both takes this turn out.
+                if self._database.forgotten:
+                    turns = [turn for turn in turns if not self._database.is_dropped(turn.session, turn.times.received_at)]
                 self._write_turns(turns)
                 self._write_ends(ends)
                 self._statements.events.run(self._cursor, [_event_row(item) for item in announcements])
