@@ -14,7 +14,7 @@ from metaclaw.privacy.sentences import is_imperative, lays_down
 _QUOTE = re.compile(
     r"`([^`\n]{1,400})`|\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|„([^“”\n]{1,400})[“”]|«([^»\n]{1,400})»|「([^」\n]{1,400})」"
     r"|『([^』\n]{1,400})』|《([^》\n]{1,400})》|‹([^›\n]{1,400})›|[＂″]([^＂″\n]{1,400})[＂″]|''([^'\n]{1,400})''"
-    r"|\(quote\)(?P<spoken>[^\n]{1,400}?)\((?:un|end )quote\)|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
+    r"|[(\[]quote[)\]](?P<spoken>[^\n]{1,400}?)[(\[](?:un|end |/)quote[)\]]|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
 )
 _SENTENCE = re.compile(r"[^.!?。！？\n]+(?:(?:[.!?](?=\S)|[。！？](?=[」』》”]))[^.!?。！？\n]*)*[.!?。！？\n]*")
 _BLOT = "□"
@@ -30,12 +30,14 @@ _TIME = r"(?:[\d./-]{4,10},?[ \t]+)?\d{1,2}:\d\d(?::\d\d)?(?:[ \t]?[AaPp]\.?[Mm]
 _NAME = r"[^\W\d][\w.@'-]{0,24}(?:[ \t]+[\w.@'-]{1,24}){0,2}"
 _CHAT = re.compile(
     rf"^[ \t]*(?:\[[^\]\n]{{0,20}}?{_TIME}\](?:[ \t]*{_NAME}:?)?|{_TIME}[ \t]+{_NAME}:?"
-    rf"|{_NAME}[ \t]*[,(—–-]?[ \t]*(?:\w+ at |\w+ um )?{_TIME}\)?:?)[ \t]*\n",
+    rf"|{_NAME}[ \t]*[,(\[—–-]?[ \t]*(?:\w+ at |\w+ um )?{_TIME}[\])]?:?)[ \t]*\n",
     re.MULTILINE,
 )
 # A line of separators, alone or around a label; dashes around a label count inside a line as well.
+_RULE = r"[-=<>*_~#+/\\|:%&^•─━═]"
 _SEPARATOR = re.compile(
-    r"^[ \t]*(?P<mark>[-=<>*_~#])(?P=mark){2,}+(?:(?P<label>(?<![*_])[^\n]{1,80}?|[ \t][^\n]{1,80}?[ \t])[-=<>*_~#]{3,})?[ \t]*$"
+    rf"^[ \t]*(?P<mark>{_RULE})(?:(?P=mark){{2,}}+[ \t]*$"
+    rf"|(?P=mark)++(?P<label>[ \t][^\n]{{1,80}}?[ \t]{_RULE}{{2,}}|(?<![*_])(?<={_RULE}{{3}})[^\n]{{1,80}}?{_RULE}{{3,}})[ \t]*$)"
     r"|(?<!-)-{4,}+(?P<inline>[^\n-]{2,60})-{4,}",
     re.MULTILINE,
 )
@@ -57,27 +59,31 @@ _SOURCE_BEHIND = re.compile(
 _LAST_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\s]*\Z")
 # A request to work on a text, and words that point to the text behind it.
 _WORKS_ON = re.compile(
-    r"\b(?:translat|summari[sz]|proof-?read|rephras|paraphras|rewrit|sum\b.{0,20}\bup\b|make of|think (?:of|about)"
+    r"\b(?:translat|summari[sz]|proof-?read|rephras|paraphras|re-?word|rewrit|sum\b.{0,20}\bup\b|make of|think (?:of|about)"
     r"|what\b.{0,40}\bmean|explain|comment on"
     r"|übersetz|fass\w*\b.{0,40}\bzusammen|korrigier|lektorier|hältst|tradu|résum|resum|riassum|corrig|revis|vertaal|nakijk"
     r"|перевед|исправь|przetłumacz)|翻译|翻譯|总结|總結|概括|摘要|润色|校对|怎么看|訳|要約|添削|校正|번역|요약",
     re.IGNORECASE,
 )
 _POINTS_ON = re.compile(
-    r"\b(?:this|these|following|below|dies\w*|folgend\w*|ce|cet|cette|ces|suivant\w*|est[eao]s?|siguiente\w*|questo|questa|seguente|dit|deze"
+    r"\b(?:this|text[eo]?|these|following|below|dies\w*|folgend\w*|ce|cet|cette|ces|suivant\w*|est[eao]s?|siguiente\w*|questo|questa|seguente|dit|deze"
     r"|эт\w+|следующ\w+)\b|这|這|下面|以下|次の|この|이|다음",
     re.IGNORECASE,
+)
+_ASKS_ABOUT = re.compile(
+    r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)[ ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$", re.I
 )
 _OBJECT = re.compile(r"\{\s*\"[^{}]{1,2000}\}")
 # Lines that programs write: of logs, of differences, of commands, of a chat.
 _PROGRAM_LINE = re.compile(
     r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?[ \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
-    r"|\$ |>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*"
+    r"|\$ |\|[ \t](?=[^|\n]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
+    re.MULTILINE,
 )
 # A label that is a speaker's name unless it is one of the person's own: one word, or words with capitals.
 _SPEAKER = re.compile(r"\W*(?:(?:Dr|Mr|Mrs|Ms|Herr|Frau)\b\.?[ \t]*)?[\w.@-]{1,24}(?:[ \t]+[A-Z0-9][\w.@-]{0,24}){0,2}\s*\Z")
 _OWN_LABEL = re.compile(
-    r"\W*(?:no|nope|wrong|correction|rules?|note|notes|nb|ps|important|remember|reminder|fyi|btw|also|and|but|so|please|style|format|tone|language|todo|edit|update"
+    r"\W*(?:no|nope|wrong|correction|rules?|note|notes|nb|ps|important|remember|reminder|fyi|btw|tests?|also|and|but|so|please|style|format|tone|language|todo|edit|update"
     r"|instructions?|preferences?|requirements?|constraints?|conventions?|polic(?:y|ies)|always|never|generally|again|first|finally|future|henceforth|memo"
     r"|nein|falsch|regeln?|wichtig|hinweis|merke?|notiz|bitte|künftig|zukünftig|ab jetzt"
     r"|non|faux|règles?|rappel|retiens|désormais|à retenir"
@@ -193,7 +199,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         said = _LAST_SENTENCE.search(before)
         yield source.start() - len(said[0] if said else ""), source.end()
     request = text.lstrip().partition("\n\n")[0]
-    if any(_WORKS_ON.search(one) and _POINTS_ON.search(one) for one in _SENTENCE.findall(request)):
+    asked = _SENTENCE.findall(request)
+    if any(_WORKS_ON.search(one) and _POINTS_ON.search(one) for one in asked) or _ASKS_ABOUT.match(request.split("\n")[-1]):
         yield text.index(request) + len(request), len(text)
     yield from (found.span() for found in _OBJECT.finditer(text))
     at, is_output = 0, False
@@ -263,7 +270,8 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
     """An order behind a colon is the person's where they speak before it; else it is what some text or somebody says."""
     for colon in _COLON.finditer(seen):
         lead = re.split(r"[,;]", seen[max(0, colon.start() - _CLAUSE_CHARS) : colon.start()])[-1]
-        is_named = _SPEAKER.match(lead) and not _OWN_LABEL.match(lead)
+        # A plural such as `Commits` is a topic, not a name.
+        is_named = _SPEAKER.match(lead) and not (_OWN_LABEL.match(lead) or lays_down(lead.strip().removesuffix("s")))
         is_label = _OWN_LEAD.match(lead) and not (is_named or _SOURCE_NOUN.search(lead) or _WORKS_ON.search(lead))
         is_own = _OWN_SUBJECT.search(lead) or is_label or lays_down(lead)
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
