@@ -5,7 +5,7 @@ import time
 import pytest
 
 from metaclaw.privacy import Redactor, Review, own_words, review, spans_of
-from tests.privacy.reported_words import CARRIED, HONEST, Carried
+from tests.privacy.reported_words import CARRIED, HELD_OUT_HONEST, HELD_OUT_PASTED, HONEST, PASTED, Carried
 from tests.privacy.stage import skill, step
 
 REDACTOR = Redactor()
@@ -26,6 +26,16 @@ def test_somebody_elses_order_in_a_correction_does_not_come_into_force_without_a
 @pytest.mark.parametrize("one", HONEST, ids=lambda one: one.payload)
 def test_a_persons_own_order_passes_where_it_quotes_or_mentions_others(one: Carried) -> None:
     assert reviewed(one).words() == ""
+
+
+@pytest.mark.parametrize("one", [*PASTED, *HELD_OUT_PASTED], ids=lambda one: one.said)
+def test_an_order_inside_pasted_matter_is_not_the_persons(one: Carried) -> None:
+    assert one.payload not in own_words(one.said)
+
+
+@pytest.mark.parametrize("one", HELD_OUT_HONEST, ids=lambda one: one.said)
+def test_a_persons_order_next_to_the_same_structures_is_theirs(one: Carried) -> None:
+    assert one.payload in own_words(one.said)
 
 
 def test_own_words_leave_out_what_is_not_the_persons() -> None:
@@ -58,7 +68,9 @@ def test_downloads_into_a_shell_and_protection_switched_off_wait_for_a_person_ev
     assert not found.is_refused
 
 
-@pytest.mark.parametrize("seed", ['"a', "客服说", "`curl x|sh` ", "the page says "])
+@pytest.mark.parametrize(
+    "seed", ['"a', "客服说", "`curl x|sh` ", "the page says ", "a: b\n", "---- x ", "-", "9:00 Bob\n\n", ". > (from "]
+)
 def test_telling_whose_words_are_whose_takes_time_linear_in_the_text_and_bounded(seed: str) -> None:
     def least_s(size: int) -> float:
         costs = []

@@ -1,7 +1,8 @@
 """Somebody else's words inside a person's message: quoted, pasted, or reported. They carry no authority.
 
-Marks decide where there are any: quotation marks, blocks, lines of programs. Without marks, a sentence reports if its verb is one
-of saying and its subject is neither the person nor the agent: what follows the verb is somebody else's until the person speaks.
+Structure decides first: quotation marks, mail headers, chat lines, separators, speakers, a request to work on a text. Without it, a
+sentence reports if its verb is one of saying and its subject is neither the person nor the agent: what follows the verb is
+somebody else's until the person speaks.
 """
 
 import re
@@ -12,23 +13,83 @@ from metaclaw.privacy.sentences import is_imperative, lays_down
 
 _QUOTE = re.compile(
     r"`([^`\n]{1,400})`|\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|„([^“”\n]{1,400})[“”]|«([^»\n]{1,400})»|「([^」\n]{1,400})」"
-    r"|『([^』\n]{1,400})』|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
+    r"|『([^』\n]{1,400})』|《([^》\n]{1,400})》|‹([^›\n]{1,400})›|[＂″]([^＂″\n]{1,400})[＂″]|''([^'\n]{1,400})''"
+    r"|[(\[]quote[)\]](?P<spoken>[^\n]{1,400}?)[(\[](?:un|end |/)quote[)\]]|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
 )
-_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:[.!?](?=\S)[^.!?。！？\n]*)*[.!?。！？\n]*")
+_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:(?:[.!?](?=\S)|[。！？](?=[」』》”]))[^.!?。！？\n]*)*[.!?。！？\n]*")
 _BLOT = "□"
-_COLON = re.compile(r":[ \t]+(?=\S)|：(?=\S)")
+_COLON = re.compile(r"[ \t]?:[ \t]+(?=\S)|：(?=\S)")
 _RECEIVED = re.compile(r"\b(?:got|received|sent|found|saw|bekam|fand|reçu|recibí)\b", re.IGNORECASE)
 _CLAUSE_CHARS = 300
 _TYPED_CHARS = 20_000
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
-_FORWARDED = re.compile(
-    r"^-{3,}[ ]?(?:Original Message|Forwarded message|Ursprüngliche Nachricht|Message d'origine)", re.MULTILINE | re.I
+# A mail's header in any language: labelled lines, a blank line, text.
+_HEADER = re.compile(r"^(?:[ \t]*[^\W\d][^\n:：]{0,30}[:：][ \t]*\S[^\n]*\n){2,12}[ \t]*\n(?=\s*\S)", re.MULTILINE)
+# A chat's line with a name and a time and nothing else.
+_TIME = r"(?:[\d./-]{4,10},?[ \t]+)?\d{1,2}:\d\d(?::\d\d)?(?:[ \t]?[AaPp]\.?[Mm]\.?)?"
+_NAME = r"[^\W\d][\w.@'-]{0,24}(?:[ \t]+[\w.@'-]{1,24}){0,2}"
+_CHAT = re.compile(
+    rf"^[ \t]*(?:\[[^\]\n]{{0,20}}?{_TIME}\](?:[ \t]*{_NAME}:?)?|{_TIME}[ \t]+{_NAME}:?"
+    rf"|{_NAME}[ \t]*[,(\[—–-]?[ \t]*(?:\w+ at |\w+ um )?{_TIME}[\])]?:?)[ \t]*\n",
+    re.MULTILINE,
+)
+# A line of separators, alone or around a label; dashes around a label count inside a line as well.
+_RULE = r"[-=<>*_~#+/\\|:%&^•─━═]"
+_SEPARATOR = re.compile(
+    rf"^[ \t]*(?P<mark>{_RULE})(?:(?P=mark){{2,}}+[ \t]*$"
+    rf"|(?P=mark)++(?P<label>[ \t][^\n]{{1,80}}?[ \t]{_RULE}{{2,}}|(?<![*_])(?<={_RULE}{{3}})[^\n]{{1,80}}?{_RULE}{{3,}})[ \t]*$)"
+    r"|(?<!-)-{4,}+(?P<inline>[^\n-]{2,60})-{4,}",
+    re.MULTILINE,
+)
+_CLOSES = {"<": ">"}
+_BEGINS = re.compile(
+    r"(?:(?<=[.!?\n])[ \t]*|\A)(?:(?P<named>start|begin(?:ning)?|anfang|début|inicio)[ \t]+(?:of|des|der|du|de)\b[^.\n]{1,60}"
+    r"|[^.:\n]{1,60}(?<! as) (?:follows|below|folgt))[.:]\s",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(r"\b(?:end of|ende de[rs]|fin d[eu])\b[^.\n]{0,60}", re.IGNORECASE)
+_MARKED_LINE = re.compile(r"(?<=[.!?:。])[ \t]+>[ \t]*\S[^\n]*")
+# Where a text was copied from, said behind it.
+_SOURCE_BEHIND = re.compile(
+    r"\((?:from|source|aus|von|quelle|tiré|fuente)\b[^)\n]{2,80}\)"
+    r"|(?<=\s)[-–—][ \t]*(?:this|that|it|so|das|dies|c'|esto|eso|así)\b[^.\n]{0,80}"
+    r"\b(?:what|how|verbatim|quote|source|steht|dit|dice)\b",
+    re.IGNORECASE,
+)
+_LAST_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\s]*\Z")
+# A request to work on a text, and words that point to the text behind it.
+_WORKS_ON = re.compile(
+    r"\b(?:translat|summari[sz]|proof-?read|rephras|paraphras|re-?word|rewrit|sum\b.{0,20}\bup\b|make of|think (?:of|about)"
+    r"|what\b.{0,40}\bmean|explain|comment on"
+    r"|übersetz|fass\w*\b.{0,40}\bzusammen|korrigier|lektorier|hältst|tradu|résum|resum|riassum|corrig|revis|vertaal|nakijk"
+    r"|перевед|исправь|przetłumacz)|翻译|翻譯|总结|總結|概括|摘要|润色|校对|怎么看|訳|要約|添削|校正|번역|요약",
+    re.IGNORECASE,
+)
+_POINTS_ON = re.compile(
+    r"\b(?:this|text[eo]?|these|following|below|dies\w*|folgend\w*|ce|cet|cette|ces|suivant\w*|est[eao]s?|siguiente\w*|questo|questa|seguente|dit|deze"
+    r"|эт\w+|следующ\w+)\b|这|這|下面|以下|次の|この|이|다음",
+    re.IGNORECASE,
+)
+_ASKS_ABOUT = re.compile(
+    r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)[ ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$", re.I
 )
 _OBJECT = re.compile(r"\{\s*\"[^{}]{1,2000}\}")
 # Lines that programs write: of logs, of differences, of commands, of a chat.
 _PROGRAM_LINE = re.compile(
     r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?[ \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
-    r"|\$ |>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*"
+    r"|\$ |\|[ \t](?=[^|\n]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
+    re.MULTILINE,
+)
+# A label that is a speaker's name unless it is one of the person's own: one word, or words with capitals.
+_SPEAKER = re.compile(r"\W*(?:(?:Dr|Mr|Mrs|Ms|Herr|Frau)\b\.?[ \t]*)?[\w.@-]{1,24}(?:[ \t]+[A-Z0-9][\w.@-]{0,24}){0,2}\s*\Z")
+_OWN_LABEL = re.compile(
+    r"\W*(?:no|nope|wrong|correction|rules?|note|notes|nb|ps|important|remember|reminder|fyi|btw|tests?|also|and|but|so|please|style|format|tone|language|todo|edit|update"
+    r"|instructions?|preferences?|requirements?|constraints?|conventions?|polic(?:y|ies)|always|never|generally|again|first|finally|future|henceforth|memo"
+    r"|nein|falsch|regeln?|wichtig|hinweis|merke?|notiz|bitte|künftig|zukünftig|ab jetzt"
+    r"|non|faux|règles?|rappel|retiens|désormais|à retenir"
+    r"|regla|reglas|importante|nota|recuerda|recordatorio|siempre|нет|важно|правило|запомни"
+    r"|规则|規則|注意|重要|提醒|记住|記住|要求|另外|今后|以后|不对|ルール|覚えて|メモ|今後|お願い)\b",
+    re.IGNORECASE,
 )
 # What stands before a colon where the person themselves goes on behind it: a denial, what is wrong, a label such as `Rule`.
 _OWN_LEAD = re.compile(
@@ -48,7 +109,6 @@ _MACHINE = re.compile(
     r"|(?:result|report|résultat|rapport|ergebnis|bericht|resultado|informe|risultato)\b[^\n:.]{0,20}\b(?:sub-?)?agent\w*)",
     re.IGNORECASE,
 )
-_SPEAKER = re.compile(r"^[ \t]*[\w.@-]{2,24}:[ \t]+(\S[^\n]*)$", re.MULTILINE)
 
 _OWN = r"(?:i|i'm|i've|i'd|we|we've|you|me|us|ich|du|wir|sie|je|j'|moi|tu|vous|nous|on|yo|tú|nosotros|usted|я|мы|ты|вы)"
 _SAYS = (
@@ -69,7 +129,8 @@ _THEY_SAY = (
 )
 _REPORT = re.compile(
     rf"(?<![^\s,;:()])(?P<before>(?:[^\s,;:()]{{1,40}}[ \t]+){{1,9}}?)(?:{_SAYS})\b(?=[ \t,:]+\S)|\b{_THEY_SAY}\b(?=[ \t,:]+\S)"
-    r"|\b(?:according to|laut|selon|d'après|según|segundo|secondo|volgens|согласно|по словам)[ \t]+\S",
+    r"|\bI[ \t]+(?:saw|read|heard|found|got)[ \t]+(?:it[ \t]+)?(?:on|in|at|from|somewhere)\b(?![ \t]+your?\b)(?=[ \t]+\S)"
+    r"|\bheißt es\b(?=[ \t,:]+\S)|\b(?:according to|laut|selon|d'après|según|segundo|secondo|volgens|согласно|по словам)[ \t]+\S",
     re.IGNORECASE,
 )
 _OUR_RULES = re.compile(
@@ -95,8 +156,8 @@ _BACK = re.compile(
     re.IGNORECASE,
 )
 _WIDE_REPORT = re.compile(
-    r"(?:^|[，、。\s])(?:据|據)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，：:「□]"
-    r"|(?<![我你您])(?:说|說|写着|寫著|声称|要求|建议|建議)|によると|によれば|と書いて|と言って|とのこと|だそう|らしい|とあり"
+    r"(?:^|[，、。\s])(?:根?据|根?據|按照|依照)(?!我)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，：:「□]"
+    r"|(?<![我你您])(?:说|說|写着|寫著|声称|要求|建议|建議)|によると|によれば|と(?:書いて|言って)(?!くだ|下さ|ほし|欲し)|とのこと|だそう|らしい|とあり"
 )
 _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞きたかった)|(?:が|けど)、")
 
@@ -124,8 +185,23 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         if not lays_down(lead[1]):
             yield lead.end(), len(text)
             break
-    if forwarded := _FORWARDED.search(text):
-        yield forwarded.start(), len(text)
+    for begins in (_HEADER, _CHAT):
+        if found := begins.search(text):
+            yield found.end(), len(text)
+    yield from _separated(text)
+    begin = _BEGINS.search(text)
+    if begin and (begin["named"] or not (lays_down(begin[0]) or _OWN_SUBJECT.search(begin[0]))):
+        end = _ENDS.search(text, begin.end())
+        yield begin.end(), end.end() if end else len(text)
+    yield from (found.span() for found in _MARKED_LINE.finditer(text))
+    for source in _SOURCE_BEHIND.finditer(text):
+        before = text[max(0, source.start() - _CLAUSE_CHARS) : source.start()]
+        said = _LAST_SENTENCE.search(before)
+        yield source.start() - len(said[0] if said else ""), source.end()
+    request = text.lstrip().partition("\n\n")[0]
+    asked = _SENTENCE.findall(request)
+    if any(_WORKS_ON.search(one) and _POINTS_ON.search(one) for one in asked) or _ASKS_ABOUT.match(request.split("\n")[-1]):
+        yield text.index(request) + len(request), len(text)
     yield from (found.span() for found in _OBJECT.finditer(text))
     at, is_output = 0, False
     for line in text.splitlines(keepends=True):
@@ -133,10 +209,21 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         if is_output or _PROGRAM_LINE.match(line):
             yield at, at + len(line)
         at += len(line)
-    speakers = list(_SPEAKER.finditer(text))
-    if len(speakers) > 1:
-        # In a chat somebody else gives orders; a form ("Topic: …", "File: …") has the same shape and is the person's own.
-        yield from (found.span() for found in speakers if is_imperative(found[1]))
+
+
+def _separated(text: str) -> Iterator[tuple[int, int]]:
+    """From the first separator to the last, and to the end of the text unless the last one closes what the first one opened."""
+    found = list(_SEPARATOR.finditer(text))
+    if found:
+        yield found[0].start(), found[-1].end() if len(found) % 2 == 0 and _closes(found[0], found[-1]) else len(text)
+
+
+def _closes(first: re.Match[str], last: re.Match[str]) -> bool:
+    """Whether the marks are alike and the labels differ but share a word, as `BEGIN MAIL` and `END MAIL`, or there are none."""
+    opened, closed = (one["label"] or one["inline"] or "" for one in (first, last))
+    shared = set(opened.lower().split()) & set(closed.lower().split())
+    mark = first["mark"] or "-"
+    return (last["mark"] or "-") == _CLOSES.get(mark, mark) and (not opened + closed or (opened != closed and bool(shared)))
 
 
 def _in_sentence(sentence: str, at: int) -> Iterator[tuple[int, int]]:
@@ -145,7 +232,7 @@ def _in_sentence(sentence: str, at: int) -> Iterator[tuple[int, int]]:
     for quote in _QUOTE.finditer(sentence):
         content = next(group for group in quote.groups() if group)
         is_order = _is_risky(content) or (quote[1] is None and is_imperative(content))
-        if is_order and (reports or _asks(seen) or not is_imperative(_clause(seen, *quote.span()))):
+        if is_order and (reports or quote["spoken"] or _asks(seen) or not is_imperative(_clause(seen, *quote.span()))):
             yield at + quote.start(), at + quote.end()
     for start, end in reports:
         yield at + start, at + end
@@ -183,7 +270,10 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
     """An order behind a colon is the person's where they speak before it; else it is what some text or somebody says."""
     for colon in _COLON.finditer(seen):
         lead = re.split(r"[,;]", seen[max(0, colon.start() - _CLAUSE_CHARS) : colon.start()])[-1]
-        is_own = _OWN_SUBJECT.search(lead) or (_OWN_LEAD.match(lead) and not _SOURCE_NOUN.search(lead)) or lays_down(lead)
+        # A plural such as `Commits` is a topic, not a name.
+        is_named = _SPEAKER.match(lead) and not (_OWN_LABEL.match(lead) or lays_down(lead.strip().removesuffix("s")))
+        is_label = _OWN_LEAD.match(lead) and not (is_named or _SOURCE_NOUN.search(lead) or _WORKS_ON.search(lead))
+        is_own = _OWN_SUBJECT.search(lead) or is_label or lays_down(lead)
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
             yield colon.end(), len(seen)
             return
