@@ -1,6 +1,7 @@
 """The store of the running program: databases it must not touch, files that vanish, and the `store` commands."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -131,6 +132,41 @@ def test_no_acknowledged_turn_is_lost_when_the_files_are_deleted_and_the_program
     home.kill()
     assert recorded(home.home / "ledger.db") == acknowledged
     assert "store files removed" in home.log.read_text()
+
+
+def test_a_truncated_file_is_written_anew_where_the_log_still_holds_everything(home: Program) -> None:
+    home.start()
+    acknowledged = {ask(home, f"word {number}") for number in range(5)}
+    with closing(sqlite3.connect(home.home / "ledger.db", isolation_level=None)) as connection:
+        connection.execute("VACUUM")  # so that the log holds every page
+        os.truncate(home.home / "ledger.db", 0)
+    acknowledged.add(ask(home, "before it is noticed"))
+    store = home.get("/api/status")["store"]
+    assert (store["health"], "truncated" in store["notice"]) == ("healthy", True)
+    home.kill()
+    assert recorded(home.home / "ledger.db") == acknowledged
+
+
+def test_a_truncated_file_that_cannot_be_written_anew_degrades_the_store(home: Program) -> None:
+    path = home.home / "ledger.db"
+    home.start()
+    ask(home)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    os.truncate(path, 0)
+    ask(home)
+    store = home.get("/api/status")["store"]
+    assert (store["health"], store["waiting_turns"]) == ("degraded", 1)
+    assert "truncated to 0 bytes" in store["reason"]
+    assert "metaclaw store restore" in store["reason"]
+
+
+def test_an_empty_file_at_the_start_is_said(home: Program) -> None:
+    (home.home / "ledger.db").touch()
+    assert "0 bytes" in home.command("doctor").stdout
+    home.start()
+    assert "was empty (0 bytes)" in home.get("/api/status")["store"]["notice"]
+    assert "was empty" in home.log.read_text()
 
 
 def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home: Program, tmp_path: Path) -> None:

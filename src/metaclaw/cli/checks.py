@@ -130,8 +130,13 @@ def check_port(home: Path, config: Config) -> Finding:
 
 def check_store(config: Config) -> Iterator[Finding]:
     """The database opens and answers."""
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.ledger import database_file, reading
 
+    path = database_file(config)
+    if path is not None and path.exists() and path.stat().st_size == 0:
+        remedy = "if it held turns before: metaclaw store restore puts a backup back; otherwise delete it"
+        yield Finding("store", State.WARN, f"{path} is empty (0 bytes)", remedy)
+        return
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
