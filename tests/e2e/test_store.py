@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -187,6 +188,39 @@ def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home:
     kept.add(ask(home))
     assert home.stop() == 0
     assert recorded(home.home / "ledger.db") == kept
+
+
+def test_damage_inside_the_database_is_said_although_recording_goes_on(home: Program) -> None:
+    home.start()
+    for number in range(10):
+        ask(home, f"{number} " + "word " * 10_000)
+    assert home.stop() == 0
+    path = home.home / "ledger.db"
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 8192 * 4096)
+        file.write(random.Random(5).randbytes(6 * 4096))
+    home.start()
+    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
+    assert "damaged" in store["notice"]
+    assert "metaclaw store repair" in store["notice"]
+    assert "store is damaged" in home.log.read_text()
+    assert "! store: the database is damaged" in home.command("status").stdout
+    assert "is damaged" in home.command("doctor").stdout
+    assert home.stop() == 0
+    doctor = json.loads(home.command("doctor", "--json").stdout)
+    (found,) = [check for check in doctor["checks"] if check["name"] == "store"]
+    assert (found["state"], "damaged" in found["what"]) == ("fail", True)
+
+
+def test_a_store_over_its_limit_with_nothing_to_remove_is_said(home: Program) -> None:
+    home.env["METACLAW__STORE__MAX_GB"] = "0.0001"
+    home.start()
+    ask(home, "word " * 20_000)
+    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
+    assert "over its limit (store.max_gb)" in store["notice"]
+    assert "every session is going on" in store["notice"]
+    assert "over its limit" in home.command("status").stdout
+    assert "over its limit" in home.command("doctor").stdout
 
 
 def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -> None:
