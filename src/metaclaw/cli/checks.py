@@ -133,6 +133,7 @@ def check_store(config: Config) -> Iterator[Finding]:
     """The database opens and answers, and a file that is not too large is not damaged."""
     from metaclaw.cli.ledger import database_file, reading
     from metaclaw.store.integrity import quick_check, read_only
+    from metaclaw.store.migration import NewerSchemaError
 
     path = database_file(config)
     if path is not None and path.exists() and path.stat().st_size == 0:
@@ -147,6 +148,8 @@ def check_store(config: Config) -> Iterator[Finding]:
                 problem = quick_check(connection)
             if problem is not None:
                 raise StoreError(f"{path} is damaged: {problem}")
+    except NewerSchemaError as error:
+        yield Finding("store", State.FAIL, str(error), "upgrade the program")
     except (StoreError, ConfigError) as error:
         yield Finding(
             "store",
