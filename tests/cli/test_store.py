@@ -91,6 +91,36 @@ def test_a_file_that_is_no_database_cannot_be_repaired_and_stays(home: Path) -> 
     assert path.read_bytes() == b"these are my notes, please keep them" * 100
 
 
+def test_a_database_of_a_newer_version_is_not_repaired(home: Path) -> None:
+    record(home, turn(new_session_id()))
+    path = home / "ledger.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.commit()
+    before = path.read_bytes()
+    checked = metaclaw("store", "check")
+    assert (checked.code, "newer version" in checked.out, "Upgrade the program" in checked.out) == (1, True, True)
+    assert "store repair" not in checked.out
+    done = metaclaw("store", "repair", "--yes")
+    assert (done.code, "newer version" in done.err, "Upgrade the program" in done.err) == (1, True, True)
+    assert path.read_bytes() == before
+    doctor = metaclaw("doctor").out
+    assert "upgrade the program" in doctor
+    assert "store repair" not in doctor
+
+
+def test_a_broken_header_is_said_once_and_a_backup_is_recommended(home: Path) -> None:
+    record(home, turn(new_session_id()))
+    path = home / "ledger.db"
+    damage(path, range(1))
+    checked = metaclaw("store", "check", "--json")
+    assert (checked.code, len(checked.facts["problems"])) == (1, 1)
+    words = metaclaw("store", "check").out
+    assert "metaclaw store restore" in words
+    assert "metaclaw store repair" not in words
+
+
 def test_a_backup_is_restored_and_the_former_database_kept(home: Path, tmp_path: Path) -> None:
     before, after = turn(new_session_id()), turn(new_session_id())
     record(home, before)

@@ -1,6 +1,8 @@
 """The store of the running program: databases it must not touch, files that vanish, and the `store` commands."""
 
 import json
+import os
+import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -133,6 +135,41 @@ def test_no_acknowledged_turn_is_lost_when_the_files_are_deleted_and_the_program
     assert "store files removed" in home.log.read_text()
 
 
+def test_a_truncated_file_is_written_anew_where_the_log_still_holds_everything(home: Program) -> None:
+    home.start()
+    acknowledged = {ask(home, f"word {number}") for number in range(5)}
+    with closing(sqlite3.connect(home.home / "ledger.db", isolation_level=None)) as connection:
+        connection.execute("VACUUM")  # so that the log holds every page
+        os.truncate(home.home / "ledger.db", 0)
+    acknowledged.add(ask(home, "before it is noticed"))
+    store = home.get("/api/status")["store"]
+    assert (store["health"], "truncated" in store["notice"]) == ("healthy", True)
+    home.kill()
+    assert recorded(home.home / "ledger.db") == acknowledged
+
+
+def test_a_truncated_file_that_cannot_be_written_anew_degrades_the_store(home: Program) -> None:
+    path = home.home / "ledger.db"
+    home.start()
+    ask(home)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    os.truncate(path, 0)
+    ask(home)
+    store = home.get("/api/status")["store"]
+    assert (store["health"], store["waiting_turns"]) == ("degraded", 1)
+    assert "truncated to 0 bytes" in store["reason"]
+    assert "metaclaw store restore" in store["reason"]
+
+
+def test_an_empty_file_at_the_start_is_said(home: Program) -> None:
+    (home.home / "ledger.db").touch()
+    assert "0 bytes" in home.command("doctor").stdout
+    home.start()
+    assert "was empty (0 bytes)" in home.get("/api/status")["store"]["notice"]
+    assert "was empty" in home.log.read_text()
+
+
 def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home: Program, tmp_path: Path) -> None:
     home.start()
     kept = {ask(home, f"word {number}") for number in range(3)}
@@ -151,6 +188,39 @@ def test_a_backup_made_while_the_program_runs_is_restored_after_a_disaster(home:
     kept.add(ask(home))
     assert home.stop() == 0
     assert recorded(home.home / "ledger.db") == kept
+
+
+def test_damage_inside_the_database_is_said_although_recording_goes_on(home: Program) -> None:
+    home.start()
+    for number in range(10):
+        ask(home, f"{number} " + "word " * 10_000)
+    assert home.stop() == 0
+    path = home.home / "ledger.db"
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 8192 * 4096)
+        file.write(random.Random(5).randbytes(6 * 4096))
+    home.start()
+    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
+    assert "damaged" in store["notice"]
+    assert "metaclaw store repair" in store["notice"]
+    assert "store is damaged" in home.log.read_text()
+    assert "! store: the database is damaged" in home.command("status").stdout
+    assert "is damaged" in home.command("doctor").stdout
+    assert home.stop() == 0
+    doctor = json.loads(home.command("doctor", "--json").stdout)
+    (found,) = [check for check in doctor["checks"] if check["name"] == "store"]
+    assert (found["state"], "damaged" in found["what"]) == ("fail", True)
+
+
+def test_a_store_over_its_limit_with_nothing_to_remove_is_said(home: Program) -> None:
+    home.env["METACLAW__STORE__MAX_GB"] = "0.0001"
+    home.start()
+    ask(home, "word " * 20_000)
+    store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
+    assert "over its limit (store.max_gb)" in store["notice"]
+    assert "every session is going on" in store["notice"]
+    assert "over its limit" in home.command("status").stdout
+    assert "over its limit" in home.command("doctor").stdout
 
 
 def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -> None:

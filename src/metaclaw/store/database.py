@@ -70,6 +70,8 @@ class Database:
         """The files that the ledger has open; there are no connections to others."""
         self.forgotten: OrderedDict[SessionId, datetime] = OrderedDict()
         """When sessions were last forgotten by this program; what was asked before is not recorded any more."""
+        self.notices: dict[str, str] = {}
+        """What a person should know about the database although it is in use, by subject."""
 
     def drop_turns(self, session: SessionId, until: datetime) -> None:
         """Do not record turns of the session whose requests came before; answers may still be under way."""
@@ -125,6 +127,7 @@ class Database:
     def _prepare(self, doing: str) -> None:
         with store_errors(doing, self.dialect):
             if self.path is not None:
+                self._notice_empty(self.path)
                 _create_private(self.path)
             with self._unverified.begin() as connection:
                 stored = check_schema(connection, doing)
@@ -132,6 +135,14 @@ class Database:
                 self.path.chmod(mode & 0o700)
         if stored != HEAD:
             self._migrate(stored)
+
+    def _notice_empty(self, path: Path) -> None:
+        if path.exists() and path.stat().st_size == 0:
+            self.notices["empty"] = (
+                f"{path} was empty (0 bytes), so a new database was begun; if it held turns before, stop the program and put a"
+                " backup in its place with `metaclaw store restore`"
+            )
+            log.warning("database file was empty, a new database is begun in its place database=%s", self)
 
     def _migrate(self, stored: str | None) -> None:
         doing = f"migrating {self}"

@@ -15,7 +15,10 @@ from typing import TypeAlias
 from metaclaw.errors import StoreError
 
 Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
-"""Device and inode of the database file, its write-ahead log and its shared memory; None for one that is not there."""
+"""Device and inode of the database file, its write-ahead log and its shared memory; None for one that is not there.
+
+A database file of no bytes counts as not there: it was truncated. Its content is not looked at, because closing the file
+afterwards would drop SQLite's locks."""
 
 SUFFIXES = ("", "-wal", "-shm")
 
@@ -26,15 +29,15 @@ class FilesLostError(StoreError):
 
 def identify(path: str) -> Identity:
     """The files that are at the path now."""
-    return tuple(_identify(path + suffix) for suffix in SUFFIXES)
+    return tuple(_identify(path + suffix, may_be_empty=suffix != "") for suffix in SUFFIXES)
 
 
-def _identify(path: str) -> tuple[int, int] | None:
+def _identify(path: str, *, may_be_empty: bool) -> tuple[int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116 (three times for each transaction)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return (found.st_dev, found.st_ino) if found.st_size or may_be_empty else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,11 @@ def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Resc
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # durable at once, whatever becomes of the copy
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if has_file or not path.exists() or path.stat().st_size == 0:
-        what = "write-ahead log" if has_file else "database file"
-        return Rescued(f"its {what} had been removed; everything was written anew", copy_database(connection, path))
+        what = "write-ahead log had been removed" if has_file else "database file had been removed"
+        write = copy_database
+        if not has_file and path.exists():
+            what, write = "database file had been truncated to 0 bytes", _copy_truncated
+        return Rescued(f"its {what}; everything was written anew", write(connection, path))
     target = path.with_name(f"{path.name}.rescued-{datetime.now():%Y%m%d-%H%M%S}")
     copy_database(connection, target)
     for suffix, mine, now in zip(SUFFIXES[1:], opened[1:], found[1:], strict=True):
@@ -67,8 +73,24 @@ def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Resc
     return Rescued(f"its file had been replaced; what it held before is in {target}")
 
 
-def copy_database(source: sqlite3.Connection, target: Path) -> tuple[int, int]:
-    """Write one moment of a database to a file, durably, and put it at `target` when it is complete. Returns device and inode."""
+def _copy_truncated(connection: sqlite3.Connection, path: Path) -> tuple[int, int]:
+    """Copy to the path, unless what a truncated file held is neither in the log nor in the connection's cache."""
+    try:
+        return copy_database(connection, path, verify=True)
+    except sqlite3.Error as error:
+        if isinstance(error, sqlite3.OperationalError):  # such as a full disk: the next attempt may succeed
+            raise
+        raise StoreError(
+            f"{path} was truncated to 0 bytes and what it held cannot be read any more. Stop the program, then put a backup in its"
+            " place with `metaclaw store restore`, or delete the file to begin anew"
+        ) from error
+
+
+def copy_database(source: sqlite3.Connection, target: Path, *, verify: bool = False) -> tuple[int, int]:
+    """Write one moment of a database to a file, durably, and put it at `target` when it is complete. Returns device and inode.
+
+    With `verify`, raises sqlite3.DatabaseError if the copy is damaged.
+    """
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -76,6 +98,8 @@ def copy_database(source: sqlite3.Connection, target: Path) -> tuple[int, int]:
         with closing(sqlite3.connect(partial)) as copy:
             copy.execute("PRAGMA synchronous = OFF")  # synced once, below
             source.backup(copy)
+            if verify and (found := copy.execute("PRAGMA quick_check(1)").fetchone()) != ("ok",):
+                raise sqlite3.DatabaseError(str(found))
         return put_in_place(partial, target)
     finally:
         partial.unlink(missing_ok=True)

@@ -103,7 +103,8 @@ class SqlLedger:
     def health(self) -> StoreHealth:
         """Whether turns are being kept, and if not, why, and how many wait in memory or are lost."""
         state = Health.HEALTHY if self._trouble is None else Health.DEGRADED
-        return StoreHealth(state, self._trouble, self._intake.turns, self._losses.turns, self._writer.notice)
+        notice = "; ".join(list(self._database.notices.values())) or None
+        return StoreHealth(state, self._trouble, self._intake.turns, self._losses.turns, notice)
 
     async def _submit(self, item: Item) -> bool:
         loop = self._loop

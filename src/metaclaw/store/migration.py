@@ -32,6 +32,10 @@ _DROP_OLD_BATCHES = """
 _LOCK = 0x6D65_7461  # any number, the same in every program that migrates
 
 
+class NewerSchemaError(StoreError):
+    """The database belongs to a newer version of this program."""
+
+
 def stored_revision(connection: Connection) -> str | None:
     """The revision of a database that has been set up."""
     found: str | None = connection.exec_driver_sql(STORED_REVISION).scalar()
@@ -65,9 +69,14 @@ def check_schema(connection: Connection, doing: str) -> str | None:
     return None
 
 
+def is_newer(stored: str | None) -> bool:
+    """Whether a revision is none that this program knows."""
+    return stored not in (*ABSORBED, *REVISIONS)
+
+
 def _require_known(stored: str | None, doing: str) -> None:
-    if stored not in (*ABSORBED, *REVISIONS):
-        raise StoreError(
+    if is_newer(stored):
+        raise NewerSchemaError(
             f"{doing}: it was written by a newer version of this program (schema {stored}; this one knows up to {HEAD})"
             " and is left untouched. Upgrade the program, or give another store.url"
         )

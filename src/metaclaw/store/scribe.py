@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -12,11 +13,12 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
+from metaclaw.errors import StoreError
 from metaclaw.store import learning, schema, statements
 from metaclaw.store.addresses import Addresses
 from metaclaw.store.database import Database
 from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
-from metaclaw.store.guard import store_errors
+from metaclaw.store.guard import RefusedError, store_errors
 from metaclaw.store.migration import STORED_REVISION, require_head
 from metaclaw.store.packing import Row, pack_instant, pack_json, pack_text
 from metaclaw.store.patches import Lineages
@@ -68,7 +70,7 @@ class Scribe:
 
     def write(self, items: Sequence[Item]) -> None:
         """Make all of them durable in one transaction, or none. Raises RefusedError for what can never be stored."""
-        with store_errors("recording", self._database.dialect):
+        with self._using_files("recording"):
             self._cursor.execute(self._statements.begin)
             self.check_files()
             self._check_schema()
@@ -81,6 +83,18 @@ class Scribe:
                 self._statements.events.run(self._cursor, [_event_row(item) for item in announcements])
             self._cursor.execute("COMMIT")
 
+    @contextmanager
+    def _using_files(self, doing: str) -> Iterator[None]:
+        """Raise FilesLostError for failures that come from removed or truncated files: then this connection has to be kept."""
+        try:
+            with store_errors(doing, self._database.dialect):
+                yield
+        except RefusedError:
+            raise
+        except StoreError:
+            self.check_files()
+            raise
+
     def undo(self) -> None:
         """Leave the transaction that failed; what was remembered from it is no longer true."""
         with store_errors("undoing", self._database.dialect):
@@ -89,7 +103,7 @@ class Scribe:
 
     def has(self, turn: Turn) -> bool:
         """Whether the turn is in the database already."""
-        with store_errors("looking for a turn", self._database.dialect):
+        with self._using_files("looking for a turn"):
             self._cursor.execute(self._statements.find, (pack_text(turn.id),))
             return self._cursor.fetchone() is not None
 

@@ -1,6 +1,7 @@
 """The size of the database: keeping it below a limit, and giving space that is no longer used back to the disk."""
 
 import logging
+import sqlite3
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from metaclaw.domain.status import StoreSize
 from metaclaw.store.database import Database
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.guard import store_errors
+from metaclaw.store.integrity import quick_check
 from metaclaw.store.learning import batch_turns, batches
 from metaclaw.store.packing import pack_instant, unpack_text
 from metaclaw.store.records import BatchState
@@ -26,6 +28,8 @@ _SESSIONS_AT_ONCE = 50
 _PAGES_AT_ONCE = 512
 _FREE_PAGES = 64
 """So few free pages are left for what is recorded next."""
+_CHECK_S = 120.0
+"""Longest that a check for damage may take: while it reads, the log cannot be emptied."""
 
 
 class SqlUpkeep:
@@ -51,20 +55,47 @@ class SqlUpkeep:
         Sessions that are going on stay, and so do those whose turns are being trained on. What was learned from the others stays.
         """
         removed = 0
+        excess: str | None = None
         if self._max_bytes and self._used() > self._max_bytes:
             while (used := self._used()) > self._max_bytes * _ROOM:
                 if not (found := self._oldest()):
                     log.warning("store is over its limit and holds nothing to remove bytes=%d limit=%d", used, self._max_bytes)
+                    if used > self._max_bytes:
+                        excess = self._describe_excess(used)
                     break
                 for session in found:
                     self._forgetting.drop_session(session)
                     removed += 1
                     if self._used() <= self._max_bytes * _ROOM:
                         break
+        if excess is not None:
+            self._database.notices["limit"] = excess
+        else:
+            self._database.notices.pop("limit", None)
         self.removed_sessions += removed
         if removed:
             log.info("oldest sessions removed to keep the store below its limit sessions=%d limit=%d", removed, self._max_bytes)
         return removed
+
+    def check(self) -> None:
+        """Look for damage and note it. Recording goes on: what can be written can be read again."""
+        if self._database.kind != "sqlite":
+            return
+        deadline_s = time.monotonic() + _CHECK_S
+
+        def is_over() -> bool:
+            return time.monotonic() > deadline_s or self._database.refusal is not None
+
+        with self._database.reading("checking the store") as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            problem = quick_check(driver, is_over)
+        if problem is not None:
+            self._database.notices["damage"] = (
+                f"the database is damaged ({problem}); recording goes on, but some of it cannot be read."
+                " Run `metaclaw stop`, then `metaclaw store repair`, which saves what can be read"
+            )
+            log.error("store is damaged; stop the program and run `metaclaw store repair` problem=%s", problem)
 
     def give_back(self) -> int:
         """Return free pages of the file to the disk, a few at a time. Returns how many bytes."""
@@ -85,6 +116,12 @@ class SqlUpkeep:
             # A lock that is asked for again at once may be had before those who wait for it wake up.
             time.sleep(min(0.05, time.monotonic() - began_s))
         return max(0, before - self.size().size_bytes)
+
+    def _describe_excess(self, used: int) -> str:
+        return (
+            f"the store is over its limit (store.max_gb): it holds {used / 1e9:.3g} of {self._max_bytes / 1e9:g} GB. Nothing is"
+            " removed, because every session is going on, was used within the last day, or is being trained on"
+        )
 
     def _used(self) -> int:
         found = self.size()

@@ -67,8 +67,6 @@ class Writer:
         self._give_up_at: float | None = None
         self.doing: str | None = None
         """What takes long, if anything does."""
-        self.notice: str | None = None
-        """What happened to the files last."""
 
     def run(self) -> None:
         """The thread's whole life."""
@@ -277,7 +275,7 @@ class Writer:
             self.doing = None
         scribe.is_lost = False
         self._discard(scribe)
-        self.notice = rescued.what
+        self._database.notices["files"] = rescued.what
         log.warning("store files written anew what=%s", rescued.what)
 
     def _reopen(self, written: tuple[int, int]) -> Scribe:
