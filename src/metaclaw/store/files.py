@@ -6,6 +6,7 @@ connection closes. Until then an open connection still sees all of it.
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,7 +62,7 @@ def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Resc
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if has_file or not path.exists() or path.stat().st_size == 0:
         what = "write-ahead log had been removed" if has_file else "database file had been removed"
-        write = copy_database
+        write: Callable[[sqlite3.Connection, Path], tuple[int, int]] = copy_database
         if not has_file and path.exists():
             what, write = "database file had been truncated to 0 bytes", _copy_truncated
         return Rescued(f"its {what}; everything was written anew", write(connection, path))
