@@ -160,7 +160,7 @@ async def test_forgetting_one_of_two_people_who_said_the_same_leaves_the_other_s
         await talk.say("From now on, always answer in German.")
         await house.live()
         if talk is first:
-            (name,) = house.names
+            (name,) = map(SkillName, house.names)
             await house.owner.retire(name)
     assert house.names == [name], "the name was free again"
     await house.owner.forget(first.session)
