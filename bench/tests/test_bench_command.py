@@ -57,6 +57,13 @@ def test_scores_are_over_all_planned_rounds(tmp_path: Path) -> None:
     assert "SIMULATED" not in words
 
 
+def test_a_round_that_is_there_twice_is_not_counted_twice(tmp_path: Path) -> None:
+    folder = str(recorded(tmp_path / "seed-1"))
+    refused = metaclaw("bench", "score", folder, folder)
+    assert refused.code == 1
+    assert "a round is there twice" in refused.err
+
+
 def test_simulated_scores_are_called_so_and_never_stand_beside_real_ones(tmp_path: Path) -> None:
     simulated = recorded(tmp_path / "a" / "seed-1", simulated=True)
     assert metaclaw("bench", "score", str(simulated)).out.startswith("SIMULATED")

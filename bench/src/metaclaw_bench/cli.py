@@ -135,7 +135,11 @@ def workdays(
     def judge(plan: Plan) -> RuleJudge:
         return made[plan.seed].marker()
 
-    plans = [one.plan(plan) for seed, one in made.items() for plan in options.plans(one.benchmark, seed)]
+    plans = [
+        replace(one.plan(plan), evolver=evolver if plan.provider.is_simulated else None)
+        for seed, one in made.items()
+        for plan in options.plans(one.benchmark, seed)
+    ]
     first = next(iter(made.values())).benchmark
     agents = options.agents(first, options.out / "data")
     go(Runs(options.out, agents, make_model=mind, make_judge=judge), plans, options)

@@ -351,11 +351,14 @@ def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:
     from msgspec import structs
 
     from metaclaw_bench.records import read_all
+    from metaclaw_bench.report.figures import refuse_duplicates
     from metaclaw_bench.research import report as research_report
     from metaclaw_bench.running.summary import summarise
 
     results = results_in(folders)
-    lines = summarise(read_all(results.rounds))
+    records = read_all(results.rounds)
+    lines = summarise(records)
+    refuse_duplicates(records)
     research = research_report.read(results.research) if results.research else None
     if as_json:
         facts: dict[str, object] = {"runs": [asdict(line) for line in lines]}
@@ -369,7 +372,8 @@ def show_scores(folders: Sequence[Path], *, as_json: bool) -> None:
     if any(line.simulated for line in lines) or (research is not None and research.is_simulated):
         click.echo("SIMULATED: no model answered; these numbers say nothing about any.")
     if research is not None:
-        print_table([head.upper() for head in research_report.RUN_HEADS], research_report.run_rows(research))
+        rows = [[str(cell).replace("\u202f", " ") for cell in row] for row in research_report.run_rows(research)]
+        print_table([head.upper() for head in research_report.RUN_HEADS], rows)
         if research.comparisons:
             click.echo()
             heads = [head.upper() for head in research_report.COMPARISON_HEADS]

@@ -38,6 +38,9 @@ def test_a_killed_run_resumes_in_a_new_process_where_it_stopped(tmp_path: Path) 
     while find(folder / "home") is not None:
         assert time.monotonic() < deadline, "the proxy outlives the run that started it"
         time.sleep(0.05)
+    other = subprocess.run(command(tmp_path, "--resume", "--evolver", "garbage"), capture_output=True, text=True, check=False)
+    assert other.returncode != 0
+    assert "evolver" in other.stderr, "a run goes on only with the writer it began with"
     done = subprocess.run(
         command(tmp_path, "--resume"), capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "2"}, check=False
     )

@@ -75,7 +75,7 @@ class Study:
         if not any(isinstance(one, RoundRecord) for one in records):
             raise RecordError("there is no round in these records; run a benchmark first")
         self.is_simulated = of_one_kind(records)
-        _refuse_twins(records)
+        refuse_duplicates(records)
         self.benchmarks = tuple(sorted({one.benchmark for one in records}))
         self.cells = _cells(records)
         self.conditions = [cell for cell in self.cells if not cell.ablation] or self.cells
@@ -258,8 +258,8 @@ def _place(cell: Cell) -> tuple[bool, int, tuple[str, ...], str]:
     return bool(cell.ablation), known, cell.ablation, cell.condition
 
 
-def _refuse_twins(records: Sequence[Record]) -> None:
-    """One question counts once for a cell and seed, or every number would be wrong without anybody seeing it."""
+def refuse_duplicates(records: Sequence[Record]) -> None:
+    """Raise RecordError for a question that is there twice for one cell and seed: every number would be wrong."""
     seen: dict[tuple[str, int, tuple[str, str, str]], str] = {}
     for one in records:
         if isinstance(one, RoundRecord):

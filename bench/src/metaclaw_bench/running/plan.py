@@ -158,7 +158,7 @@ class Plan:
     """One run. `again` early days come once more at the end; the last `held_out` days are kept apart. `users` says who speaks on
     which day, `rules` which house rules its rounds ask for, both by day id. `sets` are settings of the proxy on top of the
     condition's, as `section.key=value`. `judge` is who judges, rewards and writes skills, where it is not the model itself; a
-    simulated one are the benchmark's own checkers."""
+    simulated one are the benchmark's own checkers. `evolver` says how a simulated model writes skills."""
 
     benchmark: Benchmark
     condition: Condition
@@ -174,6 +174,7 @@ class Plan:
     patience: Patience = Patience()
     prices: Prices | None = None
     judge: Endpoint | None = None
+    evolver: str | None = None
     users: dict[str, str] = field(default_factory=dict)
     rules: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
@@ -266,6 +267,7 @@ class Plan:
             "model": self.provider.model,
             "agent": self.agent,
             "judge": self.judged_by,
+            "evolver": self.evolver,
             "settings": list(self.sets),
             "train_every": self.train_every if self.condition.weights else None,
             "show_checkers": self.show_checkers,
