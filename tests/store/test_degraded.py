@@ -103,7 +103,10 @@ async def test_a_locked_store_is_waited_for_shortly_then_not_at_all_and_takes_ev
     recorded = [reader.turn(turn.id) for turn in turns]
     assert [found.turn for found in recorded if found is not None] == turns
     assert reader.counts().turns == 22
-    assert [record.levelname for record in caplog.records if record.name == "metaclaw.store.ledger"] == ["ERROR", "WARNING"]
+    said = [record.levelname for record in caplog.records if record.name == "metaclaw.store.ledger"]
+    assert said, "that it waits is said"
+    # Said once, and once that it is over; on a busy machine the store may be slow, and recover, before it is locked.
+    assert said == ["ERROR", "WARNING"] * (len(said) // 2)
 
 
 async def test_session_ends_and_events_wait_too_and_keep_their_place(sqlite: Database, new_turn: TurnMaker) -> None:
