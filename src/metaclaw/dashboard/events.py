@@ -35,7 +35,7 @@ _Sent: TypeAlias = tuple[int, bytes]
 class EventFeed:
     """Polls the store for new events while anyone is subscribed, and wakes the subscribers.
 
-    The newest events are kept in memory. A subscriber is no more than a cursor: one that is further behind, because it resumes or
+    The newest events are kept in memory. A subscriber is only a cursor: one that is further behind, because it resumes or
     reads slowly, reads from the store by itself until it has caught up.
     """
 
