@@ -130,6 +130,7 @@ class GenerationStore(Protocol):
 class Purpose(StrEnum):
     """Why the program itself asks a model. Goes along as `X-Metaclaw-Purpose` and is counted separately."""
 
+    LISTEN = "listen"
     JUDGE = "judge"
     EVOLVE = "evolve"
     REPLAY = "replay"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import MAX_BODY_CHARS, Authorship, Skill, SkillState
+from metaclaw.domain.skill import MAX_BODY_CHARS, Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.files import (
     MAX_FILE_BYTES,
@@ -287,3 +287,22 @@ def test_what_was_set_aside_twice_is_kept_twice(tmp_path: Path) -> None:
         withdraw_skill(tmp_path, "flaky-tests")
     assert sorted(path.read_text() for path in tmp_path.rglob("notes.txt")) == ["0", "1"]
     assert not list(tmp_path.rglob("SKILL.md"))
+
+
+def test_a_file_says_whether_it_is_a_rule_a_fact_or_a_skill() -> None:
+    text = "---\nname: {0}\ndescription: d\nkind: {0}\nexpires: 2027-01-31\nexamples: [deploy it]\n---\n\nWords.\n"
+    for kind in SkillKind:
+        skill = parse_skill(text.format(kind), "here")
+        assert (skill.kind, skill.expires, skill.examples) == (kind, date(2027, 1, 31), ("deploy it",))
+        assert parse_skill(render_skill(skill), "again") == skill
+
+
+def test_what_was_written_down_from_words_before_kinds_existed_is_a_rule() -> None:
+    assert parse_skill("---\nname: a\ndescription: d\nauthor: instruction\n---\n\nWords.\n", "here").kind is SkillKind.RULE
+    assert parse_skill("---\nname: a\ndescription: d\n---\n\nWords.\n", "here").kind is SkillKind.SKILL
+
+
+@pytest.mark.parametrize("line", ["kind: law", "examples: one", "examples: [1]", "expires: tomorrow"])
+def test_a_kind_an_example_or_a_date_that_cannot_be_is_refused_with_the_remedy(line: str) -> None:
+    with pytest.raises(SkillError, match="write"):
+        parse_skill(f"---\nname: a\ndescription: d\n{line}\n---\n\nWords.\n", "here")

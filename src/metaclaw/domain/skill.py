@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName, TurnId
@@ -30,12 +31,25 @@ class Authorship(StrEnum):
     EVOLVER = "evolver"
 
 
+class SkillKind(StrEnum):
+    """A rule is what a person laid down, a fact what they want remembered: both are in force at once and never on trial. A skill is
+    a procedure; one that the evolver wrote must prove itself."""
+
+    SKILL = "skill"
+    RULE = "rule"
+    FACT = "fact"
+
+
+_KINDS = {str(kind): kind for kind in SkillKind}
+
+
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One thing to do in one kind of situation. `trigger` (the file's description) says when, `body` says how.
+    """A skill, rule or fact. `trigger` (the file's description) says when it applies, `body` what to do, or what was said.
 
     `scope` says for whom: None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for whoever speaks without an
-    id. `author` is an instruction where the text is a person's own standing instruction, written down by template.
+    id. `author` is INSTRUCTION where the program wrote down a person's own words. `extra` is the rest of the front matter: `kind`,
+    `applies`, `workspace`, `expires`, `examples`, `source`, `check`, `overrides`, and whatever other programs put there.
     """
 
     name: SkillName
@@ -61,6 +75,26 @@ class Skill:
             raise ValueError(f"skill {self.name} is pinned but {self.state}; only a live skill can be pinned")
 
     @property
+    def kind(self) -> SkillKind:
+        """Rule, fact or skill. What was written down from a person's words before kinds existed is a rule."""
+        named = self.extra.get("kind")
+        if isinstance(named, str) and named in _KINDS:
+            return _KINDS[named]
+        return SkillKind.RULE if self.author is Authorship.INSTRUCTION else SkillKind.SKILL
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Requests it is for, as people word them."""
+        listed = self.extra.get("examples")
+        return tuple(one for one in listed if isinstance(one, str)) if isinstance(listed, list | tuple) else ()
+
+    @property
+    def expires(self) -> date | None:
+        """The last day on which it is in force."""
+        named = self.extra.get("expires")
+        return date.fromisoformat(named) if isinstance(named, str) else None
+
+    @property
     def applies_always(self) -> bool:
         """Whether it is for every task in its scope, such as a rule about the language of answers."""
         return self.extra.get("applies") == "always"
@@ -73,6 +107,7 @@ class Skill:
     def content_hash(self) -> str:
         """Identity of what is placed: equal texts have equal hashes."""
         text = "\0".join((self.name, self.trigger, self.body, self.category or "", self.scope or ""))
+        text += "" if self.kind is SkillKind.SKILL else f"\0{self.kind}"
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -9,10 +9,11 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.frontmatter import parse_front_matter, render_front_matter
 from metaclaw.skills.scopes import fault_of
@@ -66,6 +67,7 @@ def parse_skill(text: str, where: str) -> Skill:
     if scope is not None and (fault := fault_of(scope)) is not None:
         raise SkillError(f"{where}: `scope` {fault}")
     _check_overrides(fields.get("overrides"), where)
+    _check_kind(fields, where)
     author = _author(fields)
     extra = {key: value for key, value in fields.items() if key not in _TYPED_KEYS}
     if author is not Authorship.PERSON or extra.get("author") == Authorship.PERSON:
@@ -212,6 +214,20 @@ def _check_overrides(value: object, where: str) -> None:
     names = [value] if isinstance(value, str) else value
     if value is not None and not (isinstance(names, list) and all(isinstance(name, str) and name.strip() for name in names)):
         raise SkillError(f"{where}: `overrides` is not a skill's name or a list of such: write `overrides: other-skill`")
+
+
+def _check_kind(fields: dict[str, object], where: str) -> None:
+    """Check `kind`, `examples` and `expires`; a date that YAML has read as such is put back into text."""
+    kind, examples, expires = (fields.get(key) for key in ("kind", "examples", "expires"))
+    if kind is not None and kind not in list(SkillKind):
+        raise SkillError(f"{where}: `kind` is {kind!r}: write `skill`, `rule` or `fact`, or leave it out, which is a skill")
+    if examples is not None and not (isinstance(examples, list) and all(isinstance(one, str) and one.strip() for one in examples)):
+        raise SkillError(f'{where}: `examples` is not a list of requests: write `examples: ["…", "…"]`')
+    if expires is not None:
+        try:
+            fields["expires"] = date.fromisoformat(str(expires)).isoformat()
+        except ValueError as error:
+            raise SkillError(f"{where}: `expires` is {expires!r}: write the last day as 2027-01-31") from error
 
 
 def _decode(raw: bytes, path: Path) -> str:

@@ -7,10 +7,11 @@ retires it by itself again. Their file is not touched for that; the store rememb
 
 from dataclasses import replace
 
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 
 _EVOLVER = Authorship.EVOLVER  # to look an enum's member up takes longer than to compare it
-_TELLING = ("applies", "workspace", "overrides", "check")
+_SKILL = SkillKind.SKILL
+_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check")
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:
@@ -34,4 +35,4 @@ def is_untouchable(skill: Skill) -> bool:
 
 def may_be_withheld(skill: Skill) -> bool:
     """Whether this skill's placing may be left to chance: a person's own words never are."""
-    return skill.author is _EVOLVER and not skill.pinned
+    return skill.author is _EVOLVER and not skill.pinned and skill.kind is _SKILL
