@@ -117,7 +117,9 @@ class House:
             policy_answers=self._routes.policy_answers,
         )
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)
+        self.pending = Pending(
+            self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner, listens=config.skills.learn
+        )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -271,7 +273,11 @@ class House:
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
-        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
+        shown = {
+            "listen": self._models.shown_listener(config.listen, config.judge),
+            "judge": self._models.shown(config.judge),
+            "evolver": self._models.shown(config.evolver),
+        }
         asked = self.learner.asked if self._learning is None else add_up(self.learner.asked, self._learning.models.spent())
         on = {"on": config.skills.learn, "gate": config.skills.gate}
         return {**on, **shown, **UNLEARNED, **self.learner.facts, "asked": asked}

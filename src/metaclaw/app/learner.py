@@ -118,6 +118,8 @@ class _Learner:
             learning.facts(),
             learning.models.spent(),
             supervisor.states,
+            learning.listening.reading,
+            learning.listening.reached,
             learning.fast.lessons,
             learning.fast.writing,
             learning.book.set_aside,

@@ -19,6 +19,9 @@ from metaclaw.learn.calibrating import Calibrating
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.messages import Messages
+from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.models import Models, Provider
 from metaclaw.learn.owner import Owner, serve_as_before
@@ -107,7 +110,7 @@ class Learning:
         self.candidates = books.candidates
         self.generations = SqlGenerations(database)
         self.steps = StepBuilder(words)
-        self.models = Models(providers, max(config.judge.timeout_s, config.evolver.timeout_s))
+        self.models = Models(providers, max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s))
         self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
         self.calibrating = Calibrating(self.verdicts)
@@ -126,6 +129,7 @@ class Learning:
         )
         self.worth = Worth(self.reader, self.generations)
         self.tending = self._tending()
+        self.listening = self._listening()
         self.fast = self._fast()
         self.sensing = self._sensing()
 
@@ -139,6 +143,7 @@ class Learning:
         return {
             "on": config.skills.learn,
             "gate": config.skills.gate,
+            "listen": self.models.shown_listener(config.listen, config.judge),
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "judged_share": self.allowance.share_asked,
@@ -148,6 +153,9 @@ class Learning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        if self._config.skills.learn:
+            self.listening.prepare()
+            supervisor.run("listening", self.listening.run)
         if senses(self._config):
             supervisor.run("sensing", self.sensing.run)
             supervisor.run("calibrating", self.calibrating.run)
@@ -205,6 +213,32 @@ class Learning:
             chores=(aging, merging, widening, *([regating] if self._config.skills.gate == "full" else [])),
         )
 
+    def _listening(self) -> Listening:
+        messages = Messages(self.reader, self.recorded, self.steps)
+        rules = RuleWriter(
+            shelf=self._shelf,
+            candidates=self.candidates,
+            verdicts=self.verdicts,
+            announce=self.announce,
+            redact=self.redact,
+            foreign=messages.foreign,
+            teams=self._teams,
+            failed=self.failed,
+        )
+        return Listening(
+            reader=self.reader,
+            cursors=self._cursors,
+            candidates=self.candidates,
+            messages=messages,
+            rules=rules,
+            listener=self.models.listener(self._config.listen, self._config.judge),
+            timeout_s=self._config.listen.timeout_s,
+            redact=self.redact,
+            read=self.failed,
+            catch_up=self._catch_up,
+            book=self.book,
+        )
+
     def _fast(self) -> Fast:
         wish = self._config.evolver
         chosen = self.models.chosen(wish)
@@ -223,7 +257,7 @@ class Learning:
                 on_refused=self.admitting.refuse,
             )
 
-        self._lessons = Lessons(
+        lessons = Lessons(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -232,7 +266,7 @@ class Learning:
             book=self.book,
         )
         return Fast(
-            lessons=self._lessons,
+            lessons=lessons,
             candidates=self.candidates,
             shelf=self._shelf,
             admitting=self.admitting,
@@ -241,6 +275,7 @@ class Learning:
             rules=FastRules(wish.min_failures, self._teams),
             catch_up=self._catch_up,
             book=self.book,
+            is_unread=self.listening.is_unread,
         )
 
     def _sensing(self) -> Sensing:
@@ -254,9 +289,7 @@ class Learning:
             steps=self.steps,
             assessor=assessing,
             allowance=self.allowance,
-            heard=self.fast.hear if self._config.skills.learn else _pass_over,
             failed=self.failed,
-            speaks=lambda step: bool(self._lessons.instructions(step)),
             catch_up=self._catch_up,
             book=self.book,
         )
@@ -309,8 +342,3 @@ def owner_of(
         let_go=let_go_everywhere,
         serve=serve,
     )
-
-
-def _pass_over(step: Step, done: Callable[[], None]) -> None:
-    """A person's words, where no skills are made of them."""
-    done()

@@ -1,15 +1,25 @@
 """Names for learned skills: readable slugs, numbered where a name is taken."""
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
+from metaclaw.skills.terms import list_terms, list_words
 
+_RULE_CHARS = 40
+_WORD_CHARS = 24
+_FEW_WORDS = 2
+_MOST_WORDS = 5
+_WORDS = json.loads((files("metaclaw.skills.evolve") / "names.json").read_text(encoding="utf-8"))
+_FRAME = frozenset(_WORDS["frame"])
+_GLOSSARY: dict[str, str] = _WORDS["glossary"]
 _MOST_ALIKE = 100
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
@@ -21,6 +31,23 @@ def slug(words: Iterable[str], most_chars: int = 48) -> str:
     if len(text) > most_chars:
         text = text[: most_chars + 1].rpartition("-")[0] or text[:most_chars]
     return text.strip("-")
+
+
+def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
+    """A readable name for a rule or fact: the words of its text that say what it is about, else of its situation; where their
+    script has no Latin letters, the commonest of their words in English."""
+    words = next((found for one in (text, when) if (found := _telling(one))), [])
+    return own_name(slug(words, _RULE_CHARS) or kind, is_taken)
+
+
+def _telling(text: str) -> list[str]:
+    """The words of a text for a name, each once, without those that frame a rule; fewer than two readable ones are helped by the
+    glossary."""
+    latin = [word for word in list_words(text) if slug([word]) and len(word) <= _WORD_CHARS]
+    found = [word for word in latin if word.casefold() not in _FRAME and list_terms(word)]
+    if len(found) < _FEW_WORDS:
+        found += [english for term, english in _GLOSSARY.items() if term in text]
+    return list(dict.fromkeys(word.casefold() for word in found))[:_MOST_WORDS]
 
 
 def digest(*parts: str) -> str:
