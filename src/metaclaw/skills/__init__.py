@@ -4,15 +4,18 @@ from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_
 from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
 from metaclaw.skills.place import Block, already_present, estimate_tokens, is_placed_in, remove_blocks, render_block
 from metaclaw.skills.query import query_text
+from metaclaw.skills.rulebook import Rulebook, Undone
 from metaclaw.skills.scopes import Teams, applies, applying, scope_of_lesson
 from metaclaw.skills.shelf import Shelf
 from metaclaw.skills.view import ShelfView
 
 __all__ = [
     "Block",
+    "Rulebook",
     "Shelf",
     "ShelfView",
     "Teams",
+    "Undone",
     "already_present",
     "applies",
     "applying",
