@@ -36,6 +36,14 @@ class Api:
         """Status and body of a POST, with what is `said` as its JSON body."""
         return self._ask("POST", path, said, timeout_s)
 
+    def patch(self, path: str, said: Mapping[str, Json], *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+        """Status and body of a PATCH."""
+        return self._ask("PATCH", path, said, timeout_s)
+
+    def delete(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+        """Status and body of a DELETE."""
+        return self._ask("DELETE", path, None, timeout_s)
+
     def facts(self, path: str) -> dict[str, Json]:
         """The body of a GET that must succeed."""
         return expect(*self.get(path))

@@ -16,7 +16,8 @@ from metaclaw.skills.rules import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleF
 
 T = TypeVar("T")
 _NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
-_TEXT = Field("text", {"type": "string", "maxLength": MAX_RULE_CHARS, "description": "The words to be followed or remembered"})
+_MOST_AT_ONCE = 1000
+_TEXT: Mapping[str, Json] = {"type": "string", "maxLength": MAX_RULE_CHARS, "description": "What is to be followed or remembered"}
 _CHANGEABLE = (
     Field(
         "when",
@@ -31,12 +32,13 @@ _CHANGEABLE = (
     Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
 )
 _NEW = (
-    _TEXT,
+    Field("text", _TEXT, is_required=False),
     Field("kind", {"enum": ["rule", "fact"]}, is_required=False),
     *_CHANGEABLE,
     Field("source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False),
+    Field("rules", {"type": "array", "description": "Several rules, put in force in one step"}, is_required=False),
 )
-_CHANGES = (Field("text", _TEXT.schema, is_required=False), *_CHANGEABLE)
+_CHANGES = (Field("text", _TEXT, is_required=False), *_CHANGEABLE)
 _PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
 
 
@@ -81,12 +83,20 @@ class RuleRoutes:
         return await self._shown(await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404))
 
     async def _add(self, ask: Ask) -> object:
-        fields = _fields(ask, _NEW)
-        rule, added = await self._done(lambda: self.rulebook.add(fields), 400)
-        return {**(await self._shown(rule)), "added": added}
+        said = ask.json(_NEW)
+        several = said.get("rules")
+        if several is None:
+            ((rule, added),) = await self._done(lambda: self.rulebook.add([_fields(said, _NEW)]), 400)
+            return {**(await self._shown(rule)), "added": added}
+        if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
+            raise ApiError(f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it")
+        listed = [_fields(one, _NEW) for one in several]
+        found = await self._done(lambda: self.rulebook.add(listed), 400)
+        dates = await run_sync(self.rulebook.dates)
+        return {"rules": [{**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found]}
 
     async def _change(self, ask: Ask) -> object:
-        fields = _fields(ask, _CHANGES)
+        fields = _fields(ask.json(_CHANGES), _CHANGES)
         await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404)
         return await self._shown(await self._done(lambda: self.rulebook.change(ask.path["name"], fields), 400))
 
@@ -128,9 +138,10 @@ class RuleRoutes:
             raise ApiError(str(error), status) from error
 
 
-def _fields(ask: Ask, known: tuple[Field, ...]) -> RuleFields:
-    """The body's fields, each of the type that its schema names."""
-    said = ask.json(known)
+def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
+    """A rule's fields, each of the type that its schema names."""
+    if not isinstance(said, dict) or not said:
+        raise ApiError(f"there is nothing to change: write {' or '.join(field.name for field in known)}")
     for field in known:
         if field.name not in said:
             continue
@@ -140,6 +151,6 @@ def _fields(ask: Ask, known: tuple[Field, ...]) -> RuleFields:
                 raise ApiError("examples must be a list of texts")
         elif not isinstance(value, str) and (value is not None or field.name in ("text", "kind")):
             raise ApiError(f"{field.name} must be a text")
-    if not said:
-        raise ApiError(f"nothing to change: write {' or '.join(field.name for field in known)}")
+    if unknown := sorted(set(said) - {field.name for field in known}):
+        raise ApiError(f"{unknown[0]!r} is not a field of a rule")
     return cast(RuleFields, said)

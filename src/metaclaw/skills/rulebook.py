@@ -4,7 +4,7 @@ Works on the shelf and the generation store, with or without a running proxy. Ev
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Final
@@ -19,6 +19,7 @@ from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 _PAGE: Final = 50
+_NAMES_TOLD: Final = 5
 Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
 
@@ -38,45 +39,54 @@ class Rulebook:
     """A person's changes to what is in force; each is one generation."""
 
     def __init__(self, shelf: Shelf, history: GenerationHistory, today: Callable[[], date] = date.today) -> None:
-        self._shelf = shelf
+        self.shelf = shelf
         self._history = history
         self._today = today
 
     def rules(self) -> list[Skill]:
         """Rules and facts in force, by name."""
-        return [skill for skill in self._shelf.view.skills if is_rule(skill)]
+        return [skill for skill in self.shelf.view.skills if is_rule(skill)]
 
     def rule(self, name: str) -> Skill:
         """The rule or fact of this name. Raises SkillError."""
-        found = self._shelf.view.get(name)
+        found = self.shelf.view.get(name)
         if found is None:
             raise SkillError(f"there is no rule named {name}; metaclaw rules list shows those there are")
         if not is_rule(found):
             raise SkillError(f"{name} is a skill, not a rule: use metaclaw skills")
         return found
 
-    def add(self, fields: RuleFields) -> tuple[Skill, bool]:
-        """Put a rule or fact in force; the rule, and whether it is new: one that says the same is not added twice."""
-        gone = {str(one.skill.name): one.skill for one in self._history.retired()}
-        rule = new_rule(fields, lambda name: self._shelf.view.get(name) or gone.get(name), self._today())
-        known = find_same(rule, self._shelf.view.skills)
-        if known is not None:
-            return known, False
-        self._shelf.publish([rule], (), f"noted the {rule.kind} {rule.name}", expected={rule.name: None}, by_person=True)
-        return self.rule(rule.name), True
+    def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
+        """Put rules and facts in force, all at once; each with whether it is new: one that says the same is not added twice."""
+        known = {str(one.skill.name): one.skill for one in self._history.retired()}
+        known |= {str(one.name): one for one in self.shelf.view.skills}
+        in_force = list(self.shelf.view.skills)
+        added: list[Skill] = []
+        found: list[tuple[Skill, bool]] = []
+        for fields in wanted:
+            rule = new_rule(fields, known.get, self._today())
+            same = find_same(rule, in_force)
+            found.append((rule, True) if same is None else (same, False))
+            if same is None:
+                added.append(rule)
+                in_force.append(rule)
+                known[rule.name] = rule
+        if added:
+            self.shelf.publish(added, (), _noted(added), expected={rule.name: None for rule in added}, by_person=True)
+        return found
 
     def change(self, name: str, fields: RuleFields) -> Skill:
         """Change a rule; the rule as it is now."""
         rule = self.rule(name)
         changed = changed_rule(rule, fields, self._today())
         expected = {rule.name: rule.content_hash}
-        self._shelf.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
+        self.shelf.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
         return self.rule(name)
 
     def remove(self, name: str) -> Skill:
         """Take a rule out of force; the rule as it was."""
         rule = self.rule(name)
-        self._shelf.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
+        self.shelf.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
         return rule
 
     def retired(self) -> list[RetiredSkill]:
@@ -89,7 +99,7 @@ class Rulebook:
 
     def restore(self, name: str) -> Skill:
         """Put a retired skill, rule or fact in force again, as it last was; the program does not retire it again by itself."""
-        if self._shelf.view.get(name) is not None:
+        if self.shelf.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
         found = next((one for one in self._history.retired() if one.skill.name == name), None)
         if found is None:
@@ -97,7 +107,7 @@ class Rulebook:
                 f"there is no retired skill or rule named {name}; metaclaw skills list --retired shows those there are"
             )
         skill = _wanted(found.skill)
-        self._shelf.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
+        self.shelf.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
         return skill
 
     def keep(self, name: str) -> Skill:
@@ -121,7 +131,7 @@ class Rulebook:
             if removed or restored:
                 reason = f"undid generation {change.number} ({change.reason})"
                 expected = {skill.name: skill.content_hash for skill in removed}
-                view = self._shelf.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
+                view = self.shelf.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
                 return Undone(change.number, change.reason, tuple(removed), tuple(restored), view.generation)
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
@@ -142,7 +152,7 @@ class Rulebook:
         removed: list[Skill] = []
         restored: list[Skill] = []
         for name in sorted(change.before.keys() | change.after.keys()):
-            was, made, now = change.before.get(name), change.after.get(name), self._shelf.view.get(name)
+            was, made, now = change.before.get(name), change.after.get(name), self.shelf.view.get(name)
             if _meaning(was) == _meaning(made) or _meaning(now) != _meaning(made):
                 continue
             if was is not None:
@@ -152,7 +162,7 @@ class Rulebook:
         return removed, restored
 
     def _skill(self, name: str) -> Skill:
-        found = self._shelf.view.get(name)
+        found = self.shelf.view.get(name)
         if found is None:
             raise SkillError(f"there is no skill named {name} in force; metaclaw skills list shows those there are")
         if is_rule(found):
@@ -160,8 +170,15 @@ class Rulebook:
         return found
 
     def _settle(self, skill: Skill, reason: str) -> Skill:
-        self._shelf.publish([skill], (), reason, expected={skill.name: skill.content_hash}, by_person=True)
+        self.shelf.publish([skill], (), reason, expected={skill.name: skill.content_hash}, by_person=True)
         return skill
+
+
+def _noted(rules: Sequence[Skill]) -> str:
+    if len(rules) == 1:
+        return f"noted the {rules[0].kind} {rules[0].name}"
+    names = ", ".join(rule.name for rule in rules[:_NAMES_TOLD])
+    return f"noted {len(rules)} rules: {names}{' and more' if len(rules) > _NAMES_TOLD else ''}"
 
 
 def _wanted(skill: Skill) -> Skill:
