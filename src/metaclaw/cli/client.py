@@ -11,7 +11,8 @@ from metaclaw.errors import MetaClawError
 from metaclaw.instance import Running, find
 
 _TIMEOUT_S = 10.0
-_OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses on which a proxy listens to everybody, and where it is reached from this machine."""
 
 
 class NotRunningError(MetaClawError):
@@ -57,7 +58,7 @@ class Api:
 
         parts = urlsplit(self.url)
         host = parts.hostname or "127.0.0.1"
-        connection = http.client.HTTPConnection(_OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
+        connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
         try:
             connection.request(method, path, body, headers)
             reply = connection.getresponse()

@@ -205,7 +205,10 @@ class LearningRoutes:
 
     async def _events(self, ask: Ask) -> object:
         resumed = ask.headers.get("last-event-id", "")
-        after = int(resumed) if resumed.isascii() and resumed.isdigit() and len(resumed) < 17 else ask.number("after", 0)
+        if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:
+            after = int(resumed)
+        else:
+            after = await self.feed.newest() if ask.query.get("after") == "now" else ask.number("after", 0)
         if self.feed.is_full:
             raise ApiError(
                 f"{self.feed.max_subscribers} clients follow the events already; close one of them, or raise proxy.max_subscribers",
