@@ -48,7 +48,7 @@ from metaclaw.proxy import (
     Server,
     own_words,
 )
-from metaclaw.skills import Budgets, Shelf
+from metaclaw.skills import Budgets, Rulebook, Shelf
 from metaclaw.store import (
     LedgerReader,
     SqlBatches,
@@ -222,6 +222,7 @@ class House:
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
+                rulebook=Rulebook(self.shelf, self.generations),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),
             policy=PolicyRoutes(

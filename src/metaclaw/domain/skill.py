@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName, TurnId
@@ -143,6 +143,26 @@ class LearnedFrom:
     generation: int
     turns: tuple[TurnId, ...] = ()
     candidate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChange:
+    """What one generation changed: the skills concerned as they were before and as they are in it."""
+
+    number: int
+    reason: str
+    is_revert: bool
+    before: Mapping[SkillName, Skill]
+    after: Mapping[SkillName, Skill]
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredSkill:
+    """A skill, rule or fact that is no longer in force, as it last was; since when, and the reason of that generation."""
+
+    skill: Skill
+    retired_at: datetime | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_
 from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rulebook import Rulebook, Undone
 from metaclaw.skills.scopes import Teams, applies, applying, scope_of_lesson
 from metaclaw.skills.shelf import Shelf
 from metaclaw.skills.view import Budgets, Selection, ShelfView
@@ -22,10 +23,12 @@ from metaclaw.skills.view import Budgets, Selection, ShelfView
 __all__ = [
     "Block",
     "Budgets",
+    "Rulebook",
     "Selection",
     "Shelf",
     "ShelfView",
     "Teams",
+    "Undone",
     "already_present",
     "applies",
     "applying",
