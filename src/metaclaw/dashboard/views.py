@@ -12,7 +12,8 @@ from metaclaw.domain.skill import RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
-from metaclaw.skills.rules import is_rule, rule_text, rule_when
+from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rules import is_rule
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
