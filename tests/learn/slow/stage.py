@@ -215,7 +215,7 @@ class Stage:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]
 
-    def _turn(self, speaker: Scope) -> Turn:
+    def _turn(self, speaker: Scope = _OWNER) -> Turn:
         self.made += 1
         chance = random.Random(self.made)
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
