@@ -28,14 +28,14 @@ from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import Teams, applying, scope_of_lesson
 from metaclaw.skills.checks import parse_check
 from metaclaw.skills.evolve.names import rule_name
-from metaclaw.skills.rule_text import is_rule, plain_text, rule_text, says_the_same
+from metaclaw.skills.rule import ALWAYS, rule_text
+from metaclaw.skills.rules import find_same, is_rule, plain_words
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 
 log = logging.getLogger(__name__)
 
 LISTENED: Final = "what a person said"
 """The kind of the attempts that listening makes."""
-ALWAYS: Final = "always"
 _MOST_LISTED: Final = 60
 _NEAR_SKILLS: Final = 3
 _MOST_EXAMPLES: Final = 20
@@ -143,9 +143,9 @@ class RuleWriter:
 
     def _unconfirmed(self, spoken: Spoken, understood: Understood) -> list[_Lesson]:
         """What sure phrases of this message put in force and its reader does not confirm. Blocks."""
-        confirmed = {plain_text(self._redact(item.text)) for item in understood.items if item.op in (Op.ADD, Op.REPLACE)}
+        confirmed = {plain_words(self._redact(item.text)) for item in understood.items if item.op in (Op.ADD, Op.REPLACE)}
         sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
-        return [_Lesson("retracted", None, (one,)) for one in sure if plain_text(rule_text(one)) not in confirmed]
+        return [_Lesson("retracted", None, (one,)) for one in sure if plain_words(rule_text(one)) not in confirmed]
 
     def _lesson(self, spoken: Spoken, item: Item, is_correction: bool, taken: set[str], written_by: str) -> _Lesson | None:
         targets = [one for name in item.targets if name not in taken and (one := self._shelf.view.get(name)) is not None]
@@ -163,7 +163,7 @@ class RuleWriter:
             self._refuse(spoken, item, trouble.reason, written_by)
             return None
         rule = self._rule(spoken, item, taken)
-        same = next((one for one in self._mine(spoken) if says_the_same(one, rule)), None)
+        same = find_same(rule, self._mine(spoken))
         if same is not None:
             gone = tuple(one for one in own if one.name != same.name)
             return _Lesson("retracted", None, gone) if gone else self._missed(spoken, [same]) if is_correction else None
