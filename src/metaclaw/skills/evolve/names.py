@@ -11,14 +11,14 @@ from importlib.resources import files
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills.terms import list_terms, list_words
+from metaclaw.skills.terms import list_words
 
 _RULE_CHARS = 40
-_WORD_CHARS = 24
-_FEW_WORDS = 2
+_FEW_WORDS = 3
 _MOST_WORDS = 5
+_LATIN_SHARE = 0.4
 _WORDS = json.loads((files("metaclaw.skills.evolve") / "names.json").read_text(encoding="utf-8"))
-_FRAME = frozenset(_WORDS["frame"])
+_OPENING = frozenset(_WORDS["opening"])
 _GLOSSARY: dict[str, str] = _WORDS["glossary"]
 _MOST_ALIKE = 100
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
@@ -34,20 +34,26 @@ def slug(words: Iterable[str], most_chars: int = 48) -> str:
 
 
 def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A readable name for a rule or fact: the words of its text that say what it is about, else of its situation; where their
-    script has no Latin letters, the commonest of their words in English."""
-    words = next((found for one in (text, when) if (found := _telling(one))), [])
-    return own_name(slug(words, _RULE_CHARS) or kind, is_taken)
+    """A readable name for a rule or fact: the first words of its text, without what only opens it; where its script has no Latin
+    letters, its kind and the commonest of its words in English."""
+    about = _in_english(text) or _in_english(when)
+    return own_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
 
 
-def _telling(text: str) -> list[str]:
-    """The words of a text for a name, each once, without those that frame a rule; fewer than two readable ones are helped by the
-    glossary."""
-    latin = [word for word in list_words(text) if slug([word]) and len(word) <= _WORD_CHARS]
-    found = [word for word in latin if word.casefold() not in _FRAME and list_terms(word)]
-    if len(found) < _FEW_WORDS:
-        found += [english for term, english in _GLOSSARY.items() if term in text]
-    return list(dict.fromkeys(word.casefold() for word in found))[:_MOST_WORDS]
+def _readable(text: str) -> str:
+    """The first words as a slug; empty where most of the text is in another script."""
+    words = text.split()
+    while len(words) > _FEW_WORDS and slug(words[:1]) in _OPENING:
+        del words[0]
+    letters = sum(map(str.isalpha, text))
+    name = slug(words, _RULE_CHARS)
+    return name if sum(map(str.isalpha, name)) >= _LATIN_SHARE * min(letters, _RULE_CHARS) else ""
+
+
+def _in_english(text: str) -> str:
+    latin = [word for word in list_words(text) if any(map(str.isalpha, slug([word]))) and word.casefold() != "always"]
+    known = [english for term, english in _GLOSSARY.items() if term in text.casefold()]
+    return slug(list(dict.fromkeys([*latin, *known]))[:_MOST_WORDS], _RULE_CHARS)
 
 
 def digest(*parts: str) -> str:
