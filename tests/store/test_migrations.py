@@ -53,6 +53,8 @@ LANDED = {
     "0005.sqlite.sql": "eae8d28580576724afa558a6ec316680b4c36e47b175ef7c6edcf8d7aca59e6c",
     "0006.postgresql.sql": "cc9bf8c1ad466ed2ea0505456397de49a27a41d7cbafd5c237536e5444ba1fde",
     "0006.sqlite.sql": "09f556c1309a7b0ba1ad51167a21fe216d6598005a08d0e112746bd2a394bd60",
+    "0007.postgresql.sql": "4fc0a82a11a61dd6ad4b98bb56e8dee4aae04695d850e277027774390b6d60c3",
+    "0007.sqlite.sql": "39e8a6c8cdaa13499ab87f5608ba8d49a3dc864f786d7ce4c07ba9abb0ae9977",
 }
 
 

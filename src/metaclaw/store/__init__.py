@@ -36,6 +36,7 @@ from metaclaw.store.records import (
 )
 from metaclaw.store.restore import Restored, repair, restore
 from metaclaw.store.salvage import Salvaged
+from metaclaw.store.spending import PriceServed, SqlSpending, Sums
 from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
@@ -59,6 +60,7 @@ __all__ = [
     "LearningCounts",
     "LedgerReader",
     "Limits",
+    "PriceServed",
     "RecordedTurn",
     "RefusedError",
     "Restored",
@@ -74,10 +76,12 @@ __all__ = [
     "SqlGenerations",
     "SqlLedger",
     "SqlPolicies",
+    "SqlSpending",
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
     "Succession",
+    "Sums",
     "TurnRow",
     "Use",
     "VersionOutcome",
