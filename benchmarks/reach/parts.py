@@ -343,13 +343,13 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
         run.settle(part, world)
         learning, corrected = world.provider.learning_tokens(), world.provider.traffic[0]
         state = str(known.get(lesson.name, {}).get("state", "not in force"))
-        placed = sum(world.say("les", lesson.later, system=system).names(lesson.name) for _ in range(_TRIES))
-    label = f"prompt of {size:,} tokens"
+        tries = [world.say("les", lesson.later, system=system) for _ in range(_TRIES)]
+        placed = [sent.names(lesson.name) for sent in tries]
+    times, label = learning / corrected, f"prompt of {size:,} tokens"
+    note = f"{learning:,} tokens for learning, {times:.1f} ×; skill {state}"
     return [
-        Figure(
-            f"one lesson, {label}", value=learning / corrected, unit="× the corrected turn", most=8.0, note=f"{learning:,} tokens"
-        ),
-        Figure(f"its skill in force, {label}", got=placed, of=_TRIES, note=state),
+        Figure(f"one lesson, {label}", value=times if any(placed) else None, unit="× the corrected turn", most=8.0, note=note),
+        share(f"its skill listed or in full on the next such tasks, {label}", placed),
     ]
 
 

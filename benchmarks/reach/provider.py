@@ -15,7 +15,7 @@ TRAFFIC = "traffic"
 
 
 class ScriptedProvider:
-    """Keeps the words of the newest request of an agent, and the size of each. Four bytes of a request or an answer count as one token."""
+    """Keeps the words of the newest request of an agent and the size of each. Four bytes count as one token."""
 
     def __init__(self, model: ScriptedModel, delay_s: float = 0.0) -> None:
         self.newest = ""
