@@ -323,7 +323,10 @@ def _effect_s(world: World, user: str, task: str, said: str) -> float | None:
 
 
 def cost(run: Run) -> list[Figure]:
-    """One failure, one correction, one skill by the evolver: all tokens of learning beside those of the corrected turn."""
+    """One failure, one correction, one skill by the evolver: all tokens of learning beside those of the corrected turn.
+
+    The program is restarted once before the tokens are counted.
+    """
     figures = []
     for number, size in enumerate(run.prompts):
         lesson = LESSONS[(number + run.seed) % len(LESSONS)]
@@ -340,6 +343,8 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
         deadline = time.monotonic() + run.patience_s
         while lesson.name not in (known := _skills(world)) and time.monotonic() < deadline:
             time.sleep(0.1)
+        run.settle(part, world)
+        world.restart()  # what was paid for must not be paid for again
         run.settle(part, world)
         learning, corrected = world.provider.learning_tokens(), world.provider.traffic[0]
         state = str(known.get(lesson.name, {}).get("state", "not in force"))
@@ -358,7 +363,7 @@ def _skills(world: World) -> dict[str, Record]:
 
 
 def budget(run: Run) -> list[Figure]:
-    """A day of corrections with a budget that is too small for it, and again with the default one."""
+    """A day of corrections with a budget that is too small for it and a restart in between, and again with the default one."""
     limit, figures = run.daily_tokens, []
     try:
         spent, _, told = _day(run, "budget", f"\n[learning]\ndaily_tokens = {limit}\n")
@@ -375,9 +380,11 @@ def budget(run: Run) -> list[Figure]:
 
 def _day(run: Run, part: str, config: str) -> tuple[int, int, str]:
     """Tokens of learning, tokens of traffic, and what `/api/cost` says of learning."""
-    system = agent_prompt(4_000, run.seed)
+    system, talks = agent_prompt(4_000, run.seed), [*run.data["corrections"], *run.data["harmless"]]
     with run.world(part, config=config) as world:
-        for number, record in enumerate((*run.data["corrections"], *run.data["harmless"])):
+        for number, record in enumerate(talks):
+            if config and number == len(talks) // 2:
+                world.restart()
             world.say(f"day-{number:03}-", record["task"], record["said"], record.get("next", "go on"), system=system)
         run.settle(part, world)
         response = world.http.get(f"{world.program.url}/api/cost", headers=world.program.auth)

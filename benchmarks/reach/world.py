@@ -123,6 +123,11 @@ class World:
             time.sleep(_POLL_S)
         return False
 
+    def restart(self) -> None:
+        """Stop the program and start it on the same home."""
+        self.program.stop()
+        self.program.start()
+
     def learned(self, user: str) -> dict[str, Record]:
         """Rules, facts and skills that belong to one person."""
         found = {}
