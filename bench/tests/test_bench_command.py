@@ -107,6 +107,12 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, arguments
     assert done.err.count("\n") == 1
 
 
+def test_a_price_below_nothing_is_refused(tmp_path: Path) -> None:
+    done = metaclaw("bench", "workdays", "--part", "tiny", "--simulated", "--out", str(tmp_path), "--price", "-1", "5")
+    assert done.code == 2
+    assert "--price" in done.err
+
+
 def test_days_can_be_made_to_measure(tmp_path: Path) -> None:
     made = ("--users", "Kim:de:times=utc", "--domains", "kitchen", "--drift", "2:times=+09:00")
     assert metaclaw("bench", "workdays", "--part", "tiny", "--write", str(tmp_path), *made).code == 0

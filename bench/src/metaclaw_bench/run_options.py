@@ -27,6 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 CHECKERS = "checkers"
 # What the embedded model can read at once is about a quarter more.
 _EMBEDDED_HISTORY = 6_000
+_DOLLARS = click.FloatRange(0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def run_options(command: Command) -> Command:
         click.option("--strict-hooks", is_flag=True, help="Stop where training or waiting for it fails."),
         click.option("--settle-rounds", is_flag=True, help="Wait for learning after each round: slower, and the same every time."),
         click.option("--settle-most", type=float, default=600.0, show_default=True, help="Seconds to wait for learning at most."),
-        click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
+        click.option("--price", type=(_DOLLARS, _DOLLARS), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
         click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="bench-results", show_default=True),
         click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side."),
         click.option("--resume", is_flag=True, help="Go on with runs that were interrupted; pass over those that are done."),

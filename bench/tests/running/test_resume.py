@@ -31,6 +31,10 @@ def test_a_killed_run_resumes_in_a_new_process_where_it_stopped(tmp_path: Path) 
         first = next(killed.stderr)
         assert re.match(r"30 rounds to run in 1 runs; about [\d,]+ tokens in and [\d,]+ out, 0\.\d\d US dollars", first)
         seen = next(line for line in killed.stderr if "day02/" in line)
+        os.kill(killed.pid, signal.SIGSTOP)
+        second = subprocess.run(command(tmp_path, "--resume"), capture_output=True, text=True, check=False)
+        assert second.returncode != 0
+        assert "another process is writing to" in second.stderr, "a run that goes on is not disturbed"
         os.kill(killed.pid, signal.SIGKILL)
     assert "day02/r1" in seen
     folder = tmp_path / "baseline" / "seed-0"

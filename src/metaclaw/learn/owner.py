@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admitting import Admitting, Announce, accepted_candidate
 from metaclaw.learn.erasure import SessionErasure
@@ -94,6 +95,10 @@ class Owner:
         if skill is not None:
             await self._admitting.tell(skill, why)
         return view.generation
+
+    async def tell_retired(self, skill: Skill, reason: str) -> None:
+        """Write down why a learned skill went, for people and for the next that is written."""
+        await self._admitting.tell(skill, reason)
 
     async def revert(self, generation: int) -> int:
         """Put an earlier generation's skills in force again; the new generation."""

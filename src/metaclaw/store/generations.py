@@ -10,7 +10,16 @@ from sqlalchemy import Row as SqlRow
 from metaclaw.domain.audience import Audience, audience_hashes, audience_of, placed_hash
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
+from metaclaw.domain.skill import (
+    Authorship,
+    GenerationChange,
+    LearnedFrom,
+    RetiredSkill,
+    Skill,
+    SkillGeneration,
+    SkillState,
+    library_hash,
+)
 from metaclaw.store.addresses import address
 from metaclaw.store.database import Database
 from metaclaw.store.guard import RefusedError
@@ -182,6 +191,66 @@ class SqlGenerations:
                 )
                 for row in connection.execute(query)
             ]
+
+    def changes(self, before: int | None = None, limit: int = 50) -> list[GenerationChange]:
+        """What generations changed, newest first; only those of a lower number than `before`, if given."""
+        rows = select(generations.c.number, generations.c.reason, generations.c.reverted_to).where(generations.c.number > 0)
+        if before is not None:
+            rows = rows.where(generations.c.number < before)
+        texts = select(memberships.c.since, memberships.c.until, skill_texts).join(
+            skill_texts, skill_texts.c.hash == memberships.c.skill
+        )
+        with self._database.reading("reading what generations changed") as connection:
+            found = connection.execute(rows.order_by(generations.c.number.desc()).limit(limit)).all()
+            numbers = [row.number for row in found]
+            put: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
+            gone: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
+            concerned = or_(memberships.c.since.in_(numbers), memberships.c.until.in_(numbers))
+            for row in connection.execute(texts.where(concerned)):
+                skill = _skill(row)
+                if row.since in put:
+                    put[row.since][skill.name] = skill
+                if row.until in gone:
+                    gone[row.until][skill.name] = skill
+        return [
+            GenerationChange(row.number, unpack_text(row.reason), row.reverted_to is not None, gone[row.number], put[row.number])
+            for row in found
+        ]
+
+    def retired(self) -> list[RetiredSkill]:
+        """Skills, rules and facts that were in force and are not, the last to go first."""
+        last = select(memberships.c.name, func.max(memberships.c.since).label("since")).group_by(memberships.c.name).subquery()
+        query = (
+            select(generations.c.published_us, generations.c.reason, skill_texts)
+            .join(memberships, memberships.c.until == generations.c.number)
+            .join(last, and_(last.c.name == memberships.c.name, last.c.since == memberships.c.since))
+            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+            .order_by(memberships.c.until.desc(), memberships.c.name)
+        )
+        with self._database.reading("listing retired skills") as connection:
+            return [
+                RetiredSkill(_skill(row), unpack_instant(row.published_us) if row.published_us else None, unpack_text(row.reason))
+                for row in connection.execute(query)
+            ]
+
+    def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
+        """Of each skill in force: when it first came into force, and when it was last changed."""
+        live = select(memberships.c.name).where(memberships.c.until.is_(None))
+        first, last = func.min(generations.c.published_us), func.max(generations.c.published_us)
+        query = (
+            select(memberships.c.name, first.label("first"), last.label("last"))
+            .join(generations, generations.c.number == memberships.c.since)
+            .where(memberships.c.name.in_(live))
+            .group_by(memberships.c.name)
+        )
+        with self._database.reading("reading since when skills are in force") as connection:
+            return {
+                SkillName(unpack_text(row.name)): (
+                    unpack_instant(row.first) if row.first else None,
+                    unpack_instant(row.last) if row.last else None,
+                )
+                for row in connection.execute(query)
+            }
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """Each skill's address; one that has not changed since the last publication is not hashed again."""

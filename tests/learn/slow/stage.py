@@ -24,7 +24,7 @@ from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.schedule import HandOpened
-from metaclaw.skills import Shelf, render_block
+from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.scribe import Scribe
 from metaclaw.train.backends.softmax import END, encode
@@ -162,7 +162,7 @@ class Stage:
             canary_share=self.canary_share,
             is_same=self._is_same,
         )
-        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, 4_000, 3)
+        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
         self.slow = Slow(
             turns=self.turns,
             batches=self.batches,

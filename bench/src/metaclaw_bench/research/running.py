@@ -23,6 +23,7 @@ from anyio.to_thread import run_sync
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.conditions import Condition, as_toml
 from metaclaw_bench.json_types import Json
+from metaclaw_bench.lock import locked
 from metaclaw_bench.research.asking import HttpModel
 from metaclaw_bench.research.autoresearchclaw import check, drive
 from metaclaw_bench.research.comparing import compare
@@ -60,6 +61,11 @@ async def run_research(
     """
     settings = replace(settings, out=settings.out.absolute())  # a program that is driven has another working folder
     check(settings)
+    with locked(settings.out):
+        return await _run(settings, progress, parallel=parallel, resume=resume)
+
+
+async def _run(settings: ResearchSettings, progress: Progress, *, parallel: int, resume: bool) -> ResearchResult:
     runs = _begin(settings, resume=resume)
     limiter = anyio.CapacityLimiter(parallel)
     total, before, began = len(settings.seeds) * len(settings.conditions) * settings.runs, len(runs), time.monotonic()

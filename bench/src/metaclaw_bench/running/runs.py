@@ -14,6 +14,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.data import digest
+from metaclaw_bench.lock import locked
 from metaclaw_bench.running.day import DayRun, MakeAgent, Tell
 from metaclaw_bench.running.folder import Folder, is_done, share_models
 from metaclaw_bench.running.plan import Embedded, Endpoint, Plan
@@ -57,6 +58,10 @@ class Runs:
     async def run(self, plan: Plan, *, resume: bool = False) -> Path:
         """One run from where it stands to its end; the folder it lies in. Raises ConfigError where it cannot begin there."""
         folder = Folder(self.out / plan.name)
+        with locked(folder.root):
+            return await self._run(plan, folder, resume=resume)
+
+    async def _run(self, plan: Plan, folder: Folder, *, resume: bool) -> Path:
         root = plan.benchmark.root
         before = await run_sync(_digest, root)
         left = await run_sync(lambda: folder.begin(plan, before, resume=resume))
