@@ -101,7 +101,7 @@ class ScriptedModel:
         if squeeze(message) in self._nothing:
             return {"items": [], "correction": None}
         arrived = {said: overlap(message, said) for said in self._meanings}
-        best = max(arrived, key=lambda said: arrived[said], default=None)
+        best = max(arrived, key=lambda said: (arrived[said], len(said)), default=None)
         understood = best if best is not None and arrived[best] >= _SURE else None
         items = [] if understood is None else self._meanings[understood](rules)
         items += [item(order) for order in self._orders if overlap(message, order) >= _SURE]
