@@ -1,6 +1,5 @@
 """Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -10,17 +9,14 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
+from metaclaw.skills.rule import ALWAYS, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
-ALWAYS: Final = "always"
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 ENFORCE: Final = ("off", "remind", "hold")
 _NAME_CHARS: Final = 40
 _SCOPES: Final = ("user:", "team:", "workspace:")
-_QUOTE: Final = re.compile(r"(?m)^> ?")
-# The template of homes from before rules had a kind: an introduction, the person's words as a quotation, numbered steps.
-_QUOTED_TEMPLATE: Final = re.compile(r"[^\n>]{0,120}:\n\n((?:>[^\n]*(?:\n|\Z))+)\n?1\. ")
 
 
 class RuleFields(TypedDict, total=False):
@@ -41,17 +37,6 @@ class RuleFields(TypedDict, total=False):
 def is_rule(skill: Skill) -> bool:
     """Whether it is a person's own words: a rule or a fact."""
     return skill.kind is not SkillKind.SKILL
-
-
-def rule_text(skill: Skill) -> str:
-    """The person's words, without what older versions of the program wrote around them."""
-    template = _QUOTED_TEMPLATE.match(skill.body) if skill.author is Authorship.INSTRUCTION else None
-    return skill.body if template is None else _QUOTE.sub("", template[1]).strip()
-
-
-def rule_when(skill: Skill) -> str:
-    """When it applies: `always`, or the situation in words."""
-    return ALWAYS if skill.applies_always else skill.trigger
 
 
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:

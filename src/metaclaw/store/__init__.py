@@ -37,6 +37,7 @@ from metaclaw.store.records import (
 from metaclaw.store.restore import Restored, repair, restore
 from metaclaw.store.salvage import Salvaged
 from metaclaw.store.spending import PriceServed, SqlSpending, Sums
+from metaclaw.store.teams import SqlTeams
 from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
@@ -77,6 +78,7 @@ __all__ = [
     "SqlLedger",
     "SqlPolicies",
     "SqlSpending",
+    "SqlTeams",
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
