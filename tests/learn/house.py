@@ -129,6 +129,7 @@ class House:
     gate: GateMode = GateMode.LINT
     min_failures: int = 1
     share: float = 1.0
+    can_pay: bool = True
     judge: Speaker | None = None
     evolver: Speaker | None = None
     worker: Speaker | None = None
@@ -217,6 +218,7 @@ class House:
             steps=self.steps,
             assessor=Assessing(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
             allowance=self.allowance,
+            may_ask=self.may_ask,
             failed=self.fast.bell.ring,
             now=lambda: self.clock.now.timestamp(),
             book=self.book,
@@ -252,6 +254,9 @@ class House:
             now=self.clock,
             book=self.book,
         )
+
+    async def may_ask(self) -> bool:
+        return self.can_pay
 
     def judge_for(self, model: str) -> Judge | None:
         return None if self.judge is None else Judge(self.judge, VOTES, self.render)

@@ -116,6 +116,7 @@ class House:
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
         self.provider_health = ProviderHealth()
+        self.budget = Budget(config, SqlSpending(self.database))
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -130,7 +131,6 @@ class House:
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
         )
-        self.budget = Budget(config, SqlSpending(self.database))
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
         self.pending = Pending(
@@ -185,6 +185,7 @@ class House:
             embedded=self.embedded,
             model_folder=self._model_folder,
             providers={one.name: one for one in self.providers if isinstance(one, HttpEndpoint)},
+            meter=self.budget,
         )
         if built.parts.serves is not None:
             # Trained weights answer first; whoever else is configured steps in where their service cannot.

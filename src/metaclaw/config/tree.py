@@ -213,7 +213,12 @@ class JudgeConfig(Section):
     model: str | None = Field(
         default=None, description="Its model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
     )
-    votes: int = Field(default=3, ge=1, le=15, description="How often it is asked about one turn, at the same time.")
+    votes: int = Field(
+        default=3,
+        ge=1,
+        le=15,
+        description="Most votes about one turn; one is asked for first, more where it is doubtful or says that the turn failed.",
+    )
     max_share: float = Field(
         default=0.2, ge=0, le=1, allow_inf_nan=False, description="Most turns it is asked about, as a share of main turns."
     )
