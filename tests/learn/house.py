@@ -100,16 +100,14 @@ class Speaker:
         self.rule = rule
         self.asked: list[str] = []
         self.purposes: list[Purpose] = []
-
-    @property
-    def questions(self) -> int:
-        """How often a judge was asked, each time for several votes."""
-        return len(self.asked) // VOTES
+        self.questions = 0
+        """How many questions a judge was asked, whether for one vote or several."""
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         await anyio.lowlevel.checkpoint()
         prompt = prompt_text(request)
         self.asked.append(prompt)
+        self.questions += request.sampling.seed == 1
         self.purposes.append(purpose)
         said = self.rule(prompt)
         if isinstance(said, Exception):
@@ -131,6 +129,7 @@ class House:
     gate: GateMode = GateMode.LINT
     min_failures: int = 1
     share: float = 1.0
+    can_pay: bool = True
     judge: Speaker | None = None
     evolver: Speaker | None = None
     worker: Speaker | None = None
@@ -219,6 +218,7 @@ class House:
             steps=self.steps,
             assessor=Assessing(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
             allowance=self.allowance,
+            may_ask=self.may_ask,
             failed=self.fast.bell.ring,
             now=lambda: self.clock.now.timestamp(),
             book=self.book,
@@ -255,8 +255,11 @@ class House:
             book=self.book,
         )
 
+    async def may_ask(self) -> bool:
+        return self.can_pay
+
     def judge_for(self, model: str) -> Judge | None:
-        return None if self.judge is None else Judge(self.judge, VOTES, self.render, 5.0)
+        return None if self.judge is None else Judge(self.judge, VOTES, self.render)
 
     def writer(self) -> Evolver | None:
         if self.evolver is None:
