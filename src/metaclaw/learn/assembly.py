@@ -249,6 +249,7 @@ class Learning:
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
+            may_spend=self.budget.may_spend,
             read=self.failed,
             catch_up=self._catch_up,
             book=self.book,

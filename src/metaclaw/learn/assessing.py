@@ -15,7 +15,6 @@ from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.replay import PlayedCall
 from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdict
 from metaclaw.skills.checks import check_of, run_check
-from metaclaw.skills.evolve import find_correction, find_instructions
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
@@ -117,9 +116,12 @@ class ReplayScorer:
 
 def requirement_of(step: Step) -> str:
     """What the person had to say about the answer; where they went on to something else, the task itself."""
-    said = step.said_after
-    is_about_answer = said is not None and (find_correction(said) is not None or bool(find_instructions(said)))
-    return said if said is not None and is_about_answer else step.task
+    return step.said_after if step.said_after is not None and is_corrected(step) else step.task
+
+
+def is_corrected(step: Step) -> bool:
+    """Whether the person's next words speak against the answer."""
+    return any(signal.detector.startswith("correction.") for signal in sense(step).signals)
 
 
 def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
