@@ -46,6 +46,11 @@ class Stage:
         self._budget_tokens = budget_tokens
         self._max_placed = max_placed
 
+    @property
+    def request(self) -> ChatRequest:
+        """What the provider got."""
+        return self._request
+
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
         """The prompt without and with the skill; those it replaces are in neither. Raises UnplayableError."""
         gone = {skill.name, *replaces}

@@ -69,6 +69,15 @@ that has not seen the requirement.
 - unknown: it cannot be told from what is shown.
 {_SHAPE}"""
 
+_REPLAY_RULES = f"""You judge an answer to a task. {_DATA}
+
+The requirement is the task and, if there is one, the remark a person made on an earlier answer. The answer is a new attempt that \
+has not seen the remark.
+- pass: it does the task, and the remark would not have been needed.
+- fail: the remark still applies, or it does not do the task.
+- unknown: it cannot be told from what is shown.
+{_SHAPE}"""
+
 
 @dataclass(frozen=True, slots=True)
 class Vote:
@@ -128,11 +137,22 @@ class Judge:
 
     async def judge_against(self, requirement: str, answer: str) -> Votes:
         """Whether an answer satisfies what the person asked for afterwards. Both texts must have been redacted. Never raises."""
-        return await self._vote(_REQUIREMENT_RULES, f"== The requirement\n{requirement}\n\n== The answer\n{answer}")
+        return await self._vote(_REQUIREMENT_RULES, _requirement(requirement, answer))
+
+    async def judge_replay(self, requirement: str, answer: str) -> Votes:
+        """Whether a replayed answer does what the person wanted. Both texts must have been redacted. Never raises.
+
+        One vote that says pass or fail is enough, because the gate allows for noise; only without one it is asked again.
+        """
+        record = _requirement(requirement, answer)
+        mark, found = _mark(record), list[Vote | _NoVote]()
+        while len(found) < self._votes and not any(isinstance(one, Vote) and one.outcome is not Outcome.UNKNOWN for one in found):
+            found.append(await self._ask(_request(_REPLAY_RULES, record, mark, len(found))))
+        return _counted(found, self._model.name)
 
     async def _vote(self, rules: str, record: str) -> Votes:
         begun = self._clock()
-        mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]  # no text can hold its own hash
+        mark = _mark(record)
         found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
@@ -165,6 +185,15 @@ class Judge:
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)
         return _NoVote.ABSENT
+
+
+def _requirement(requirement: str, answer: str) -> str:
+    return f"== The requirement\n{requirement}\n\n== The answer\n{answer}"
+
+
+def _mark(record: str) -> str:
+    """A mark that the record cannot contain: no text holds its own hash."""
+    return hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
 
 
 def _request(rules: str, record: str, mark: str, number: int) -> ChatRequest:
