@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,7 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayResul
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.domain.skill import LearnedFrom, Skill, SkillGeneration
+from metaclaw.domain.skill import GenerationChange, LearnedFrom, RetiredSkill, Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import Verdict
@@ -125,6 +126,19 @@ class GenerationStore(Protocol):
 
     def at(self, number: int) -> SkillGeneration | None:
         """The generation of that number, if there ever was one."""
+
+
+class GenerationHistory(Protocol):
+    """What was in force before. Blocking: call from a thread. Each raises StoreError."""
+
+    def changes(self, before: int | None = None, limit: int = 50) -> list[GenerationChange]:
+        """What generations changed, newest first; only those of a lower number than `before`, if given."""
+
+    def retired(self) -> list[RetiredSkill]:
+        """Skills, rules and facts that were in force and are not, the last to go first."""
+
+    def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
+        """Of each skill in force: when it first came into force, and when it was last changed."""
 
 
 class Purpose(StrEnum):

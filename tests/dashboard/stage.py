@@ -17,7 +17,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.owner import Owner
-from metaclaw.skills import Shelf
+from metaclaw.skills import Rulebook, Shelf
 from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
@@ -49,7 +49,12 @@ class Stage:
         self.verdicts = SqlVerdicts(self.database)
         self.generations = SqlGenerations(self.database)
         self.routes = LearningRoutes(
-            EventFeed(self.reader), self.candidates, self.generations.history, lambda: self.shelf.view, self._owner
+            EventFeed(self.reader),
+            self.candidates,
+            self.generations.history,
+            lambda: self.shelf.view,
+            self._owner,
+            Rulebook(self.shelf, self.generations),
         )
         self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry))
         transport = httpx.ASGITransport(app=self.api)

@@ -82,7 +82,8 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
         assert inside == set(re.findall(r"{(\w+)}", path))
         assert operation["summary"]
     bodies = {path: methods["post"].get("requestBody") for path, methods in paths.items() if "post" in methods}
-    assert {path for path, body in bodies.items() if body is not None} == {"/api/feedback", "/api/generations/revert"}
+    taking = {"/api/feedback", "/api/generations/revert", "/api/rules", "/api/skills/{name}/pin"}
+    assert {path for path, body in bodies.items() if body is not None} == taking
     feedback = bodies["/api/feedback"]["content"]["application/json"]["schema"]
     assert (feedback["required"], set(feedback["properties"])) == (["turn", "outcome"], {"turn", "outcome", "comment"})
 
@@ -90,7 +91,7 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
 async def test_every_route_says_in_the_description_that_another_method_is_refused(stage: Stage) -> None:
     for path, methods in (await stage.get("/api/openapi.json"))["paths"].items():
         concrete = re.sub(r"{\w+}", "x", path)
-        assert "DELETE" in await stage.refused(405, "DELETE", concrete)
+        assert "PUT" in await stage.refused(405, "PUT", concrete)
         if "get" not in methods:
             assert "takes POST, not GET" in await stage.refused(405, "GET", concrete)
 

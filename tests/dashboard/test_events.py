@@ -89,7 +89,7 @@ async def test_what_happened_is_told_first_and_then_what_happens(stage: Stage) -
         await stage.announce("later", {})
         await follower.until("event: later")
     assert follower.status == 200
-    assert follower.text.startswith(": events of MetaClaw\n\n")
+    assert follower.text.startswith(": events of MetaClaw\n: from ")
     assert [(event["id"], event["event"]) for event in follower.events] == [("1", "happened"), ("2", "happened"), ("3", "later")]
     data = json.loads(follower.events[0]["data"])
     assert (data["number"], data["words"]) == (1, "two\nlines")
@@ -122,7 +122,7 @@ async def test_a_silent_line_shows_that_it_is_alive(stage: Stage) -> None:
     with anyio.fail_after(60):
         seen = [await anext(chunks) for _ in range(3)]
     await chunks.aclose()
-    assert seen == [b": events of MetaClaw\n\n", b": still here\n\n", b": still here\n\n"]
+    assert seen == [b": events of MetaClaw\n: from 0\n\n", b": still here\n\n", b": still here\n\n"]
 
 
 async def test_a_client_that_leaves_is_followed_by_nobody(stage: Stage) -> None:

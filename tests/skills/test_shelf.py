@@ -109,7 +109,7 @@ def test_adding_changing_and_removing_each_make_a_generation_that_says_why(
     write_skill(folder, ORCHIDS)
     remove_skill(folder, "espresso")
     assert names(shelf.sync()) == ["orchids"]
-    assert generations.reasons[1:] == ["added espresso", "changed espresso", "added orchids; removed espresso"]
+    assert generations.reasons[1:] == ["files: added espresso", "files: changed espresso", "files: added orchids; removed espresso"]
 
 
 def test_nothing_new_makes_no_generation_and_keeps_the_view(shelf: Shelf, folder: Path, generations: Generations) -> None:
@@ -227,7 +227,7 @@ def test_a_broken_store_leaves_the_old_view_in_force_and_is_tried_again(
     generations.broken = False
     after = shelf.sync()
     assert (after.generation, names(after), trouble(shelf)) == (2, ["espresso", "orchids"], None)
-    assert generations.reasons[-1] == "added orchids"
+    assert generations.reasons[-1] == "files: added orchids"
 
 
 def test_a_store_that_is_broken_at_the_start_serves_without_skills_until_it_is_mended(

@@ -105,7 +105,7 @@ def test_a_persons_edit_comes_first_and_has_a_generation_of_its_own(shelf: Shelf
     write_skill(folder, MINE)
     view = shelf.publish([LEARNED], (), "learned")
     assert (view.generation, sorted(by_name(view))) == (2, ["descale", "espresso"])
-    assert generations.reasons[1:] == ["added espresso", "learned"]
+    assert generations.reasons[1:] == ["files: added espresso", "learned"]
 
 
 def test_a_learned_skill_that_a_person_changes_is_theirs_from_then_on(shelf: Shelf, folder: Path, generations: Generations) -> None:

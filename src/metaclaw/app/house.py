@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,18 @@ from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
 from metaclaw.app.learning import Learner
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import UNTRAINED, Api, EventFeed, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
+from metaclaw.dashboard import (
+    UNTRAINED,
+    Api,
+    Cost,
+    EventFeed,
+    Facts,
+    LearningRoutes,
+    PolicyOwner,
+    PolicyRoutes,
+    ProviderFacts,
+    Status,
+)
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import BASE_POLICY, Serving
@@ -26,8 +38,9 @@ from metaclaw.domain.status import Health
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.learn.admitting import turned_away
+from metaclaw.learn.budget import Budget
 from metaclaw.learn.channel import Begin
-from metaclaw.learn.models import UNLEARNED, Models, add_up
+from metaclaw.learn.models import UNLEARNED, Models
 from metaclaw.learn.pending import PENDING, Pending, senses
 from metaclaw.learn.retention import Retention
 from metaclaw.learn.upkeep import Upkeep
@@ -48,7 +61,7 @@ from metaclaw.proxy import (
     Server,
     own_words,
 )
-from metaclaw.skills import Shelf
+from metaclaw.skills import Budgets, Rulebook, Shelf
 from metaclaw.store import (
     LedgerReader,
     SqlBatches,
@@ -58,6 +71,7 @@ from metaclaw.store import (
     SqlGenerations,
     SqlLedger,
     SqlPolicies,
+    SqlSpending,
     SqlUpkeep,
     connect,
 )
@@ -102,22 +116,31 @@ class House:
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
         self.provider_health = ProviderHealth()
+        self.budget = Budget(config, SqlSpending(self.database))
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
         self.placer = Placer(
             lambda: self.shelf.view,
-            max_placed=config.skills.max_placed,
-            budget_tokens=config.skills.budget_tokens,
+            Budgets.configured(config.skills),
             enabled=config.skills.enabled,
             canary_share=config.skills.canary_share,
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams={team.name: team.users for team in config.teams},
             policy=None if self.policy is None else self.policy.slot,
             policy_answers=self._routes.policy_answers,
+            is_embedded=self._routes.is_embedded,
         )
+        self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)
+        self.pending = Pending(
+            self.reader,
+            SqlCursors(self.database),
+            SqlCandidates(self.database),
+            self.learner,
+            self._waiting,
+            listens=config.skills.learn,
+        )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -162,6 +185,7 @@ class House:
             embedded=self.embedded,
             model_folder=self._model_folder,
             providers={one.name: one for one in self.providers if isinstance(one, HttpEndpoint)},
+            meter=self.budget,
         )
         if built.parts.serves is not None:
             # Trained weights answer first; whoever else is configured steps in where their service cannot.
@@ -222,6 +246,7 @@ class House:
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
+                rulebook=Rulebook(self.shelf, self.generations),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),
             policy=PolicyRoutes(
@@ -231,6 +256,7 @@ class House:
                 owner=self._trainer,
                 untrainable=self._config.untrainable,
             ),
+            cost=self.cost,
             windows=self._window,
             end_session=self._end_session,
             registry=self.metrics if self._config.telemetry.prometheus else None,
@@ -252,6 +278,7 @@ class House:
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
+            cost=self.cost.status,
             began=time.monotonic(),
             policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
             training=self._training,
@@ -271,10 +298,17 @@ class House:
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
-        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
-        asked = self.learner.asked if self._learning is None else add_up(self.learner.asked, self._learning.models.spent())
+        shown = {
+            "listen": self._models.shown_listener(config.listen, config.judge),
+            "judge": self._models.shown(config.judge),
+            "evolver": self._models.shown(config.evolver),
+        }
         on = {"on": config.skills.learn, "gate": config.skills.gate}
-        return {**on, **shown, **UNLEARNED, **self.learner.facts, "asked": asked}
+        return {**on, **shown, **UNLEARNED, **self.learner.facts}
+
+    def _waiting(self) -> Mapping[str, int]:
+        """How many requests wait for the budget, in the learner and here, where weights are trained."""
+        return Counter(self.learner.waiting) + Counter(self.budget.waiting)
 
     def _training(self) -> Mapping[str, object]:
         if self.policy is None:
@@ -380,7 +414,7 @@ class House:
         providers = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
         return Learner(
             begin=lambda: Begin(self._config, providers),
-            deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside),
+            deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside, self.budget),
             has_work=lambda: self.pending.is_anything(),
         )
 
@@ -400,6 +434,7 @@ class House:
                 shelf=self.shelf,
                 providers=self.providers,
                 words=own_words,
+                budget=self.budget,
             )
         return self._learning
 

@@ -11,7 +11,8 @@ from metaclaw.errors import MetaClawError
 from metaclaw.instance import Running, find
 
 _TIMEOUT_S = 10.0
-_OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses on which a proxy listens to everybody, and where it is reached from this machine."""
 
 
 class NotRunningError(MetaClawError):
@@ -36,6 +37,14 @@ class Api:
         """Status and body of a POST, with what is `said` as its JSON body."""
         return self._ask("POST", path, said, timeout_s)
 
+    def patch(self, path: str, said: Mapping[str, Json], *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+        """Status and body of a PATCH."""
+        return self._ask("PATCH", path, said, timeout_s)
+
+    def delete(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+        """Status and body of a DELETE."""
+        return self._ask("DELETE", path, None, timeout_s)
+
     def facts(self, path: str) -> dict[str, Json]:
         """The body of a GET that must succeed."""
         return expect(*self.get(path))
@@ -49,7 +58,7 @@ class Api:
 
         parts = urlsplit(self.url)
         host = parts.hostname or "127.0.0.1"
-        connection = http.client.HTTPConnection(_OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
+        connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
         try:
             connection.request(method, path, body, headers)
             reply = connection.getresponse()

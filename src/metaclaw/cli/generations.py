@@ -1,22 +1,18 @@
-"""`metaclaw skills history|revert|retire`: by the running proxy or, where none runs, on the home itself."""
+"""`metaclaw undo` and `metaclaw skills history|revert|retire|restore|keep|pin`: what is in force, was, and is again."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import Api, NotRunningError, connect, expect, message_in
+from metaclaw.cli.client import Api, at, rows
+from metaclaw.cli.operation import PATIENCE_S, carry_out, said
 from metaclaw.cli.output import json_option, moment, plain, print_json, print_table
-from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.skills import Shelf
-
-# A proxy with very many skills takes a while over its files.
-_PATIENCE_S = 60.0
+    from metaclaw.skills import Rulebook
 
 
 @click.command()
@@ -50,15 +46,18 @@ def history(home: Path, limit: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def revert(home: Path, generation: int, as_json: bool) -> None:
-    """Put the skills of an earlier GENERATION in force again, as a new one. Reverting to the last number undoes it."""
+    """Put everything of an earlier GENERATION in force again, as a new one. Reverting to the last number undoes it.
+
+    To take back only the last lesson say: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
+    """
 
     def ask(api: Api) -> "dict[str, Json]":
-        return _said(*api.post("/api/generations/revert", {"generation": generation}, timeout_s=_PATIENCE_S))
+        return said(*api.post("/api/generations/revert", {"generation": generation}, timeout_s=PATIENCE_S))
 
-    def do(shelf: "Shelf") -> "dict[str, Json]":
-        return {"reverted_to": generation, "generation": shelf.revert(generation).generation}
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        return {"reverted_to": generation, "generation": rulebook.shelf.revert(generation).generation}
 
-    facts = _either(home, ask, do)
+    facts = carry_out(home, ask, do)
     if as_json:
         print_json(facts)
     else:
@@ -70,54 +69,108 @@ def revert(home: Path, generation: int, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def retire(home: Path, name: str, as_json: bool) -> None:
-    """Take one skill out of force. Its text is kept: revert brings it back."""
+    """Take one skill out of force. Its text is kept: restore brings it back."""
     from metaclaw.domain.ids import SkillName
 
     def ask(api: Api) -> "dict[str, Json]":
-        return _said(*api.post(f"/api/skills/{quote(name, safe='')}/retire", timeout_s=_PATIENCE_S))
+        return said(*api.post(f"/api/skills/{quote(name, safe='')}/retire", timeout_s=PATIENCE_S))
 
-    def do(shelf: "Shelf") -> "dict[str, Json]":
-        return {"skill": name, "retired": True, "generation": shelf.retire(SkillName(name)).generation}
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        return {"skill": name, "retired": True, "generation": rulebook.shelf.retire(SkillName(name)).generation}
 
-    facts = _either(home, ask, do)
+    facts = carry_out(home, ask, do)
     if as_json:
         print_json(facts)
     else:
         click.echo(f"Retired {plain(name)}; generation {plain(facts.get('generation'))} is in force.")
+        click.echo(f"It comes back with: metaclaw skills restore {plain(name)}")
 
 
-def _either(home: Path, ask: "Callable[[Api], dict[str, Json]]", do: "Callable[[Shelf], dict[str, Json]]") -> "dict[str, Json]":
-    """Have it done by the running proxy, else do it here while none can start."""
-    from metaclaw.config import load
-    from metaclaw.instance import acquire
-    from metaclaw.skills import Shelf
-    from metaclaw.store import SqlGenerations, open_database
+@click.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def restore(home: Path, name: str, as_json: bool) -> None:
+    """Put one retired skill, rule or fact in force again, as it last was."""
 
-    try:
-        _, api = connect(home)
-    except NotRunningError:
-        config = load(home)
-        with acquire(home):
-            database = open_database(config.store.url.resolve())
-            try:
-                shelf = Shelf(config.skills.dir, SqlGenerations(database))
-                shelf.load()
-                _refuse_trouble(shelf)
-                facts = do(shelf)
-                shelf.sync()  # the files, of which there may be many
-                _refuse_trouble(shelf)
-            finally:
-                database.close()
-        return facts
-    return ask(api)
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.post(f"/api/skills/{quote(name, safe='')}/restore", timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import skill_view
+
+        return {**skill_view(rulebook.restore(name)), "restored": True}
+
+    facts = carry_out(home, ask, do)
+    _tell(facts, f"Restored {plain(name)}: it is in force again.", as_json=as_json)
 
 
-def _refuse_trouble(shelf: "Shelf") -> None:
-    if shelf.trouble is not None:
-        raise SkillError(shelf.trouble)
+@click.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def keep(home: Path, name: str, as_json: bool) -> None:
+    """End a skill's trial: it is live from now on, and the program does not withhold, change or retire it."""
+
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.post(f"/api/skills/{quote(name, safe='')}/keep", timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import skill_view
+
+        return skill_view(rulebook.keep(name))
+
+    _tell(carry_out(home, ask, do), f"{plain(name)} is kept: live and pinned.", as_json=as_json)
 
 
-def _said(status: int, body: "Json") -> "dict[str, Json]":
-    if status in (404, 409):
-        raise MetaClawError(message_in(body))
-    return expect(status, body)
+@click.command()
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Unpin it: the program may change and retire it again.")
+@json_option
+@click.pass_obj
+def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
+    """Pin a live skill: the program does not withhold, change or retire it."""
+
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.post(f"/api/skills/{quote(name, safe='')}/pin", {"pinned": not off}, timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import skill_view
+
+        return skill_view(rulebook.pin(name, pinned=not off))
+
+    _tell(carry_out(home, ask, do), f"{'Unpinned' if off else 'Pinned'} {plain(name)}.", as_json=as_json)
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def undo(home: Path, as_json: bool) -> None:
+    """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that was learned, edited or retired.
+
+    Each call takes back one more. What was taken back is not learned again from the same turns.
+    """
+
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.post("/api/undo", timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import undone_view
+
+        return undone_view(rulebook.undo())
+
+    facts = carry_out(home, ask, do)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"Undone: {plain(at(facts, 'undone', 'reason'))}.")
+    for field, mark, word in (("removed", "-", "no longer in force"), ("restored", "+", "in force again")):
+        for one in rows(facts.get(field)):
+            click.echo(f"  {mark} {plain(at(one, 'name'))} ({plain(at(one, 'kind'))}, {word}): {plain(at(one, 'text'))}")
+
+
+def _tell(facts: "dict[str, Json]", sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(sentence)

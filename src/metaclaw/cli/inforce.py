@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
-    from metaclaw.domain.skill import Skill
+    from metaclaw.domain.skill import RetiredSkill, Skill
 
 _FILE: Final = "SKILL.md"
 
@@ -47,3 +47,13 @@ def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
         except SkillError as error:
             skipped.append((path, str(error).removeprefix(f"{path}: ")))
     return found, skipped
+
+
+def retired(home: Path) -> "list[RetiredSkill]":
+    """What was in force in this home and is not, the last to go first."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.store import SqlGenerations
+
+    with opened(load(home)) as database:
+        return [] if database is None else SqlGenerations(database).retired()

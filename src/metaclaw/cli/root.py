@@ -10,17 +10,21 @@ import click
 from metaclaw import __version__
 from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
+from metaclaw.cli.cost import cost
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
+from metaclaw.cli.generations import undo
 from metaclaw.cli.key import key
 from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
+from metaclaw.cli.rules import rules
 from metaclaw.cli.sessions import sessions
 from metaclaw.cli.skills import skills
 from metaclaw.cli.start import start
 from metaclaw.cli.status import status
 from metaclaw.cli.stop import stop
 from metaclaw.cli.store import store
+from metaclaw.cli.watch import watch
 from metaclaw.cli.windows import windows
 
 
@@ -51,5 +55,8 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-for command in (start, stop, status, doctor, config, key, skills, candidates, policy, windows, sessions, feedback, store):
+_SAID = (rules, undo, watch)
+_LEARNED = (cost, skills, candidates, policy, windows)
+_RECORDED = (sessions, feedback, store)
+for command in (start, stop, status, doctor, config, key, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

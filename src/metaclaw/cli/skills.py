@@ -5,28 +5,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.generations import history, retire, revert
-from metaclaw.cli.inforce import read_in_force, with_authors
-from metaclaw.cli.output import ask, json_option, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.cli.generations import history, keep, pin, restore, retire, revert
+from metaclaw.cli.inforce import read_in_force, retired, with_authors
+from metaclaw.cli.output import ask, counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
 from metaclaw.cli.packs import export, import_
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
-    from metaclaw.domain.skill import Skill
+    from metaclaw.domain.skill import Skill, SkillState
 
 _FILE = "SKILL.md"
 
 
 @click.group()
 def skills() -> None:
-    """List, show, add, remove, retire, import and export skills; go back to earlier ones."""
+    """List, show, add, edit, keep, pin, retire, restore, import and export skills; go back to earlier ones."""
 
 
 @skills.command(name="list")
+@click.option("--retired", "is_retired", is_flag=True, help="List those that are no longer in force, rules and facts too.")
 @json_option
 @click.pass_obj
-def list_(home: Path, as_json: bool) -> None:
-    """List the skills, and the files that cannot be read."""
+def list_(home: Path, is_retired: bool, as_json: bool) -> None:
+    """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw rules"""
+    if is_retired:
+        _list_retired(home, as_json=as_json)
+        return
     folder = _folder(home)
     found, skipped = read_in_force(home)
     if as_json:
@@ -37,10 +41,13 @@ def list_(home: Path, as_json: bool) -> None:
             }
         )
         return
-    if found:
-        print_table(("NAME", "STATE", "AUTHOR", "SCOPE", "CATEGORY", "USE WHEN"), [_row(skill) for skill in found])
+    procedures = [skill for skill in found if skill.kind == "skill"]
+    if procedures:
+        print_table(("NAME", "STATE", "AUTHOR", "SCOPE", "CATEGORY", "USE WHEN"), [_row(skill) for skill in procedures])
     else:
         click.echo(f"No skills in {folder}; add one with: metaclaw skills add PATH")
+    if len(found) > len(procedures):
+        click.echo(f"And {counted(len(found) - len(procedures), 'rule or fact', 'rules and facts')}: metaclaw rules")
     for path, reason in skipped:
         click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
 
@@ -94,6 +101,46 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
 
 @skills.command()
 @click.argument("name")
+@click.option("--when", help="When to use it. Without any option an editor opens on the whole file.")
+@click.option("--body", help="What to do, in Markdown.")
+@json_option
+@click.pass_obj
+def edit(home: Path, name: str, when: str | None, body: str | None, as_json: bool) -> None:
+    """Change a skill. From then on it is yours: the program does not change, withhold or retire it by itself."""
+    from dataclasses import replace
+
+    from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
+    from metaclaw.skills.pack import vouched
+
+    folder = _folder(home)
+    skill = read_skill(_existing(folder, name))
+    if skill.kind != "skill":
+        raise SkillError(f"{plain(name)} is a {skill.kind}: change it with: metaclaw rules edit {plain(name)}")
+    if when is None and body is None:
+        edited = parse_skill(_from_editor(render_skill(skill)), "the edited text")
+        if edited.name != skill.name:
+            raise SkillError(f"the name was changed to {edited.name}: leave `name: {skill.name}`, or add it as a skill of its own")
+    else:
+        edited = replace(skill, trigger=when or skill.trigger, body=body or skill.body)
+    write_skill(folder, vouched(edited))
+    if as_json:
+        print_json(_facts(folder, vouched(edited), whole=True))
+    else:
+        click.echo(f"Changed {plain(name)}; it is yours now.")
+
+
+def _from_editor(text: str) -> str:
+    try:
+        edited = click.edit(text, extension=".md")
+    except click.ClickException as error:
+        raise SkillError(f"no editor could be opened ({error.message}); say --when or --body, or set EDITOR") from error
+    if edited is None or edited == text:
+        raise SkillError("nothing was changed")
+    return edited
+
+
+@skills.command()
+@click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_obj
@@ -110,6 +157,20 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
         print_json({"removed": name})
     else:
         click.echo(f"Removed {name}.")
+
+
+def _list_retired(home: Path, *, as_json: bool) -> None:
+    from metaclaw.dashboard.views import retired_skill_view
+
+    found = retired(home)
+    if as_json:
+        print_json({"skills": [retired_skill_view(one) for one in found]})
+    elif not found:
+        click.echo("Nothing has been retired.")
+    else:
+        lines = [(one.skill.name, one.skill.kind, moment(one.retired_at), one.reason, _short(one.skill.trigger)) for one in found]
+        print_table(("NAME", "KIND", "RETIRED", "WHY", "USE WHEN"), lines)
+        click.echo("One of them comes back with: metaclaw skills restore NAME")
 
 
 def _read_anywhere(path: Path) -> "Skill":
@@ -141,8 +202,9 @@ def _existing(folder: Path, name: str) -> Path:
 
 
 def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
-    facts: dict[str, object] = {"name": skill.name, "description": skill.trigger, "category": skill.category, "scope": skill.scope}
-    facts |= {"state": skill.state.value, "author": skill.author.value, "pinned": skill.pinned}
+    facts: dict[str, object] = {"name": skill.name, "kind": skill.kind.value, "description": skill.trigger}
+    facts |= {"category": skill.category, "scope": skill.scope}
+    facts |= {"state": _shown_state(skill).value, "author": skill.author.value, "pinned": skill.pinned}
     facts |= {"hash": skill.content_hash, "path": str(folder / skill.name / _FILE)}
     return {**facts, "body": skill.body} if whole else facts
 
@@ -152,7 +214,14 @@ def _row(skill: "Skill") -> tuple[object, ...]:
 
 
 def _state(skill: "Skill") -> str:
-    return f"{skill.state}, pinned" if skill.pinned else str(skill.state)
+    state = _shown_state(skill)
+    return f"{state}, pinned" if skill.pinned else str(state)
+
+
+def _shown_state(skill: "Skill") -> "SkillState":
+    from metaclaw.dashboard.views import state_of
+
+    return state_of(skill)
 
 
 def _short(text: str) -> str:
@@ -160,5 +229,5 @@ def _short(text: str) -> str:
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 
-for command in (history, revert, retire, export, import_):
+for command in (history, revert, retire, restore, keep, pin, export, import_):
     skills.add_command(command)

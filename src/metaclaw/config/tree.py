@@ -164,8 +164,19 @@ class SkillsConfig(Section):
     dir: Path = Field(
         default=Path("{home}/skills"), strict=False, validate_default=True, description="Folder of `<name>/SKILL.md` files."
     )
-    max_placed: int = Field(default=3, ge=0, le=16, description="Most skills placed into one prompt.")
-    budget_tokens: int = Field(default=1500, ge=0, le=100_000, description="Most tokens that placed skills may take, estimated.")
+    max_placed: int = Field(default=3, ge=0, le=16, description="Most skills placed in full for one task; 0 places and lists none.")
+    budget_tokens: int = Field(
+        default=1500,
+        ge=0,
+        le=100_000,
+        description="Most tokens that skills placed in full may take, and most that the list of the others may take, estimated.",
+    )
+    rules_budget_tokens: int = Field(
+        default=800,
+        ge=0,
+        le=100_000,
+        description="Rules and facts are all placed while they take no more tokens than this; beyond it, those that match.",
+    )
     retrieval: Literal["lexical"] = Field(
         default="lexical", description="How skills are found: by words, in name, trigger and body."
     )
@@ -202,11 +213,34 @@ class JudgeConfig(Section):
     model: str | None = Field(
         default=None, description="Its model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
     )
-    votes: int = Field(default=3, ge=1, le=15, description="How often it is asked about one turn, at the same time.")
+    votes: int = Field(
+        default=3,
+        ge=1,
+        le=15,
+        description="Most votes about one turn; one is asked for first, more where it is doubtful or says that the turn failed.",
+    )
     max_share: float = Field(
         default=0.2, ge=0, le=1, allow_inf_nan=False, description="Most turns it is asked about, as a share of main turns."
     )
     timeout_s: Seconds = Field(default=60.0, description="How long one vote may take; one that takes longer is unknown.")
+
+
+class ListenConfig(Section):
+    """The model that reads what people say, for rules, facts and corrections."""
+
+    provider: str | None = Field(
+        default=None,
+        description="Which provider answers. Default: as for the judge, if that is set; else the provider that served the"
+        " conversation, if it has a key of its own. Without one, only sure phrases become rules.",
+        examples=["openai"],
+    )
+    model: str | None = Field(
+        default=None,
+        description="Its model. Default: as for the judge, if that is set; else the model that served the conversation.",
+        examples=["gpt-5.1-mini"],
+        min_length=1,
+    )
+    timeout_s: Seconds = Field(default=30.0, description="How long its answer may take; then the message is read again later.")
 
 
 class EvolverConfig(Section):
@@ -225,6 +259,59 @@ class EvolverConfig(Section):
     )
     max_new_skills: int = Field(default=3, ge=1, le=10, description="Most skills it may propose at once.")
     timeout_s: Seconds = Field(default=180.0, description="How long its answer may take.")
+
+
+class PriceConfig(Section):
+    """What a model costs, per million tokens, in the currency of `learning.daily_cost`."""
+
+    model: str = Field(
+        description="The model, or `provider/model` where providers charge differently.", examples=["gpt-5-mini"], min_length=1
+    )
+    input: float = Field(ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25])
+    output: float = Field(ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0])
+    cached: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Per million input tokens read from the provider's cache. Default: as `input`.",
+        examples=[0.025],
+    )
+
+
+class LearningConfig(Section):
+    """What learning may cost in a day, and whether agents' answers tell of it."""
+
+    daily_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**15,
+        description="Most tokens a day for calls of the program's own; then learning waits until midnight. Default: "
+        "a tenth of the day's main turns (of the last days' average, if that is more), and at least 300,000. 0 makes no calls.",
+        examples=[1_000_000],
+    )
+    daily_cost: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Most money a day, by `learning.prices`. If it is set and `daily_tokens` is not, only models "
+        "without a price are limited in tokens.",
+        examples=[2.0],
+    )
+    prices: Annotated[tuple[PriceConfig, ...], Field(strict=False)] = Field(
+        default=(),
+        description='Prices, before the built-in ones (docs/cost.md): `[{ model = "gpt-5-mini", input = 0.25, output = 2.0 }]`, or '
+        "tables `[[learning.prices]]`.",
+    )
+    acknowledge: bool = Field(default=False, description="Say in one line at the end of the next answer what was noted.")
+
+    @field_validator("prices")
+    @classmethod
+    def _price_each_model_once(cls, prices: tuple[PriceConfig, ...]) -> tuple[PriceConfig, ...]:
+        models = [price.model for price in prices]
+        twice = next((model for model in models if models.count(model) > 1), None)
+        if twice is not None:
+            raise PydanticCustomError("price_twice", "has two prices for {model}; keep one of them", {"model": twice})
+        return prices
 
 
 class TeamConfig(Section):
@@ -314,7 +401,9 @@ class Config(Section):
     providers: Annotated[tuple[ProviderConfig, ...], Field(strict=False)] = ()
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
+    listen: ListenConfig = Field(default_factory=ListenConfig)
     evolver: EvolverConfig = Field(default_factory=EvolverConfig)
+    learning: LearningConfig = Field(default_factory=LearningConfig)
     teams: Annotated[tuple[TeamConfig, ...], Field(strict=False)] = ()
     policy: PolicyConfig | None = None
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
@@ -339,7 +428,11 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _asks_providers_that_exist(self) -> "Config":
-        for key, wanted in (("judge.provider", self.judge.provider), ("evolver.provider", self.evolver.provider)):
+        for key, wanted in (
+            ("judge.provider", self.judge.provider),
+            ("listen.provider", self.listen.provider),
+            ("evolver.provider", self.evolver.provider),
+        ):
             self._asked(key, wanted)
         if self.policy is not None and self.policy.distill is not None:
             self._asked("policy.distill.teacher", self.policy.distill.teacher)

@@ -1,9 +1,21 @@
 """What people and tools read: the program's own API and its metrics."""
 
 from metaclaw.dashboard.api import Api, Facts
+from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
 from metaclaw.dashboard.status import ProviderFacts, Status
 
-__all__ = ["UNTRAINED", "Api", "EventFeed", "Facts", "LearningRoutes", "PolicyOwner", "PolicyRoutes", "ProviderFacts", "Status"]
+__all__ = [
+    "UNTRAINED",
+    "Api",
+    "Cost",
+    "EventFeed",
+    "Facts",
+    "LearningRoutes",
+    "PolicyOwner",
+    "PolicyRoutes",
+    "ProviderFacts",
+    "Status",
+]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import anyio.to_thread
 
 from metaclaw import __version__
+from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
 from metaclaw.dashboard.policy import PolicyRoutes
@@ -40,6 +41,7 @@ class Facts:
     end_session: Callable[[SessionId], Awaitable[bool]]
     registry: Registry | None
     policy: PolicyRoutes | None = None
+    cost: Cost | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
 
@@ -71,6 +73,7 @@ class Api:
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
             *self._facts.learning.table(),
+            *(() if self._facts.cost is None else self._facts.cost.table()),
             *(() if self._facts.policy is None else self._facts.policy.table()),
             Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
@@ -125,10 +128,9 @@ class Api:
         standing = await anyio.to_thread.run_sync(lambda: self._facts.reader.standing_of(found.turn.id))
         if standing is None:
             raise ApiError(f"there is no turn {ask.path['id']}", 404)
-        generation = self._facts.learning.skills().generation
         return {
             **turn_view(found.turn),
-            "role": role_view(found.turn, standing.role, generation),
+            "role": role_view(found.turn, standing),
             "verdict": verdict_view(standing.verdict),
         }
 

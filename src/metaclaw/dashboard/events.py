@@ -25,7 +25,7 @@ _PAGE: Final = 100
 _KEPT: Final = 1000
 _WOKEN_AT_ONCE: Final = 64
 _UNKNOWN: Final = sys.maxsize
-_HELLO: Final = b": events of MetaClaw\n\n"
+_HELLO: Final = b": events of MetaClaw\n: from %d\n\n"
 _BEAT: Final = b": still here\n\n"
 _T = TypeVar("_T")
 _Sent: TypeAlias = tuple[int, bytes]
@@ -60,13 +60,20 @@ class EventFeed:
         """Whether there may be no further subscriber."""
         return self._subscribers >= self.max_subscribers
 
+    async def newest(self) -> int:
+        """The cursor of the newest event. Raises StoreError."""
+        return await anyio.to_thread.run_sync(self._reader.last_event, limiter=self._threads)
+
     async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long."""
+        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long.
+
+        The first comment names the cursor, for a client that began at the newest event and has seen none when it must resume.
+        """
         self._subscribers += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
         try:
-            yield _HELLO
+            yield _HELLO % after
             while True:
                 since = self._since
                 found = self._newer(after) if after >= since else await self._read(after)

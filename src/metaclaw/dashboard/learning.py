@@ -8,14 +8,24 @@ import anyio.to_thread
 
 from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.routes import ApiError, Ask, Field, Route, Stream
-from metaclaw.dashboard.views import candidate_view, generation_view, skill_facts_view, skill_view, verdict_view
+from metaclaw.dashboard.rules import RuleRoutes
+from metaclaw.dashboard.views import (
+    candidate_view,
+    generation_view,
+    retired_skill_view,
+    skill_facts_view,
+    skill_view,
+    state_of,
+    verdict_view,
+)
 from metaclaw.domain.candidate import Candidate, CandidateId, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
+from metaclaw.skills import Rulebook
 from metaclaw.store import GenerationRow
 
 if TYPE_CHECKING:
@@ -60,6 +70,9 @@ class Owner(Protocol):
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
         """Forget a session and whatever was learned from it; what went, or None where there is no such session."""
 
+    async def tell_retired(self, skill: Skill, reason: str) -> None:
+        """Write down why a learned skill went, for people and for the next that is written."""
+
     async def skill_facts(self, name: SkillName) -> "SkillFacts":
         """What is known of a skill beside its text: certificate, teachers, uplift."""
 
@@ -73,6 +86,7 @@ class LearningRoutes:
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], Skills]
     owner: Callable[[], Awaitable[Owner]]
+    rulebook: Rulebook
     begin_forgetting: Callable[[SessionId], None] = lambda session: None
     """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
@@ -80,7 +94,7 @@ class LearningRoutes:
         """The routes."""
         return [
             Route("POST", "/api/feedback", self._feedback, "A person's word on a turn, which outranks every judge", (), _FEEDBACK),
-            Route("GET", "/api/skills", self._skills, "Skills in force"),
+            Route("GET", "/api/skills", self._skills, "Skills, rules and facts in force, or in a state", ("state",)),
             Route("GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"),
             Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
             Route("GET", "/api/generations", self._generations, "Skill generations, newest first", ("limit",)),
@@ -91,6 +105,7 @@ class LearningRoutes:
             Route("POST", "/api/candidates/{id}/reject", self._reject, "Turn a waiting candidate away"),
             Route("POST", "/api/sessions/{id}/forget", self._forget, "Forget a session and what was learned from it"),
             Route("GET", "/api/events", self._events, "What happens, as server-sent events", ("after",)),
+            *RuleRoutes(self.rulebook, self.owner).table(),
         ]
 
     async def _feedback(self, ask: Ask) -> object:
@@ -108,8 +123,14 @@ class LearningRoutes:
         return {"turn": turn, "verdict": verdict_view(verdict)}
 
     async def _skills(self, ask: Ask) -> object:
-        view = self.skills()
-        return {"generation": view.generation, "skills": [skill_view(skill) for skill in view.skills]}
+        state, view = ask.query.get("state"), self.skills()
+        if state not in (None, SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED):
+            raise ApiError(f"state must be canary, live or retired, not {state!r}")
+        if state == SkillState.RETIRED:
+            gone = await anyio.to_thread.run_sync(self.rulebook.retired)
+            return {"generation": view.generation, "skills": [retired_skill_view(one) for one in gone]}
+        found = [skill for skill in view.skills if state is None or state_of(skill) == state]
+        return {"generation": view.generation, "skills": [skill_view(skill) for skill in found]}
 
     async def _skill(self, ask: Ask) -> object:
         name = SkillName(ask.path["name"])
@@ -184,7 +205,10 @@ class LearningRoutes:
 
     async def _events(self, ask: Ask) -> object:
         resumed = ask.headers.get("last-event-id", "")
-        after = int(resumed) if resumed.isascii() and resumed.isdigit() and len(resumed) < 17 else ask.number("after", 0)
+        if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:
+            after = int(resumed)
+        else:
+            after = await self.feed.newest() if ask.query.get("after") == "now" else ask.number("after", 0)
         if self.feed.is_full:
             raise ApiError(
                 f"{self.feed.max_subscribers} clients follow the events already; close one of them, or raise proxy.max_subscribers",

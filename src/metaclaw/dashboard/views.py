@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
-from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.eligibility import RoleKind, Standing
 from metaclaw.domain.policy import GateReport, PolicyVersion
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
+from metaclaw.skills import Undone
+from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rules import is_rule
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -63,11 +66,11 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
     }
 
 
-def role_view(turn: TurnRow | Turn, role: Role | None, generation: int) -> Json:
-    """What a turn is for: support once it fed a skill, query while it was made with the skills in force (or trained weights)."""
-    if role is not None:
-        return role.kind.value
-    is_query = turn.kind is TurnKind.MAIN and turn.stamp.generation == generation
+def role_view(turn: TurnRow | Turn, standing: Standing) -> Json:
+    """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
+    if standing.role is not None:
+        return standing.role.kind.value
+    is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
     return RoleKind.QUERY.value if is_query else None
 
 
@@ -212,6 +215,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         **turn_row_view(turn),
         "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
         "agent": turn.agent,
+        "listed": list(turn.listed),
         "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),
@@ -224,18 +228,74 @@ def turn_view(turn: Turn) -> dict[str, Json]:
     }
 
 
+def state_of(skill: Skill) -> SkillState:
+    """The state that is shown: a person's own words are never on trial, also where an older version put them there."""
+    return SkillState.LIVE if is_rule(skill) else skill.state
+
+
 def skill_view(skill: Skill) -> dict[str, Json]:
     """A skill without its body."""
     return {
         "name": skill.name,
+        "kind": skill.kind.value,
         "description": skill.trigger,
         "category": skill.category,
         "scope": skill.scope,
-        "state": skill.state.value,
+        "workspace": None if skill.extra.get("workspace") is None else str(skill.extra["workspace"]),
+        "expires": None if skill.expires is None else skill.expires.isoformat(),
+        "state": state_of(skill).value,
         "author": skill.author.value,
         "pinned": skill.pinned,
         "hash": skill.content_hash,
     }
+
+
+def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Json]:
+    """A rule or fact: the person's words, when and for whom they apply, and since when."""
+    extra, (created, changed) = rule.extra, dates or (None, None)
+    named = {key: str(extra[key]) if extra.get(key) is not None else None for key in ("workspace", "source", "check")}
+    return {
+        "name": rule.name,
+        "kind": rule.kind.value,
+        "text": rule_text(rule),
+        "when": rule_when(rule),
+        "scope": rule.scope,
+        "workspace": named["workspace"],
+        "examples": list(rule.examples),
+        "expires": None if rule.expires is None else rule.expires.isoformat(),
+        "source": named["source"],
+        "check": named["check"],
+        **({"enforce": str(extra["enforce"])} if extra.get("enforce") is not None else {}),
+        "author": rule.author.value,
+        "created": _time(created),
+        "changed": _time(changed),
+    }
+
+
+def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
+    """A rule or fact that is no longer in force."""
+    return {**rule_view(retired.skill, None), "state": "retired", "retired_at": _time(retired.retired_at), "reason": retired.reason}
+
+
+def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
+    """A skill, rule or fact that is no longer in force, without its body."""
+    view = skill_view(retired.skill)
+    return {**view, "state": "retired", "pinned": False, "retired_at": _time(retired.retired_at), "reason": retired.reason}
+
+
+def undone_view(undone: Undone) -> dict[str, Json]:
+    """What an undo took back: the lesson, what went with it, and what is in force again."""
+    return {
+        "undone": {"generation": undone.lesson, "reason": undone.reason},
+        "removed": [lesson_view(skill) for skill in undone.removed],
+        "restored": [lesson_view(skill) for skill in undone.restored],
+        "generation": undone.generation,
+    }
+
+
+def lesson_view(skill: Skill) -> dict[str, Json]:
+    """A skill, rule or fact in three words: name, kind, and its text, or when a skill is used."""
+    return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
 
 
 def _usage(usage: Usage | None) -> Json:

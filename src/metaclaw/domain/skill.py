@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName, TurnId
@@ -41,6 +41,7 @@ class SkillKind(StrEnum):
 
 
 _KINDS = {str(kind): kind for kind in SkillKind}
+_SKILL = SkillKind.SKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class Skill:
         return SkillKind.RULE if self.author is Authorship.INSTRUCTION else SkillKind.SKILL
 
     @property
+    def is_skill(self) -> bool:
+        """Whether it is a procedure, and neither a rule nor a fact."""
+        return self.kind is _SKILL
+
+    @property
     def examples(self) -> tuple[str, ...]:
         """Requests it is for, as people word them."""
         listed = self.extra.get("examples")
@@ -94,14 +100,23 @@ class Skill:
         named = self.extra.get("expires")
         return date.fromisoformat(named) if isinstance(named, str) else None
 
+    def is_expired(self, today: date) -> bool:
+        """Whether the last day on which it is in force is over."""
+        named = self.extra.get("expires")
+        return isinstance(named, str) and date.fromisoformat(named) < today
+
     @property
     def applies_always(self) -> bool:
         """Whether it is for every task in its scope, such as a rule about the language of answers."""
         return self.extra.get("applies") == "always"
 
     def is_for_workspace(self, workspace: str | None) -> bool:
-        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone."""
-        return self.extra.get("workspace") in (None, workspace)
+        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone, or, where
+        that is a directory, for those below it too."""
+        named = self.extra.get("workspace")
+        if named is None or named == workspace:
+            return True
+        return isinstance(named, str) and workspace is not None and workspace.startswith((f"{named}/", f"{named}\\"))
 
     @property
     def content_hash(self) -> str:
@@ -128,6 +143,26 @@ class LearnedFrom:
     generation: int
     turns: tuple[TurnId, ...] = ()
     candidate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChange:
+    """What one generation changed: the skills concerned as they were before and as they are in it."""
+
+    number: int
+    reason: str
+    is_revert: bool
+    before: Mapping[SkillName, Skill]
+    after: Mapping[SkillName, Skill]
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredSkill:
+    """A skill, rule or fact that is no longer in force, as it last was; since when, and the reason of that generation."""
+
+    skill: Skill
+    retired_at: datetime | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from metaclaw.skills.evolve import named_apart
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Replaying, replays_in_words
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
+from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +152,8 @@ class Admitting:
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
         try:
             async with self._limiter, self._stumbles.taking(candidate.id) as may:
-                await (self._decide(candidate, learned) if may else self.set_aside(candidate))
+                with spending_on(candidate.proposal.skill.name):
+                    await (self._decide(candidate, learned) if may else self.set_aside(candidate))
         finally:
             self._proving.discard(candidate.id)
 

@@ -1,11 +1,12 @@
 """The learning part put together from the configuration: what is asked, how it is proven, and the loops that run beside serving."""
 
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
@@ -15,10 +16,14 @@ from metaclaw.learn.admitting import Admitting
 from metaclaw.learn.aging import Aging
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.budget import Budget
 from metaclaw.learn.calibrating import Calibrating
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.messages import Messages
+from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.models import Models, Provider
 from metaclaw.learn.owner import Owner, serve_as_before
@@ -38,9 +43,10 @@ from metaclaw.learn.tending import Tending
 from metaclaw.learn.widening import Widening
 from metaclaw.learn.worth import Worth
 from metaclaw.outcome import Judge
+from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
 from metaclaw.privacy.capabilities import skill_capabilities
-from metaclaw.skills import Shelf
+from metaclaw.skills import Budgets, Shelf
 from metaclaw.skills.evolve import Evolver
 from metaclaw.skills.gate import Gate, GateMode
 from metaclaw.store import (
@@ -49,9 +55,13 @@ from metaclaw.store import (
     SqlCandidates,
     SqlCursors,
     SqlGenerations,
+    SqlSpending,
     SqlUses,
     SqlVerdicts,
 )
+from metaclaw.upstream import Spent
+
+_QUESTION_TOKENS: Final = 3_000
 
 
 class Herald(Protocol):
@@ -69,11 +79,13 @@ class Books:
     candidates: SqlCandidates
     cursors: SqlCursors
     uses: SqlUses
+    spending: SqlSpending
 
     @staticmethod
     def of(database: Database) -> "Books":
         """The database itself."""
-        return Books(SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database))
+        kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
+        return Books(*kept, SqlSpending(database))
 
 
 class Learning:
@@ -91,9 +103,10 @@ class Learning:
         books: Books | None = None,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        """`books` are the database's own unless others are given. `catch_up` brings the shelf up to date, where it is not always
-        so; it blocks. `book` tells what others fell over before."""
+        """`books` are the database's own unless others are given, and `budget` is one that counts into them. `catch_up` brings the
+        shelf up to date, where it is not always so; it blocks. `book` tells what others fell over before."""
         books = books or Books.of(database)
         self._config = config
         self._ledger = ledger
@@ -108,7 +121,9 @@ class Learning:
         self.candidates = books.candidates
         self.generations = SqlGenerations(database)
         self.steps = StepBuilder(words)
-        self.models = Models(providers, max(config.judge.timeout_s, config.evolver.timeout_s))
+        self.budget = budget or Budget(config, books.spending)
+        timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
+        self.models = Models(providers, timeout_s, self.budget)
         self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
         self.calibrating = Calibrating(self.verdicts)
@@ -127,6 +142,7 @@ class Learning:
         )
         self.worth = Worth(self.reader, self.generations)
         self.tending = self._tending()
+        self.listening = self._listening()
         self.fast = self._fast()
         self.sensing = self._sensing()
 
@@ -140,15 +156,22 @@ class Learning:
         return {
             "on": config.skills.learn,
             "gate": config.skills.gate,
+            "listen": self.models.shown_listener(config.listen, config.judge),
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
-            "judged_share": self.allowance.share_asked,
             "trust": asdict(self.calibrating.trust),
-            "asked": self.models.spent(),
         }
+
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait for the budget, by purpose."""
+        put_off = {Purpose.JUDGE.value: self.sensing.questions.waiting_for_budget}
+        return dict(Counter(self.budget.waiting) + Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        if self._config.skills.learn:
+            self.listening.prepare()
+            supervisor.run("listening", self.listening.run)
         if senses(self._config):
             supervisor.run("sensing", self.sensing.run)
             supervisor.run("calibrating", self.calibrating.run)
@@ -163,12 +186,12 @@ class Learning:
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, wish.votes, self._render, wish.timeout_s)
+            return None if found is None else Judge(found, wish.votes, self._render)
 
         return judge_for
 
     def _replayer(self) -> CassetteReplayer:
-        placing = Placing(self.generations.at, self._config.skills.budget_tokens, self._config.skills.max_placed)
+        placing = Placing(self.generations.at, Budgets.configured(self._config.skills))
         scorer = ReplayScorer(self.judge_for, self.redact)
         return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
 
@@ -214,6 +237,32 @@ class Learning:
             chores=(aging, merging, widening, watch, *([regating] if self._config.skills.gate == "full" else [])),
         )
 
+    def _listening(self) -> Listening:
+        messages = Messages(self.reader, self.recorded, self.steps)
+        rules = RuleWriter(
+            shelf=self._shelf,
+            candidates=self.candidates,
+            verdicts=self.verdicts,
+            announce=self.announce,
+            redact=self.redact,
+            foreign=messages.foreign,
+            teams=self._teams,
+            failed=self.failed,
+        )
+        return Listening(
+            reader=self.reader,
+            cursors=self._cursors,
+            candidates=self.candidates,
+            messages=messages,
+            rules=rules,
+            listener=self.models.listener(self._config.listen, self._config.judge),
+            timeout_s=self._config.listen.timeout_s,
+            redact=self.redact,
+            read=self.failed,
+            catch_up=self._catch_up,
+            book=self.book,
+        )
+
     def _fast(self) -> Fast:
         wish = self._config.evolver
         chosen = self.models.chosen(wish)
@@ -232,7 +281,7 @@ class Learning:
                 on_refused=self.admitting.refuse,
             )
 
-        self._lessons = Lessons(
+        lessons = Lessons(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -241,7 +290,7 @@ class Learning:
             book=self.book,
         )
         return Fast(
-            lessons=self._lessons,
+            lessons=lessons,
             candidates=self.candidates,
             shelf=self._shelf,
             admitting=self.admitting,
@@ -250,11 +299,15 @@ class Learning:
             rules=FastRules(wish.min_failures, self._teams),
             catch_up=self._catch_up,
             book=self.book,
+            is_unread=self.listening.is_unread,
         )
 
     def _sensing(self) -> Sensing:
         assessing = Assessing(
-            judge_for=self.judge_for, skill=lambda name: self._shelf.view.get(name), calibration=lambda: self.calibrating.current
+            judge_for=self.judge_for,
+            skill=lambda name: self._shelf.view.get(name),
+            calibration=lambda: self.calibrating.current,
+            judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
         )
         return Sensing(
             reader=self.reader,
@@ -263,9 +316,8 @@ class Learning:
             steps=self.steps,
             assessor=assessing,
             allowance=self.allowance,
-            heard=self.fast.hear if self._config.skills.learn else _pass_over,
+            may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             failed=self.failed,
-            speaks=lambda step: bool(self._lessons.instructions(step)),
             catch_up=self._catch_up,
             book=self.book,
         )
@@ -318,8 +370,3 @@ def owner_of(
         let_go=let_go_everywhere,
         serve=serve,
     )
-
-
-def _pass_over(step: Step, done: Callable[[], None]) -> None:
-    """A person's words, where no skills are made of them."""
-    done()

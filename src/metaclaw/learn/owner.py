@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import SkillState
+from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admitting import Admitting, Announce, accepted_candidate
@@ -110,6 +110,10 @@ class Owner:
         view = await run_sync(lambda: self._shelf.publish([kept], (), why, expected=expected, by_person=True))
         await self._admitting.tell(kept, why)
         return view.generation
+
+    async def tell_retired(self, skill: Skill, reason: str) -> None:
+        """Write down why a learned skill went, for people and for the next that is written."""
+        await self._admitting.tell(skill, reason)
 
     async def revert(self, generation: int) -> int:
         """Put an earlier generation's skills in force again; the new generation."""

@@ -6,7 +6,7 @@ that calls no tool. Its outcome is unknown where a call was not recorded, the mo
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,13 +19,14 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import JudgeError, StoreError, UpstreamError
+from metaclaw.errors import BudgetError, JudgeError, StoreError, UpstreamError
 from metaclaw.learn.cassette import Cassette, Miss, Nearest, Recording
 from metaclaw.learn.prompt import Stage, UnplayableError, askable, carried_on
 from metaclaw.learn.remembered import Remembered
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Model, Purpose
-from metaclaw.skills.place import estimate_tokens as estimate_text
+from metaclaw.skills import Budgets
+from metaclaw.skills.block import estimate_tokens as estimate_text
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import estimate_tokens
 
@@ -78,8 +79,7 @@ class Placing:
     """How the proxy places skills; `generation` gives the skills that were in force then (GenerationStore.at; it may block)."""
 
     generation: Callable[[int], SkillGeneration | None]
-    budget_tokens: int = 1500
-    max_placed: int = 3
+    budgets: Budgets = field(default_factory=Budgets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class CassetteReplayer:
             score = await self._scorer.score(skill, PlayedTurn(scene.step, probe.kind, run.answer, run.calls))
         except (JudgeError, UpstreamError) as error:
             log.info("replay_not_scored turn=%s error=%s", probe.turn, error)
-            return unknown(run.tokens, f"nobody could judge it: {error}")
+            return unknown(run.tokens, f"nobody could judge it: {error}", is_unavailable=isinstance(error, BudgetError))
         return ReplayResult(probe, score.outcome, run.tokens + score.tokens, "; ".join(filter(None, (run.note, score.note))))
 
     def forget(self) -> None:
@@ -175,7 +175,7 @@ class CassetteReplayer:
             raise UnplayableError("the turn is no work of the agent's, or its request cannot be read")
         known = self._placed_skills(recorded.turn)
         own_words = partial(self._builder.own_words, recorded.turn.agent)
-        stage = Stage(recorded.turn, known, own_words, self._place.budget_tokens, self._place.max_placed)
+        stage = Stage(recorded.turn, known, own_words, self._place.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
         answers = next((number for number, one in enumerate(steps, 1) if one.said_after is not None), len(steps))

@@ -9,8 +9,8 @@ Stopped at any moment, it goes on where everything before is done (`Progress`); 
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -21,10 +21,12 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.domain.verdict import Outcome, Signal, Source, Verdict
+from metaclaw.errors import BudgetError
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR, Progress
+from metaclaw.learn.questions import BUDGET_USED, SHARE_USED, PutOffQuestions
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.retrying import Retrying, has_no_vote
 from metaclaw.learn.shelf import stay
@@ -44,6 +46,10 @@ _IN_VAIN: Final = 120
 _JUDGED_AT_ONCE: Final = 4
 
 
+async def _always() -> bool:
+    return True
+
+
 class Assessor(Protocol):
     """Says what a step came to."""
 
@@ -53,12 +59,11 @@ class Assessor(Protocol):
     def has_judge(self, step: Step) -> bool:
         """Whether anybody can be asked about it."""
 
+    def signals(self, step: Step, later: Step | None) -> tuple[Signal, ...]:
+        """What the detectors see, decided or not. Blocks."""
+
     async def asked(self, step: Step, later: Step | None) -> Verdict | None:
-        """The judge's verdict; None where there is no judge. An unknown one where it could not tell."""
-
-
-Heard = Callable[[Step, Callable[[], None]], None]
-"""Told of a person's new words, with what to call once something has been made of them."""
+        """The judge's verdict; None where there is no judge. An unknown one where it could not tell. Raises BudgetError."""
 
 
 class _Hold(NamedTuple):
@@ -70,11 +75,10 @@ class _Hold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a new turn shows: the steps it follows, its own, and that again if a task begins with it in words to be heard."""
+    """What a new turn shows: the steps it follows, and its own."""
 
     followed: tuple[Step, ...] = ()
     this: Step | None = None
-    words: Step | None = None
 
 
 class Sensing:
@@ -89,15 +93,14 @@ class Sensing:
         steps: StepBuilder,
         assessor: Assessor,
         allowance: Allowance,
-        heard: Heard,
+        may_ask: Callable[[], Awaitable[bool]] = _always,
         failed: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
-        speaks: Callable[[Step], bool] = lambda step: True,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
     ) -> None:
-        """`speaks` says whether the words a task begins with are worth being `heard`; `catch_up` brings the skills in force up to
-        date. Both block."""
+        """`may_ask` says whether the budget has room for one more question. `catch_up` brings the skills in force up to date, and
+        blocks."""
         self.bell = Bell()
         self._reader = reader
         self._cursors = cursors
@@ -106,10 +109,10 @@ class Sensing:
         self._recorded = RecordedSteps(reader, steps)
         self._assessor = assessor
         self._allowance = allowance
-        self._heard = heard
-        self._speaks = speaks
         self._failed = failed
+        self._may_ask = may_ask
         self._retrying = Retrying(verdicts, now)
+        self.questions = PutOffQuestions(verdicts)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
         self._turns: Progress | None = None
         self._ends = Progress()
@@ -150,6 +153,7 @@ class Sensing:
         ended = await self._sessions_that_ended(judging)
         for due in self._retrying.due():
             judging.start_soon(self._ask_again, due.turn, due.tries)
+        await self._ask_what_was_put_off(judging)
         await self._keep(TURNS_CURSOR, turns.settled)
         await self._keep(ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
@@ -160,6 +164,7 @@ class Sensing:
         self._turns, self._ends = Progress(self._kept[TURNS_CURSOR]), Progress(self._kept[ENDS_CURSOR])
         self._asking.clear()
         await run_sync(self._retrying.recall)
+        await run_sync(self.questions.recall)
         return self._turns
 
     async def _keep(self, name: str, point: int) -> None:
@@ -168,17 +173,11 @@ class Sensing:
             self._kept[name] = point
 
     async def _arrived(self, row: TurnRow, turns: Progress, judging: TaskGroup) -> None:
-        """A new turn shows what came of the one before it, and may hold a person's new words.
-
-        The verdict comes first: words that answer a failure find it recorded.
-        """
+        """A new turn shows what came of the one before it."""
         self._allowance.earn()
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:
             await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
-        if seen.words is not None:
-            turns.begin(row.seq)
-            self._heard(seen.words, partial(turns.end, row.seq))
 
     async def _leave(self, row: TurnRow) -> None:
         """A turn that is set aside is read no more, nor what lies before it and would be read together with it."""
@@ -192,11 +191,10 @@ class Sensing:
         if len(earlier) == _LOOK_BACK and is_open[-1]:
             # Many agents at work in one session: what this one follows may lie further back.
             earlier, is_open = self._before(row, _LOOK_FAR_BACK)
-        is_new_task = not earlier or earlier[0].segment != row.segment
         # A request that failed and was sent again: what followed shows what came of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
-        if wanted < 0 and not is_new_task:
+        if wanted < 0:
             return _Seen()
         this = self._reader.turn(row.id)
         if this is None:
@@ -210,8 +208,7 @@ class Sensing:
             if is_open[at]:
                 followed.extend(self._if_followed_by(this, recorded, later))
             later.insert(0, recorded)
-        step = self._recorded.build(this, None) if followed or is_new_task else None
-        return _Seen(tuple(followed), step, step if is_new_task and step is not None and self._speaks(step) else None)
+        return _Seen(tuple(followed), self._recorded.build(this, None) if followed else None)
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
         """The main turns of its session before this one, newest first, and whether each still waits for a verdict."""
@@ -266,15 +263,35 @@ class Sensing:
             hold.progress.begin(hold.point)
             judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
         else:
-            await self._record(_unknown(step.turn, "the judge's share is used up"))
+            await self._put_off(step, later, SHARE_USED)
+
+    async def _put_off(self, step: Step, later: Step | None, why: str) -> None:
+        """Leave a turn unknown for now, and ask about it when that can be paid for."""
+        verdict = replace(_unknown(step.turn, why), signals=await run_sync(self._assessor.signals, step, later))
+        await self._record(verdict)
+        self.questions.put(verdict)
+
+    async def _ask_what_was_put_off(self, judging: TaskGroup) -> None:
+        while self.questions and len(self._asking) < _JUDGED_AT_ONCE and self._allowance.take():
+            if not await self._may_ask():
+                self._allowance.give_back()
+                return
+            turn = self.questions.pop()
+            self._asking.add(turn)
+            judging.start_soon(self._ask_again, turn, 1)
 
     async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
-        async with self._limiter, self._judging.taking(step.turn) as may:
-            asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
-        verdict = asked or _unknown(step.turn, "nobody judges")
-        await self._record(verdict)
-        if has_no_vote(verdict):
-            self._retrying.later(step.turn, tries)
+        try:
+            async with self._limiter, self._judging.taking(step.turn) as may:
+                asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
+        except BudgetError:
+            self._allowance.give_back()
+            await self._put_off(step, later, BUDGET_USED)
+        else:
+            verdict = asked or _unknown(step.turn, "nobody judges")
+            await self._record(verdict)
+            if has_no_vote(verdict):
+                self._retrying.later(step.turn, tries)
         self._asking.discard(step.turn)
         done()
 
@@ -284,6 +301,7 @@ class Sensing:
             step = await run_sync(self._read_again, turn) if may else None
         if step is not None:
             await self._ask(step, None, tries, lambda: None)
+        self._asking.discard(turn)
 
     def _read_again(self, turn: TurnId) -> Step | None:
         standing = self._reader.standing_of(turn)

@@ -48,6 +48,8 @@ _FILES_A_TICK = 5_000
 _FEW_FILES = 100
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
+FILES = "files"
+"""The reason of a generation that comes from changed files begins with this word."""
 
 
 class Shelf:
@@ -230,7 +232,7 @@ class Shelf:
         """Have the store number the set of skills if it is a new one, and swap the view."""
         library = self._library
         if any(_is_another(self._stored.get(name), library.get(name)) for name in self._edits):
-            reason = _told(self._edits) if self._shown else "files changed while stopped"
+            reason = _told(self._edits) if self._shown else f"{FILES} changed while stopped"
             self._number = self._generations.publish(library.skills(), reason).number
         self._stored = library
         self._edits.clear()
@@ -321,7 +323,7 @@ def _told(edits: Mapping[str, str]) -> str:
         if names:
             more = f" and {len(names) - _NAMES_IN_REASON} more" if len(names) > _NAMES_IN_REASON else ""
             parts.append(f"{what} {', '.join(names[:_NAMES_IN_REASON])}{more}")
-    return "; ".join(parts) or "files changed"
+    return f"{FILES}: {'; '.join(parts)}" if parts else f"{FILES} changed"
 
 
 def _printable(text: str) -> str:

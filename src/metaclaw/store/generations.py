@@ -2,13 +2,24 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy import Row as SqlRow
 
+from metaclaw.domain.audience import Audience, audience_hashes, audience_of, placed_hash
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
+from metaclaw.domain.skill import (
+    Authorship,
+    GenerationChange,
+    LearnedFrom,
+    RetiredSkill,
+    Skill,
+    SkillGeneration,
+    SkillState,
+    library_hash,
+)
 from metaclaw.store.addresses import address
 from metaclaw.store.database import Database
 from metaclaw.store.guard import RefusedError
@@ -27,7 +38,7 @@ from metaclaw.store.packing import (
     unpack_text,
 )
 from metaclaw.store.records import GenerationRow, InForce, Succession
-from metaclaw.store.schema import events, generations, memberships, skill_texts
+from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts
 from metaclaw.store.statements import Insertion, once
 
 _TEXTS_AT_ONCE = 64
@@ -39,6 +50,13 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+class _Hashed(NamedTuple):
+    skill: Skill
+    address: bytes
+    audience: Audience | None
+    placed: str
+
+
 class SqlGenerations:
     """`ports.GenerationStore` on a database. Skills of a generation are always in the order of their names."""
 
@@ -46,7 +64,7 @@ class SqlGenerations:
         self._database = database
         self._clock = clock
         self._insert_texts = Insertion(database.dialect, skill_texts, once)
-        self._hashed: dict[SkillName, tuple[Skill, bytes]] = {}
+        self._hashed: dict[SkillName, _Hashed] = {}
 
     def latest(self) -> SkillGeneration:
         """The newest generation; number 0, with no skills, where nothing was ever published."""
@@ -78,6 +96,7 @@ class SqlGenerations:
         # Made first, because it refuses two skills of one name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
         hashes = self._hashes(draft.skills)
+        libraries = audience_hashes((one.audience, one.placed) for one in self._hashed.values())
         self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
@@ -92,6 +111,7 @@ class SqlGenerations:
             if reverted_to is not None:
                 _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
+            _change_libraries(connection, number, libraries)
             _owe(connection, number, unwritten)
             told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
             connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(told)})
@@ -172,14 +192,76 @@ class SqlGenerations:
                 for row in connection.execute(query)
             ]
 
+    def changes(self, before: int | None = None, limit: int = 50) -> list[GenerationChange]:
+        """What generations changed, newest first; only those of a lower number than `before`, if given."""
+        rows = select(generations.c.number, generations.c.reason, generations.c.reverted_to).where(generations.c.number > 0)
+        if before is not None:
+            rows = rows.where(generations.c.number < before)
+        texts = select(memberships.c.since, memberships.c.until, skill_texts).join(
+            skill_texts, skill_texts.c.hash == memberships.c.skill
+        )
+        with self._database.reading("reading what generations changed") as connection:
+            found = connection.execute(rows.order_by(generations.c.number.desc()).limit(limit)).all()
+            numbers = [row.number for row in found]
+            put: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
+            gone: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
+            concerned = or_(memberships.c.since.in_(numbers), memberships.c.until.in_(numbers))
+            for row in connection.execute(texts.where(concerned)):
+                skill = _skill(row)
+                if row.since in put:
+                    put[row.since][skill.name] = skill
+                if row.until in gone:
+                    gone[row.until][skill.name] = skill
+        return [
+            GenerationChange(row.number, unpack_text(row.reason), row.reverted_to is not None, gone[row.number], put[row.number])
+            for row in found
+        ]
+
+    def retired(self) -> list[RetiredSkill]:
+        """Skills, rules and facts that were in force and are not, the last to go first."""
+        last = select(memberships.c.name, func.max(memberships.c.since).label("since")).group_by(memberships.c.name).subquery()
+        query = (
+            select(generations.c.published_us, generations.c.reason, skill_texts)
+            .join(memberships, memberships.c.until == generations.c.number)
+            .join(last, and_(last.c.name == memberships.c.name, last.c.since == memberships.c.since))
+            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+            .order_by(memberships.c.until.desc(), memberships.c.name)
+        )
+        with self._database.reading("listing retired skills") as connection:
+            return [
+                RetiredSkill(_skill(row), unpack_instant(row.published_us) if row.published_us else None, unpack_text(row.reason))
+                for row in connection.execute(query)
+            ]
+
+    def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
+        """Of each skill in force: when it first came into force, and when it was last changed."""
+        live = select(memberships.c.name).where(memberships.c.until.is_(None))
+        first, last = func.min(generations.c.published_us), func.max(generations.c.published_us)
+        query = (
+            select(memberships.c.name, first.label("first"), last.label("last"))
+            .join(generations, generations.c.number == memberships.c.since)
+            .where(memberships.c.name.in_(live))
+            .group_by(memberships.c.name)
+        )
+        with self._database.reading("reading since when skills are in force") as connection:
+            return {
+                SkillName(unpack_text(row.name)): (
+                    unpack_instant(row.first) if row.first else None,
+                    unpack_instant(row.last) if row.last else None,
+                )
+                for row in connection.execute(query)
+            }
+
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """Each skill's address; one that has not changed since the last publication is not hashed again."""
-        hashed: dict[SkillName, tuple[Skill, bytes]] = {}
+        before = self._hashed
+        self._hashed = {}
         for skill in skills:
-            before = self._hashed.get(skill.name)
-            hashed[skill.name] = before if before is not None and before[0] == skill else (skill, _address(skill))
-        self._hashed = hashed
-        return {name: found for name, (_, found) in hashed.items()}
+            known = before.get(skill.name)
+            if known is None or known.skill != skill:
+                known = _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+            self._hashed[skill.name] = known
+        return {name: one.address for name, one in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the texts that are new, a few at a time, so that the ledger never waits long for the write lock."""
@@ -247,6 +329,26 @@ def _change_members(connection: Connection, number: int, hashes: dict[SkillName,
         connection.execute(insert(memberships), came)
     put = [str(row["name"]) for row in came]
     return put[:_MOST_TOLD], [str(row["gone"]) for row in gone if row["gone"] not in hashes][:_MOST_TOLD]
+
+
+def _change_libraries(connection: Connection, number: int, libraries: dict[Audience, str]) -> None:
+    """Write for whom the rules and skills have changed."""
+    is_live = scope_libraries.c.until.is_(None)
+    live = {(row.scope, row.workspace): row.hash for row in connection.execute(select(scope_libraries).where(is_live))}
+    now = {(pack_text(audience.scope), pack_text(audience.workspace)): digest for audience, digest in libraries.items()}
+    gone = [
+        {"whose": scope, "where": workspace} for (scope, workspace), digest in live.items() if now.get((scope, workspace)) != digest
+    ]
+    came = [
+        {"scope": at[0], "workspace": at[1], "since": number, "hash": digest}
+        for at, digest in now.items()
+        if live.get(at) != digest
+    ]
+    if gone:
+        mine = and_(scope_libraries.c.scope == bindparam("whose"), scope_libraries.c.workspace == bindparam("where"), is_live)
+        connection.execute(update(scope_libraries).where(mine).values(until=number), gone)
+    if came:
+        connection.execute(insert(scope_libraries), came)
 
 
 def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> None:

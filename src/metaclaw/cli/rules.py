@@ -1,0 +1,284 @@
+"""`metaclaw rules`: your own words as a list. Read from the files; changed by the running proxy, or here where none runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote
+
+import click
+
+from metaclaw.cli.client import Api
+from metaclaw.cli.inforce import read_in_force, retired
+from metaclaw.cli.operation import PATIENCE_S, carry_out, said
+from metaclaw.cli.output import ask as confirm
+from metaclaw.cli.output import json_option, moment, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.cli.rulefiles import export, import_
+from metaclaw.errors import MetaClawError, SkillError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from metaclaw.domain.chat import Json
+    from metaclaw.domain.ids import SkillName
+    from metaclaw.domain.skill import RetiredSkill, Skill
+    from metaclaw.skills import Rulebook
+    from metaclaw.skills.rules import RuleFields
+
+_MOST_TEXT = 100
+_EVERYONE = "everyone"
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def rules(context: click.Context, as_json: bool) -> None:
+    """List, add, change and remove your rules: what you laid down once, in your own words. Without a command: list."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_, as_json=as_json)
+
+
+@rules.command(name="list")
+@click.option("--retired", "is_retired", is_flag=True, help="List those that are no longer in force.")
+@json_option
+@click.pass_obj
+def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
+    """List your rules and facts."""
+    from metaclaw.dashboard.views import retired_rule_view, rule_view
+
+    if is_retired:
+        gone = [retired_rule_view(one) for one in retired_rules(home)]
+        if as_json:
+            print_json({"rules": gone})
+        elif not gone:
+            click.echo("No rule has been removed.")
+        else:
+            columns = [(one["name"], one["kind"], _short(one["text"]), one["reason"]) for one in gone]
+            print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns)
+        return
+    found, dates = _in_force(home)
+    views = [rule_view(rule, dates.get(rule.name)) for rule in found]
+    if as_json:
+        print_json({"rules": views})
+    elif not views:
+        click.echo('No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."')
+    else:
+        print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL"), [_row(view) for view in views])
+
+
+@rules.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show(home: Path, name: str, as_json: bool) -> None:
+    """Show one rule: its words, when and for whom it applies, and where it comes from."""
+    from metaclaw.dashboard.views import rule_view
+
+    found, dates = _in_force(home)
+    rule = next((one for one in found if one.name == name), None)
+    if rule is None:
+        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+    view, since = rule_view(rule, dates.get(rule.name)), dates.get(rule.name, (None, None))
+    if as_json:
+        print_json(view)
+        return
+    click.echo(plain(name))
+    pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", view["scope"] or _EVERYONE)]
+    pairs += [("project", view["workspace"] or "all"), ("until", view["expires"] or "for good")]
+    pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
+    pairs += [("check", view["check"])] if view["check"] else []
+    pairs += [("example", example) for example in rule.examples]
+    print_facts(pairs)
+    click.echo(f"\n{plain_block(str(view['text']))}")
+
+
+@rules.command()
+@click.argument("text")
+@click.option("--when", help="The situation it applies to [always].")
+@click.option("--project", help="A folder: it applies there only [everywhere].")
+@click.option("--expires", metavar="DATE", help="The last day on which it is in force, as 2027-01-31 [for good].")
+@click.option("--fact", is_flag=True, help="It is a fact to be remembered, not a rule to be followed.")
+@click.option("--for", "user", metavar="USER", help="Only for this user, as named by X-User-Id [everyone].")
+@json_option
+@click.pass_obj
+def add(
+    home: Path,
+    text: str,
+    when: str | None,
+    project: str | None,
+    expires: str | None,
+    fact: bool,
+    user: str | None,
+    as_json: bool,
+) -> None:
+    """Put a rule in force, in your own words. It applies to the next request of every agent."""
+    fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"}
+    fields |= _changes(when, project, expires, user)
+
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.post("/api/rules", fields, timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import rule_view
+
+        ((rule, is_new),) = rulebook.add([cast("RuleFields", fields)])
+        return {**rule_view(rule, rulebook.dates().get(rule.name)), "added": is_new}
+
+    facts = carry_out(home, ask, do)
+    if as_json:
+        print_json(facts)
+    elif not facts.get("added"):
+        click.echo(f"That is in force already: {plain(facts.get('name'))}.")
+    else:
+        click.echo(f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo")
+
+
+@rules.command()
+@click.argument("name")
+@click.option("--text", help="The new words. Without any option an editor opens on the present ones.")
+@click.option("--when", help="The situation it applies to, or always.")
+@click.option("--project", help="A folder: narrow it to this project.")
+@click.option("--everywhere", is_flag=True, help="Widen it to all projects.")
+@click.option("--expires", metavar="DATE", help="The last day on which it is in force, or never.")
+@click.option("--for", "user", metavar="USER", help="Only for this user, or everyone.")
+@click.option("--check", help="How to tell by program that it was followed, such as `not: pip install`; empty for none.")
+@json_option
+@click.pass_obj
+def edit(
+    home: Path,
+    name: str,
+    text: str | None,
+    when: str | None,
+    project: str | None,
+    everywhere: bool,
+    expires: str | None,
+    user: str | None,
+    check: str | None,
+    as_json: bool,
+) -> None:
+    """Change a rule: its words, when and for whom it applies, in which project, until when."""
+    if project is not None and everywhere:
+        raise click.UsageError("say either --project or --everywhere")
+    fields = _changes(when, project, expires, user)
+    fields |= {} if text is None else {"text": text}
+    fields |= {"workspace": None} if everywhere else {}
+    fields |= {} if check is None else {"check": check or None}
+    if not fields:
+        fields = {"text": _edited(home, name)}
+
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.patch(f"/api/rules/{quote(name, safe='')}", fields, timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import rule_view
+
+        rule = rulebook.change(name, cast("RuleFields", fields))
+        return rule_view(rule, rulebook.dates().get(rule.name))
+
+    facts = carry_out(home, ask, do)
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Changed {plain(name)} ({_where(facts)}): {plain(facts.get('text'))}")
+
+
+@rules.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
+    """Take a rule out of force. Its words are kept: undo, or skills restore, brings it back."""
+    found, _ = _in_force(home)
+    rule = next((one for one in found if one.name == name), None)
+    if rule is None:
+        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+    if not yes:
+        from metaclaw.skills.rule import rule_text
+
+        confirm(f"Remove the {rule.kind} {name} ({_short(rule_text(rule))})?")
+
+    def ask(api: Api) -> "dict[str, Json]":
+        return said(*api.delete(f"/api/rules/{quote(name, safe='')}", timeout_s=PATIENCE_S))
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.dashboard.views import rule_view
+
+        return {"removed": name, "rule": rule_view(rulebook.remove(name), None)}
+
+    facts = carry_out(home, ask, do)
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Removed {plain(name)}. Take it back with: metaclaw undo")
+
+
+def retired_rules(home: Path) -> "list[RetiredSkill]":
+    """Rules and facts that were in force."""
+    from metaclaw.skills.rules import is_rule
+
+    return [one for one in retired(home) if is_rule(one.skill)]
+
+
+def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
+    """The rules and facts of this home with their dates. Files that cannot be read are named."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.skills.rules import is_rule
+    from metaclaw.store import SqlGenerations
+
+    found, skipped = read_in_force(home)
+    for path, reason in skipped:
+        click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
+    with opened(load(home)) as database:
+        dates = {} if database is None else SqlGenerations(database).dates()
+    return [skill for skill in found if is_rule(skill)], dates
+
+
+def _changes(when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":
+    from metaclaw.cli.rulefiles import project_id
+
+    fields: dict[str, Json] = {} if when is None else {"when": when}
+    fields |= {} if project is None else {"workspace": project_id(project)}
+    fields |= {} if expires is None else {"expires": None if expires == "never" else expires}
+    return fields | ({} if user is None else {"scope": None if user == _EVERYONE else _scope(user)})
+
+
+def _scope(user: str) -> str:
+    return user if user == "owner" or user.startswith(("user:", "team:")) else f"user:{user}"
+
+
+def _edited(home: Path, name: str) -> str:
+    from metaclaw.skills.rule import rule_text
+
+    found, _ = _in_force(home)
+    rule = next((one for one in found if one.name == name), None)
+    if rule is None:
+        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+    try:
+        text = click.edit(rule_text(rule), extension=".md")
+    except click.ClickException as error:
+        raise MetaClawError(f"no editor could be opened ({error.message}); say --text, or set EDITOR") from error
+    if text is None or text.strip() == rule_text(rule).strip():
+        raise MetaClawError("nothing was changed")
+    return text
+
+
+def _row(view: "dict[str, Json]") -> tuple[object, ...]:
+    text = _short(view["text"])
+    shown = f"(fact) {text}" if view["kind"] == "fact" else text
+    return view["name"], shown, _short(view["when"], 40), view["scope"] or _EVERYONE, view["workspace"] or "all", view["expires"]
+
+
+def _where(facts: "dict[str, Json]") -> str:
+    whom = f"for {facts['scope']}" if facts.get("scope") else f"for {_EVERYONE}"
+    place = f"in {facts['workspace']}" if facts.get("workspace") else "everywhere"
+    until = f", until {facts['expires']}" if facts.get("expires") else ""
+    return plain(f"{facts.get('when')}, {whom}, {place}{until}")
+
+
+def _short(value: object, most: int = _MOST_TEXT) -> str:
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+for command in (import_, export):
+    rules.add_command(command)

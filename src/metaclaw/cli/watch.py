@@ -1,0 +1,148 @@
+"""`metaclaw watch`: one line for each lesson as it happens, also across restarts of the proxy."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import click
+
+from metaclaw.cli.client import OPEN_HOSTS, Api, NotRunningError, at, connect, expect, rows
+from metaclaw.cli.output import plain
+from metaclaw.domain.chat import Json
+from metaclaw.errors import MetaClawError
+
+# The proxy sends a comment at least every 15 seconds.
+_SILENCE_S = 60.0
+_RETRY_S = 0.5
+_TEXTS_SHOWN = 3
+_MOST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedEvent:
+    """One event as the proxy sent it; `cursor` is where to resume behind it."""
+
+    cursor: str
+    kind: str
+    data: dict[str, Json]
+
+
+@click.command()
+@click.option("--since", metavar="CURSOR", default="now", help="Begin behind this cursor, 0 for everything so far [now].")
+@click.option("--all", "show_all", is_flag=True, help="Show every event, not only lessons.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as one line of JSON, with its cursor.")
+@click.pass_obj
+def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
+    """Print one line for each lesson as it happens: rules noted, changed and taken back, skills learned and retired.
+
+    Goes on when the proxy is restarted, and misses nothing in between. End it with Ctrl-C.
+    """
+    if since != "now" and not since.isdecimal():
+        raise click.UsageError(f"--since is {since!r}: give the cursor of an event, or 0")
+    for api, event in _follow(home, since):
+        if as_json:
+            click.echo(json.dumps({"cursor": int(event.cursor), "event": event.kind, **event.data}))
+        elif (line := _line(api, event, show_all=show_all)) is not None:
+            click.echo(f"{_clock(event)}  {line}")
+
+
+def _follow(home: Path, cursor: str) -> Iterator[tuple[Api, StreamedEvent]]:
+    """Events behind the cursor, for ever; only a proxy that does not run at the beginning is an error."""
+    _, api = connect(home)
+    is_waiting = False
+    while True:
+        try:
+            for event in _events(api, cursor):
+                is_waiting, cursor = False, event.cursor or cursor
+                if event.kind:
+                    yield api, event
+        except (OSError, http.client.HTTPException):
+            pass
+        if not is_waiting:
+            click.echo("The proxy has stopped; waiting until it runs again.", err=True)
+            is_waiting = True
+        time.sleep(_RETRY_S)
+        try:
+            _, api = connect(home)
+        except NotRunningError:
+            continue
+        except MetaClawError as error:
+            if "does not listen yet" not in str(error):
+                raise
+
+
+def _events(api: Api, cursor: str) -> Iterator[StreamedEvent]:
+    """What one connection brings, until it ends. The first has no kind: it only says where the stream begins."""
+    parts = urlsplit(api.url)
+    host = parts.hostname or "127.0.0.1"
+    connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=_SILENCE_S)
+    try:
+        connection.request("GET", f"/api/events?after={cursor}", headers={"Authorization": f"Bearer {api.key}"})
+        reply = connection.getresponse()
+        if reply.status != 200:
+            expect(reply.status, _parsed(reply.read()))
+        fields: dict[str, str] = {}
+        while line := reply.readline():
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            if text.startswith(": from "):
+                yield StreamedEvent(text.removeprefix(": from "), "", {})
+            elif text and not text.startswith(":"):
+                name, _, value = text.partition(": ")
+                fields[name] = value
+            elif fields:
+                data = _parsed(fields.get("data", "").encode())
+                yield StreamedEvent(fields.get("id", cursor), fields.get("event", ""), data if isinstance(data, dict) else {})
+                fields = {}
+    finally:
+        connection.close()
+
+
+def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
+    data = event.data
+    match event.kind:
+        case "generation":
+            return _generation(api, data)
+        case "notice":
+            return f"notice about {plain(data.get('skill'))}: {plain(data.get('text'))}"
+        case "feedback":
+            return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
+        case "forgotten":
+            return f"forgot the session {plain(data.get('session'))} and what it taught"
+        case "policy":
+            return f"weights: version {plain(data.get('version'))} {plain(data.get('action'))} ({plain(data.get('reason'))})"
+        case _ if show_all:
+            told = ", ".join(f"{name} {plain(value)}" for name, value in data.items() if name != "at")
+            return f"{plain(event.kind)}: {told}"
+        case _:
+            return None
+
+
+def _generation(api: Api, data: dict[str, Json]) -> str:
+    """The reason, and the words of the rules that came into force."""
+    words: list[str] = []
+    for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
+        status, found = api.get(f"/api/rules/{quote(str(name), safe='')}")
+        if status == 200:
+            words.append(" ".join(str(at(found, "text")).split())[:_MOST_TEXT])
+    told = f": {plain(' / '.join(words))}" if words else ""
+    return f"{plain(data.get('reason'))}{told}"
+
+
+def _clock(event: StreamedEvent) -> str:
+    try:
+        return datetime.fromisoformat(str(event.data.get("at"))).astimezone().strftime("%H:%M:%S")
+    except ValueError:
+        return "--:--:--"
+
+
+def _parsed(body: bytes) -> Json:
+    try:
+        value: Json = json.loads(body)
+    except ValueError:
+        return body.decode("utf-8", "replace")
+    return value

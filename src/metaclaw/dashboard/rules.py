@@ -1,0 +1,156 @@
+"""The routes about rules: a person's own words as a list, changed one by one; undo; what is retired, restored, kept and pinned."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+from anyio.to_thread import run_sync
+
+from metaclaw.dashboard.routes import ApiError, Ask, Field, Route
+from metaclaw.dashboard.views import retired_rule_view, rule_view, skill_view, undone_view
+from metaclaw.domain.chat import Json
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.errors import SkillError
+from metaclaw.skills import Rulebook
+from metaclaw.skills.rules import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, is_rule
+
+T = TypeVar("T")
+_NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
+_MOST_AT_ONCE = 1000
+_TEXT: Mapping[str, Json] = {"type": "string", "maxLength": MAX_RULE_CHARS, "description": "What is to be followed or remembered"}
+_CHANGEABLE = (
+    Field(
+        "when",
+        {**_NULLABLE, "maxLength": MAX_WHEN_CHARS, "description": "`always`, or the situation it applies to"},
+        is_required=False,
+    ),
+    Field("scope", {**_NULLABLE, "description": "For whom: null for everyone, owner, user:ID, team:NAME"}, is_required=False),
+    Field("workspace", {**_NULLABLE, "description": "The project it is for; null for all"}, is_required=False),
+    Field("examples", {"type": "array", "items": {"type": "string"}, "description": "Requests it is for"}, is_required=False),
+    Field("expires", {**_NULLABLE, "format": "date", "description": "The last day on which it is in force"}, is_required=False),
+    Field("check", _NULLABLE, is_required=False),
+    Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
+)
+_NEW = (
+    Field("text", _TEXT, is_required=False),
+    Field("kind", {"enum": ["rule", "fact"]}, is_required=False),
+    *_CHANGEABLE,
+    Field("source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False),
+    Field("rules", {"type": "array", "description": "Several rules, put in force in one step"}, is_required=False),
+)
+_CHANGES = (Field("text", _TEXT, is_required=False), *_CHANGEABLE)
+_PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
+
+
+class Teller(Protocol):
+    """Who writes down what became of a learned skill, for people and for the next that is written."""
+
+    async def tell_retired(self, skill: Skill, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRoutes:
+    """Makes the routes. The rulebook blocks and is asked in a thread."""
+
+    rulebook: Rulebook
+    owner: Callable[[], Awaitable[Teller]]
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/api/rules", self._rules, "Rules and facts in force, or retired ones with state=retired", ("state",)),
+            Route("POST", "/api/rules", self._add, "Put a rule or fact in force", (), _NEW),
+            Route("GET", "/api/rules/{name}", self._rule, "One rule or fact"),
+            Route("PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES),
+            Route("DELETE", "/api/rules/{name}", self._remove, "Take a rule or fact out of force"),
+            Route("POST", "/api/undo", self._undo, "Take back the last lesson, whatever it was"),
+            Route("POST", "/api/skills/{name}/restore", self._restore, "Put a retired skill, rule or fact in force again"),
+            Route("POST", "/api/skills/{name}/keep", self._keep, "End a skill's trial: it stays in force"),
+            Route("POST", "/api/skills/{name}/pin", self._pin, "Pin a live skill, or unpin it", (), _PIN),
+        ]
+
+    async def _rules(self, ask: Ask) -> object:
+        state = ask.query.get("state", "live")
+        if state == "retired":
+            gone = await run_sync(self.rulebook.retired)
+            return {"rules": [retired_rule_view(one) for one in gone if is_rule(one.skill)]}
+        if state != "live":
+            raise ApiError(f"state must be live or retired, not {state!r}")
+        dates = await run_sync(self.rulebook.dates)
+        return {"rules": [rule_view(rule, dates.get(rule.name)) for rule in self.rulebook.rules()]}
+
+    async def _rule(self, ask: Ask) -> object:
+        return await self._shown(await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404))
+
+    async def _add(self, ask: Ask) -> object:
+        said = ask.json(_NEW)
+        several = said.get("rules")
+        if several is None:
+            ((rule, added),) = await self._done(lambda: self.rulebook.add([_fields(said, _NEW)]), 400)
+            return {**(await self._shown(rule)), "added": added}
+        if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
+            raise ApiError(f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it")
+        listed = [_fields(one, _NEW) for one in several]
+        found = await self._done(lambda: self.rulebook.add(listed), 400)
+        dates = await run_sync(self.rulebook.dates)
+        return {"rules": [{**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found]}
+
+    async def _change(self, ask: Ask) -> object:
+        fields = _fields(ask.json(_CHANGES), _CHANGES)
+        await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404)
+        return await self._shown(await self._done(lambda: self.rulebook.change(ask.path["name"], fields), 400))
+
+    async def _remove(self, ask: Ask) -> object:
+        name = ask.path["name"]
+        await self._done(lambda: self.rulebook.rule(name), 404)
+        rule = await self._done(lambda: self.rulebook.remove(name))
+        return {"removed": name, "rule": rule_view(rule, None)}
+
+    async def _undo(self, ask: Ask) -> object:
+        undone = await self._done(self.rulebook.undo)
+        for skill in undone.removed:
+            if skill.author is Authorship.EVOLVER:
+                await (await self.owner()).tell_retired(skill, "a person took it back")
+        return undone_view(undone)
+
+    async def _restore(self, ask: Ask) -> object:
+        skill = await self._done(lambda: self.rulebook.restore(ask.path["name"]))
+        return {**skill_view(skill), "restored": True}
+
+    async def _keep(self, ask: Ask) -> object:
+        return skill_view(await self._done(lambda: self.rulebook.keep(ask.path["name"])))
+
+    async def _pin(self, ask: Ask) -> object:
+        pinned = ask.json(_PIN).get("pinned", True)
+        if not isinstance(pinned, bool):
+            raise ApiError("pinned must be true or false")
+        return skill_view(await self._done(lambda: self.rulebook.pin(ask.path["name"], pinned=pinned)))
+
+    async def _shown(self, rule: Skill) -> dict[str, Json]:
+        dates = await run_sync(self.rulebook.dates)
+        return rule_view(rule, dates.get(rule.name))
+
+    async def _done(self, do: Callable[[], T], status: int = 409) -> T:
+        """Do it in a thread; what cannot be done is answered with this status."""
+        try:
+            return await run_sync(do)
+        except SkillError as error:
+            raise ApiError(str(error), status) from error
+
+
+def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
+    """A rule's fields, each of the type that its schema names."""
+    if not isinstance(said, dict) or not said:
+        raise ApiError(f"there is nothing to change: write {' or '.join(field.name for field in known)}")
+    for field in known:
+        if field.name not in said:
+            continue
+        value = said[field.name]
+        if field.name == "examples":
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise ApiError("examples must be a list of texts")
+        elif not isinstance(value, str) and (value is not None or field.name in ("text", "kind")):
+            raise ApiError(f"{field.name} must be a text")
+    if unknown := sorted(set(said) - {field.name for field in known}):
+        raise ApiError(f"{unknown[0]!r} is not a field of a rule")
+    return cast(RuleFields, said)

@@ -1,0 +1,191 @@
+"""What a person does to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
+
+Works on the shelf and the generation store, with or without a running proxy. Everything blocks.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Final
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
+from metaclaw.errors import SkillError
+from metaclaw.ports import GenerationHistory
+from metaclaw.skills.ownership import meaning_of
+from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
+from metaclaw.skills.shelf import FILES, Shelf
+
+_UNDID: Final = re.compile(r"undid generation (\d+)")
+_PAGE: Final = 50
+_NAMES_TOLD: Final = 5
+Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A lesson that was taken back: its generation and reason, the skills that went, those that are in force again as they were
+    before it, and the new generation."""
+
+    lesson: int
+    reason: str
+    removed: tuple[Skill, ...]
+    restored: tuple[Skill, ...]
+    generation: int
+
+
+class Rulebook:
+    """A person's changes to what is in force; each is one generation."""
+
+    def __init__(self, shelf: Shelf, history: GenerationHistory, today: Callable[[], date] = date.today) -> None:
+        self.shelf = shelf
+        self._history = history
+        self._today = today
+
+    def rules(self) -> list[Skill]:
+        """Rules and facts in force, by name."""
+        return [skill for skill in self.shelf.view.skills if is_rule(skill)]
+
+    def rule(self, name: str) -> Skill:
+        """The rule or fact of this name. Raises SkillError."""
+        found = self.shelf.view.get(name)
+        if found is None:
+            raise SkillError(f"there is no rule named {name}; metaclaw rules list shows those there are")
+        if not is_rule(found):
+            raise SkillError(f"{name} is a skill, not a rule: use metaclaw skills")
+        return found
+
+    def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
+        """Put rules and facts in force, all at once; each with whether it is new: one that says the same is not added twice."""
+        known = {str(one.skill.name): one.skill for one in self._history.retired()}
+        known |= {str(one.name): one for one in self.shelf.view.skills}
+        in_force = list(self.shelf.view.skills)
+        added: list[Skill] = []
+        found: list[tuple[Skill, bool]] = []
+        for fields in wanted:
+            rule = new_rule(fields, known.get, self._today())
+            same = find_same(rule, in_force)
+            found.append((rule, True) if same is None else (same, False))
+            if same is None:
+                added.append(rule)
+                in_force.append(rule)
+                known[rule.name] = rule
+        if added:
+            self.shelf.publish(added, (), _noted(added), expected={rule.name: None for rule in added}, by_person=True)
+        return found
+
+    def change(self, name: str, fields: RuleFields) -> Skill:
+        """Change a rule; the rule as it is now."""
+        rule = self.rule(name)
+        changed = changed_rule(rule, fields, self._today())
+        expected = {rule.name: rule.content_hash}
+        self.shelf.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
+        return self.rule(name)
+
+    def remove(self, name: str) -> Skill:
+        """Take a rule out of force; the rule as it was."""
+        rule = self.rule(name)
+        self.shelf.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
+        return rule
+
+    def retired(self) -> list[RetiredSkill]:
+        """What was in force and is not, the last to go first."""
+        return self._history.retired()
+
+    def dates(self) -> Dates:
+        """Of each skill in force: when it first came into force, and when it was last changed."""
+        return self._history.dates()
+
+    def restore(self, name: str) -> Skill:
+        """Put a retired skill, rule or fact in force again, as it last was; the program does not retire it again by itself."""
+        if self.shelf.view.get(name) is not None:
+            raise SkillError(f"{name} is in force already")
+        found = next((one for one in self._history.retired() if one.skill.name == name), None)
+        if found is None:
+            raise SkillError(
+                f"there is no retired skill or rule named {name}; metaclaw skills list --retired shows those there are"
+            )
+        skill = _wanted(found.skill)
+        self.shelf.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
+        return skill
+
+    def keep(self, name: str) -> Skill:
+        """End a skill's trial: it is live, and the program no longer withholds, changes or retires it."""
+        return self._settle(_wanted(self._skill(name)), f"a person keeps {name}")
+
+    def pin(self, name: str, *, pinned: bool) -> Skill:
+        """Pin a live skill, so that the program does not withhold, change or retire it; or let it do so again."""
+        skill = self._skill(name)
+        if pinned and skill.state is not SkillState.LIVE:
+            raise SkillError(
+                f"{name} is on trial ({skill.state}), and only a live skill can be pinned: metaclaw skills keep {name}"
+            )
+        return self._settle(replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}")
+
+    def undo(self) -> Undone:
+        """Take back the last lesson that is still in force: a rule or fact that was noted, changed or removed, or a skill that was
+        learned, edited or retired. Raises SkillError where there is none."""
+        for change in self._lessons():
+            removed, restored = self._reversal(change)
+            if removed or restored:
+                reason = f"undid generation {change.number} ({change.reason})"
+                expected = {skill.name: skill.content_hash for skill in removed}
+                view = self.shelf.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
+                return Undone(change.number, change.reason, tuple(removed), tuple(restored), view.generation)
+        raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
+
+    def _lessons(self) -> Iterator[GenerationChange]:
+        """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
+        before: int | None = None
+        undone: set[int] = set()
+        while page := self._history.changes(before, _PAGE):
+            for change in page:
+                if undo := _UNDID.match(change.reason):
+                    undone.add(int(undo[1]))
+                elif not change.is_revert and change.number not in undone and not change.reason.startswith(FILES):
+                    yield change
+            before = page[-1].number
+
+    def _reversal(self, change: GenerationChange) -> tuple[list[Skill], list[Skill]]:
+        """What to take out of force and what to put back; nothing of what has been changed again since."""
+        removed: list[Skill] = []
+        restored: list[Skill] = []
+        for name in sorted(change.before.keys() | change.after.keys()):
+            was, made, now = change.before.get(name), change.after.get(name), self.shelf.view.get(name)
+            if _meaning(was) == _meaning(made) or _meaning(now) != _meaning(made):
+                continue
+            if was is not None:
+                restored.append(was if now is not None else _wanted(was))
+            elif now is not None:
+                removed.append(now)
+        return removed, restored
+
+    def _skill(self, name: str) -> Skill:
+        found = self.shelf.view.get(name)
+        if found is None:
+            raise SkillError(f"there is no skill named {name} in force; metaclaw skills list shows those there are")
+        if is_rule(found):
+            raise SkillError(f"{name} is a {found.kind}: your own words are never on trial, withheld or retired")
+        return found
+
+    def _settle(self, skill: Skill, reason: str) -> Skill:
+        self.shelf.publish([skill], (), reason, expected={skill.name: skill.content_hash}, by_person=True)
+        return skill
+
+
+def _noted(rules: Sequence[Skill]) -> str:
+    if len(rules) == 1:
+        return f"noted the {rules[0].kind} {rules[0].name}"
+    names = ", ".join(rule.name for rule in rules[:_NAMES_TOLD])
+    return f"noted {len(rules)} rules: {names}{' and more' if len(rules) > _NAMES_TOLD else ''}"
+
+
+def _wanted(skill: Skill) -> Skill:
+    """A skill that a person wants in force: live, and pinned where the program could retire it."""
+    is_learned = skill.author is Authorship.EVOLVER and not is_rule(skill)
+    return replace(skill, state=SkillState.LIVE, pinned=skill.pinned or is_learned)
+
+
+def _meaning(skill: Skill | None) -> tuple[object, ...] | None:
+    return None if skill is None else meaning_of(skill)

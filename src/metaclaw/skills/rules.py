@@ -1,0 +1,151 @@
+"""Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Final, TypedDict
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.errors import SkillError
+from metaclaw.skills.checks import check_trouble
+from metaclaw.skills.rule import ALWAYS, rule_text
+from metaclaw.skills.scopes import OWNER, fault_of
+
+MAX_RULE_CHARS: Final = 2_000
+MAX_WHEN_CHARS: Final = 500
+ENFORCE: Final = ("off", "remind", "hold")
+_WORD: Final = re.compile(r"\w+")
+_SCOPES: Final = ("user:", "team:", "workspace:")
+
+
+class RuleFields(TypedDict, total=False):
+    """What a person may say about a rule; a field that is absent stays as it is."""
+
+    text: str
+    kind: str
+    when: str | None
+    scope: str | None
+    workspace: str | None
+    examples: Sequence[str]
+    expires: str | None
+    source: str | None
+    check: str | None
+    enforce: str | None
+
+
+def is_rule(skill: Skill) -> bool:
+    """Whether it is a person's own words: a rule or a fact."""
+    return skill.kind is not SkillKind.SKILL
+
+
+def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
+    """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
+    Raises SkillError that names the field and what to write."""
+    from metaclaw.skills.evolve.names import rule_name  # not needed to serve, and the package takes long to import
+
+    text = _text(fields.get("text"))
+    kind = fields.get("kind", SkillKind.RULE.value)
+    if kind not in (SkillKind.RULE, SkillKind.FACT):
+        raise SkillError(f"kind is {kind!r}: write `rule` or `fact`")
+    blank = Skill(SkillName("rule"), ALWAYS, text, extra={"kind": kind, "applies": ALWAYS})
+    rule = changed_rule(blank, fields, today)
+
+    def is_taken(name: str) -> bool:
+        other = known(name)
+        return other is not None and not same_rule(other, rule)
+
+    return replace(rule, name=rule_name(text, rule.trigger, kind, is_taken))
+
+
+def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
+    """The rule with these fields changed; from then on it is the person's. Raises SkillError that names the field."""
+    trigger, body, scope, extra = skill.trigger, rule_text(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
+    if "text" in fields:
+        body = _text(fields["text"])
+    if "when" in fields:
+        when = " ".join((fields["when"] or ALWAYS).split()) or ALWAYS
+        if len(when) > MAX_WHEN_CHARS:
+            raise SkillError(f"when has {len(when)} characters: say in at most {MAX_WHEN_CHARS} when it applies")
+        is_always = when.casefold() == ALWAYS
+        trigger, extra["applies"] = (ALWAYS if is_always else when), (ALWAYS if is_always else None)
+    if "scope" in fields:
+        scope = _scope(fields["scope"])
+    if "workspace" in fields:
+        extra["workspace"] = (fields["workspace"] or "").strip() or None
+    if "examples" in fields:
+        extra["examples"] = [one.strip() for one in fields["examples"] if one.strip()] or None
+    if "expires" in fields:
+        extra["expires"] = _expires(fields["expires"], today)
+    if "source" in fields:
+        extra["source"] = fields["source"] or None
+    if "check" in fields:
+        extra["check"] = (fields["check"] or "").strip() or None
+    if "enforce" in fields:
+        extra["enforce"] = _enforce(fields["enforce"])
+    kept = {key: value for key, value in extra.items() if value is not None}
+    changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=kept, state=SkillState.LIVE, author=Authorship.PERSON)
+    if (trouble := check_trouble(changed)) is not None and "check" in fields:
+        raise SkillError(f"check cannot be read: {trouble}")
+    return changed
+
+
+def same_rule(one: Skill, other: Skill) -> bool:
+    """Whether two rules say the same to the same people in the same place."""
+    return (
+        one.kind is other.kind
+        and one.scope == other.scope
+        and one.extra.get("workspace") == other.extra.get("workspace")
+        and plain_words(rule_text(one)) == plain_words(rule_text(other))
+    )
+
+
+def find_same(rule: Skill, among: Iterable[Skill]) -> Skill | None:
+    """The rule among these that says the same already."""
+    return next((one for one in among if is_rule(one) and same_rule(one, rule)), None)
+
+
+def plain_words(text: str) -> str:
+    """The words alone, without case and punctuation, to compare texts by."""
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def _text(value: str | None) -> str:
+    text = (value or "").strip()
+    if not text:
+        raise SkillError("text is missing or empty: write what is to be followed or remembered")
+    if len(text) > MAX_RULE_CHARS:
+        raise SkillError(
+            f"text has {len(text)} characters: a rule has at most {MAX_RULE_CHARS}; make a skill of it (metaclaw skills add)"
+        )
+    return text
+
+
+def _scope(value: str | None) -> str | None:
+    scope = (value or "").strip()
+    if scope in ("", "everyone", "everywhere"):
+        return None
+    if (fault := fault_of(scope)) is not None:
+        raise SkillError(f"scope {fault}")
+    if scope != OWNER and not scope.startswith(_SCOPES):
+        raise SkillError(f"scope is {scope!r}: write `everyone`, `owner`, `user:ID` or `team:NAME`")
+    return scope
+
+
+def _expires(value: str | None, today: date) -> str | None:
+    if not value:
+        return None
+    try:
+        day = date.fromisoformat(value)
+    except ValueError as error:
+        raise SkillError(f"expires is {value!r}: write the last day as 2027-01-31") from error
+    if day < today:
+        raise SkillError(f"expires is {value}, which is over: write a day to come")
+    return day.isoformat()
+
+
+def _enforce(value: str | None) -> str | None:
+    if value is not None and value not in ENFORCE:
+        raise SkillError(f"enforce is {value!r}: write `off`, `remind` or `hold`")
+    return value

@@ -1,0 +1,255 @@
+"""`metaclaw rules` and `metaclaw undo`, without a proxy: a person's words on their own files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.program import metaclaw, program
+
+UV = "use-uv-instead-of-pip"
+CLAUDE = """# CLAUDE.md
+
+## Rules
+
+- Use uv instead of pip.
+- Prefer `pnpm`:
+  - not npm
+  - not yarn
+
+## Commit messages
+
+- Write them in the imperative,
+  and in English.
+
+Run the tests with:
+
+```bash
+make test
+```
+
+## Facts
+
+The staging server is stage-2.
+
+| a | table |
+|---|---|
+
+@docs/more.md
+<!-- A comment is no rule. -->
+"""
+FOREIGN_SKILL = """---
+name: backup-first
+description: Before changing a file that has no copy
+---
+Copy the file to `*.bak` first.
+"""
+
+
+def listed(*arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = metaclaw("rules", *arguments, "--json").facts["rules"]
+    return found
+
+
+def test_a_rule_is_added_listed_shown_changed_removed_and_taken_back(home: Path) -> None:
+    added = program("rules", "add", "Use uv instead of pip.", "--json")
+    assert (added.code, added.err) == (0, "")
+    assert (added.facts["name"], added.facts["added"]) == (UV, True)
+    assert (home / "skills" / UV / "SKILL.md").is_file()
+    assert "in force already" in metaclaw("rules", "add", "use uv instead of pip").out
+    assert [one["text"] for one in listed()] == [one["text"] for one in listed("list")] == ["Use uv instead of pip."]
+    assert "Use uv instead of pip.  always  everyone  all" in metaclaw("rules").out
+    assert metaclaw("rules", "show", UV, "--json").facts == listed()[0]
+    assert "Use uv instead of pip." in metaclaw("rules", "show", UV).out
+    changed = metaclaw("rules", "edit", UV, "--when", "installing packages", "--expires", "2099-01-31", "--for", "ann", "--json")
+    assert [changed.facts[key] for key in ("when", "expires", "scope")] == ["installing packages", "2099-01-31", "user:ann"]
+    widened = metaclaw("rules", "edit", UV, "--when", "always", "--expires", "never", "--for", "everyone", "--json").facts
+    assert [widened[key] for key in ("when", "expires", "scope")] == ["always", None, None]
+    assert "Changed" in metaclaw("rules", "edit", UV, "--text", "Use uv, never pip.").out
+    assert metaclaw("rules", "remove", UV, given="n\n").code == 1
+    assert metaclaw("rules", "remove", UV, "--yes", "--json").facts["removed"] == UV
+    assert metaclaw("rules").out.startswith("No rules yet.")
+    assert [one["name"] for one in listed("list", "--retired")] == [UV]
+    back = metaclaw("undo", "--json").facts
+    assert [one["text"] for one in back["restored"]] == ["Use uv, never pip."]
+    assert "Undone: edited the rule" in metaclaw("undo").out
+    assert [one["text"] for one in listed()] == ["Use uv instead of pip."]
+
+
+def test_a_rule_is_narrowed_to_a_project_and_widened_again(home: Path, tmp_path: Path) -> None:
+    project = tmp_path / "shop"
+    project.mkdir()
+    assert metaclaw("rules", "add", "Use pnpm.", "--project", str(project), "--json").facts["workspace"] == str(project)
+    assert metaclaw("rules", "edit", "use-pnpm", "--everywhere", "--json").facts["workspace"] is None
+    assert metaclaw("rules", "edit", "use-pnpm", "--project", "team-repo", "--json").facts["workspace"] == "team-repo"
+    assert metaclaw("rules", "edit", "use-pnpm", "--everywhere", "--project", ".").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("add", " "), "text is missing"),
+        (("add", "x", "--expires", "soon"), "write the last day as"),
+        (("show", "nothing"), "no rule named nothing"),
+        (("edit", "nothing", "--text", "x"), "no rule named nothing"),
+        (("remove", "nothing", "--yes"), "no rule named nothing"),
+        (("export",), "no rule to export"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_fails(home: Path, arguments: tuple[str, ...], word: str) -> None:
+    refused = metaclaw("rules", *arguments)
+    assert (refused.code, "Traceback" in refused.err) == (1, False)
+    assert word in refused.err
+
+
+def test_nothing_to_undo_is_said(home: Path) -> None:
+    refused = metaclaw("undo")
+    assert (refused.code, refused.out) == (1, "")
+    assert "no lesson to take back" in refused.err
+
+
+def test_the_items_and_paragraphs_of_a_claude_md_become_rules_once(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "CLAUDE.md"
+    path.write_text(CLAUDE)
+    refused = metaclaw("rules", "import", str(path), given="n\n")
+    assert (refused.code, listed()) == (1, [])
+    assert "+ Use uv instead of pip.  [always]" in refused.out
+    done = metaclaw("rules", "import", str(path), "--yes", "--json").facts
+    assert done["added"] == 5
+    assert [one["reason"] for one in done["left_out"]] == ["a table or picture", "the name of another file: import that one too"]
+    assert {(one["text"], one["when"], one["kind"]) for one in listed()} == {
+        ("Use uv instead of pip.", "always", "rule"),
+        ("Prefer `pnpm`:\n- not npm\n- not yarn", "always", "rule"),
+        ("Write them in the imperative, and in English.", "Commit messages", "rule"),
+        ("Run the tests with:\n```bash\nmake test\n```", "Commit messages", "rule"),
+        ("The staging server is stage-2.", "always", "fact"),
+    }
+    again = metaclaw("rules", "import", str(path), "--yes")
+    assert "Added 0 rules; 5 rules in force already." in again.out
+    assert metaclaw("undo", "--json").facts["generation"] == 2, "an import is one lesson"
+    assert listed() == []
+
+
+def test_the_rules_of_a_repository_are_for_that_project(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    (tmp_path / "repo" / "AGENTS.md").write_text("- Use pnpm.\n")
+    done = metaclaw("rules", "import", str(tmp_path / "repo"), "--yes", "--json").facts
+    assert [one["workspace"] for one in done["rules"]] == [str(tmp_path / "repo")]
+    everywhere = metaclaw("rules", "import", str(tmp_path / "repo" / "AGENTS.md"), "--everywhere", "--yes", "--json").facts
+    assert [(one["workspace"], one["added"]) for one in everywhere["rules"]] == [(None, True)]
+
+
+def test_a_folder_of_skills_is_taken_in_as_skills(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "workspace" / "skills" / "backup-first" / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(FOREIGN_SKILL)
+    assert metaclaw("rules", "import", str(tmp_path / "workspace" / "skills"), "--yes", "--json").facts["imported"] == [
+        "backup-first"
+    ]
+    assert listed() == []
+    assert [one["kind"] for one in metaclaw("skills", "list", "--json").facts["skills"]] == ["skill"]
+
+
+@pytest.mark.parametrize("text", ["", "# Only a heading\n", '{"rules": [1]}', "{broken", "\0"])
+def test_a_file_without_rules_is_refused_and_changes_nothing(home: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "AGENTS.md"
+    path.write_text(text)
+    refused = metaclaw("rules", "import", str(path), "--yes")
+    assert (refused.code, refused.out, "Traceback" in refused.err) == (1, "", False)
+    assert listed() == []
+
+
+WORDS = (
+    ("Use uv.",),
+    ("First line\nsecond line\n\n- nested\n- items\n```\ncode\n\n  indented\n```", "--when", "releasing"),
+    ("--for", "ann", "--", "- looks like an item"),
+    ("# looks like a heading\n## and another",),
+    ("提交信息用英文写。", "--project", "/srv/shop"),
+    ("The staging server is stage-2.", "--fact", "--expires", "2099-01-31"),
+)
+
+
+@pytest.mark.parametrize("form", ["agents", "json"])
+def test_exported_rules_come_back_as_they_were(home: Path, tmp_path: Path, form: str) -> None:
+    for words in WORDS:
+        assert metaclaw("rules", "add", *words).code == 0
+    exported = metaclaw("rules", "export", "--format", form)
+    path = tmp_path / "AGENTS.md"
+    path.write_text(exported.out)
+    elsewhere = ("--home", str(tmp_path / "elsewhere"))
+    assert metaclaw(*elsewhere, "rules", "import", str(path), "--yes", "--json").facts["added"] == len(WORDS)
+    told = ("text", "kind", "when", "scope", "workspace", "expires")
+    there = metaclaw(*elsewhere, "rules", "--json").facts["rules"]
+    assert sorted([one[key] for key in told] for one in map(_sortable, there)) == sorted(
+        [one[key] for key in told] for one in map(_sortable, listed())
+    )
+
+
+def _sortable(one: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in one.items()}
+
+
+def test_an_export_replaces_its_own_section_and_leaves_the_rest_of_the_file(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "AGENTS.md"
+    path.write_text("# Mine\n\nKeep this.\n")
+    metaclaw("rules", "add", "Use uv.")
+    assert metaclaw("rules", "export", "--to", str(path)).code == 1, "it asks first"
+    assert metaclaw("rules", "export", "--to", str(path), "--yes").code == 0
+    metaclaw("rules", "edit", "use-uv", "--text", "Use poetry.")
+    path.write_text(path.read_text() + "\nAfter it.\n")
+    metaclaw("rules", "export", "--to", str(path), "--yes")
+    text = path.read_text()
+    assert text.startswith("# Mine\n\nKeep this.\n")
+    assert text.endswith("\nAfter it.\n")
+    assert ("- Use poetry." in text, "- Use uv." in text) == (True, False)
+
+
+def test_rules_and_skills_are_listed_apart(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "backup-first" / "SKILL.md"
+    path.parent.mkdir()
+    path.write_text(FOREIGN_SKILL)
+    metaclaw("skills", "add", str(path))
+    metaclaw("rules", "add", "Use uv.")
+    table = metaclaw("skills", "list").out
+    assert ("backup-first" in table, "use-uv" in table) == (True, False)
+    assert table.splitlines()[-1] == "And 1 rule or fact: metaclaw rules"
+    assert "backup-first" not in metaclaw("rules").out
+    kinds = {one["name"]: one["kind"] for one in metaclaw("skills", "list", "--json").facts["skills"]}
+    assert kinds == {"backup-first": "skill", "use-uv": "rule"}
+
+
+def test_a_skill_is_edited_kept_pinned_retired_and_restored(home: Path) -> None:
+    path = home / "skills" / "backup-first" / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(FOREIGN_SKILL.replace("---\nCopy", "state: canary\nauthor: evolver\n---\nCopy"))
+    assert "metaclaw skills keep backup-first" in metaclaw("skills", "pin", "backup-first").err
+    kept = metaclaw("skills", "keep", "backup-first", "--json").facts
+    assert [kept[key] for key in ("state", "pinned", "author")] == ["live", True, "evolver"]
+    assert metaclaw("skills", "pin", "backup-first", "--off", "--json").facts["pinned"] is False
+    assert "Pinned" in metaclaw("skills", "pin", "backup-first").out
+    metaclaw("skills", "retire", "backup-first")
+    gone = metaclaw("skills", "list", "--retired", "--json").facts["skills"]
+    assert [(one["name"], one["state"], one["reason"]) for one in gone] == [("backup-first", "retired", "retired backup-first")]
+    assert "metaclaw skills restore NAME" in metaclaw("skills", "list", "--retired").out
+    assert metaclaw("skills", "restore", "backup-first", "--json").facts["restored"] is True
+    edited = metaclaw("skills", "edit", "backup-first", "--body", "Copy it twice.", "--json").facts
+    assert [edited[key] for key in ("body", "author", "state")] == ["Copy it twice.", "person", "live"]
+    assert "Copy it twice." in metaclaw("skills", "show", "backup-first").out
+    metaclaw("rules", "add", "Use uv.")
+    assert "metaclaw rules edit use-uv" in metaclaw("skills", "edit", "use-uv", "--body", "x").err
+
+
+def test_an_editor_is_opened_on_the_present_words(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor.sh"
+    editor.write_text('#!/bin/sh\nsed -i "s/uv/poetry/" "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    metaclaw("rules", "add", "Use uv.")
+    assert metaclaw("rules", "edit", "use-uv", "--json").facts["text"] == "Use poetry."
+    monkeypatch.setenv("EDITOR", "true")
+    assert "nothing was changed" in metaclaw("rules", "edit", "use-uv").err
+
+
+def test_json_of_a_list_is_wrapped_in_a_named_field(home: Path) -> None:
+    assert json.loads(program("rules", "--json").out) == {"rules": []}

@@ -1,0 +1,106 @@
+"""A person's rules on the real program: from the command line into the next prompt, and out of it again; told as it happens."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import pytest
+
+from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_toml
+from tests.support.provider import Provider
+
+
+def ask(program: Program, text: str, session: str, **headers: str) -> httpx.Response:
+    body = {"model": "echo", "messages": [{"role": "user", "content": text}]}
+    sent = {**program.auth, "x-session-id": session, **headers}
+    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=sent, timeout=PATIENCE_S)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def test_a_rule_applies_to_the_next_request_until_it_is_undone(program: Program, provider: Provider) -> None:
+    added = program.command("rules", "add", "Answer in the style of a pirate.", "--json")
+    assert added.returncode == 0, added.stderr
+    name = json.loads(added.stdout)["name"]
+    answer = ask(program, "Install numpy.", "first")
+    assert name in answer.headers["x-metaclaw-skills"].split(",")
+    assert "Answer in the style of a pirate." in provider.requests[-1].body.decode()
+    assert [rule["name"] for rule in program.get("/api/rules")["rules"]] == [name]
+    undone = program.command("undo")
+    assert (undone.returncode, "Answer in the style of a pirate." in undone.stdout) == (0, True)
+    assert ask(program, "Install numpy.", "second").headers["x-metaclaw-skills"] == ""
+    assert "pirate" not in provider.requests[-1].body.decode()
+    assert json.loads(program.command("rules", "--json").stdout) == {"rules": []}
+
+
+def test_a_rule_of_one_project_is_narrowed_and_widened_over_http(program: Program) -> None:
+    made = {"text": "Use pnpm, not npm.", "workspace": "/srv/shop"}
+    name = httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth).json()["name"]
+    inside = ask(program, "Install left-pad.", "inside", **{"x-workspace-id": "/srv/shop"})
+    outside = ask(program, "Install left-pad.", "outside", **{"x-workspace-id": "/srv/other"})
+    assert (name in inside.headers["x-metaclaw-skills"], name in outside.headers["x-metaclaw-skills"]) == (True, False)
+    httpx.patch(f"{program.url}/api/rules/{name}", json={"workspace": None}, headers=program.auth).raise_for_status()
+    later = ask(program, "Install left-pad.", "later", **{"x-workspace-id": "/srv/other"})
+    assert name in later.headers["x-metaclaw-skills"]
+    httpx.delete(f"{program.url}/api/rules/{name}", headers=program.auth).raise_for_status()
+
+
+@contextmanager
+def watching(program: Program, *arguments: str) -> Iterator[IO[str]]:
+    command = [sys.executable, "-m", "metaclaw", "watch", *arguments]
+    with subprocess.Popen(command, env=program.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+def say(program: Program, text: str) -> None:
+    httpx.post(f"{program.url}/api/rules", json={"text": text}, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+
+
+@pytest.fixture
+def own_program(provider: Provider, tmp_path: Path) -> Iterator[Program]:
+    running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    yield running
+    running.stop()
+
+
+def test_watch_tells_of_every_lesson_once_also_across_a_restart(own_program: Program) -> None:
+    program = own_program
+    say(program, "Said before.")
+    with watching(program, "--since", "0") as lines:
+        assert "noted the rule said-before: Said before." in lines.readline()
+        say(program, "Use uv.")
+        assert "noted the rule use-uv: Use uv." in lines.readline()
+        program.stop()
+        program.command("rules", "add", "Said while it was stopped.")
+        program.start()
+        say(program, "Said after.")
+        assert "said-while-it-was-stopped" in lines.readline()
+        assert "noted the rule said-after: Said after." in lines.readline()
+        program.command("undo")
+        assert "undid generation" in lines.readline()
+
+
+def test_watch_prints_events_as_lines_of_json_and_begins_now(own_program: Program) -> None:
+    program = own_program
+    say(program, "Said before.")
+    first = program.get("/api/rules")["rules"]
+    with watching(program, "--json", "--since", "0") as lines:
+        event: dict[str, Any] = json.loads(lines.readline())
+    assert (event["event"], event["put"]) == ("generation", [first[0]["name"]])
+    with httpx.stream("GET", f"{program.url}/api/events?after=now", headers=program.auth, timeout=PATIENCE_S) as stream:
+        told = stream.iter_lines()
+        assert [next(told), next(told)] == [": events of MetaClaw", f": from {event['cursor']}"]
+
+
+def test_watch_without_a_proxy_says_how_to_start_one(tmp_path: Path) -> None:
+    done = Program(tmp_path / "home").command("watch")
+    assert (done.returncode, "metaclaw start" in done.stderr) == (1, True)
