@@ -92,7 +92,7 @@ class Listening:
         now: Callable[[], float] = time.monotonic,
         book: Workbook | None = None,
     ) -> None:
-        """`may_spend` says whether a call is within the budget. `read` is called when a message has been read. `catch_up` brings the
+        """`may_spend` says whether the budget allows a call. `read` is called when a message has been read. `catch_up` brings the
         shelf up to date, and blocks."""
         self.bell = Bell()
         self._reader = reader
@@ -195,15 +195,19 @@ class Listening:
 
     def _ask_those_due(self, asking: TaskGroup) -> None:
         """Start reading messages: the oldest of each person, so that the newest word wins."""
-        passed_over: set[str] = set(self._busy)
+        passed_over, unreachable = set(self._busy), set[str]()
         for one in list(self._waiting):
             if len(self._busy) >= _READ_AT_ONCE:
                 return
             person = scope_of_lesson(one.spoken.scope)
             if person in passed_over:
+                if person in unreachable and not one.is_sure:
+                    asking.start_soon(self._take_sure, one)
                 continue
             passed_over.add(person)
-            if one.again_at <= self._now():
+            if one.again_at > self._now():
+                unreachable.add(person)
+            else:
                 self._waiting.remove(one)
                 self._busy[person] = one
                 asking.start_soon(self._take, person, one)
