@@ -236,8 +236,7 @@ def quoted(run: Run) -> list[Figure]:
 
 def projects(run: Run) -> list[Figure]:
     """Rules for one project and for all of them, each said in one working directory and needed there and in another."""
-    here: list[tuple[str, bool]] = []
-    elsewhere: list[tuple[str, bool]] = []
+    tried: list[tuple[str, str, bool, bool]] = []
     people = [(f"pro-{number:03}-", record) for number, record in enumerate(run.data["projects"])]
     with run.world("projects") as world:
         for user, record in people:
@@ -245,13 +244,21 @@ def projects(run: Run) -> list[Figure]:
         run.settle("projects", world)
         for user, record in people:
             for asked in record["should"]:
-                kind, agent = record["scope"], record["agent"]
-                here.append((kind, world.say(user, asked, agent=agent, workspace=_HERE).carries(record["rule"])))
-                elsewhere.append((kind, world.say(user, asked, agent=agent, workspace=_ELSEWHERE).carries(record["rule"])))
+                agent = record["agent"]
+                here = world.say(user, asked, agent=agent, workspace=_HERE).carries(record["rule"])
+                elsewhere = world.say(user, asked, agent=agent, workspace=_ELSEWHERE).carries(record["rule"])
+                tried.append((record["scope"], agent, here, elsewhere))
+    bound = [(agent, here, elsewhere) for scope, agent, here, elsewhere in tried if scope == "project"]
     return [
-        share("project rules reached in their project", (hit for kind, hit in here if kind == "project"), least=0.90),
-        share("project rules placed in another project", (hit for kind, hit in elsewhere if kind == "project"), most=0.05),
-        share("general rules reached in another project", (hit for kind, hit in elsewhere if kind == "everywhere"), least=0.90),
+        share("project rules reached in their project", (here for _, here, _ in bound), least=0.90),
+        share("project rules placed in another project", (elsewhere for _, _, elsewhere in bound), most=0.05),
+        *(
+            share(f"  with {agent}", (elsewhere for used, _, elsewhere in bound if used == agent))
+            for agent in sorted({agent for agent, _, _ in bound})
+        ),
+        share(
+            "general rules reached in another project", (there for scope, _, _, there in tried if scope == "everywhere"), least=0.90
+        ),
     ]
 
 
