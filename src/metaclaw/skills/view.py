@@ -13,15 +13,15 @@ from metaclaw.config import SkillsConfig
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
-from metaclaw.skills.block import RULES_BUDGET_TOKENS, estimate_tokens, listed_line, rule_line
+from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
 from metaclaw.skills.index import SkillIndex, Wanted
 from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
 
 MOST_STANDING = 5
 """Most skills placed in full for whatever the task is."""
 
-_CACHED_QUERIES = 256
-_CACHED_SCOPES = 1024
+_CACHED_QUERIES = 128
+_CACHED_SCOPES = 256
 # Where one of the best few stands in for others, the next ones move up: so many times the limit is looked at.
 _SPARE = 3
 _MOST_RANKED = 128
@@ -51,12 +51,13 @@ class Budgets(NamedTuple):
 
 class Selection(NamedTuple):
     """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
-    that others stand in for."""
+    that others stand in for; `until` is the last day on which all of it holds."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
     listed: tuple[Skill, ...] = ()
     replaced: frozenset[str] = _NOTHING
+    until: date | None = None
 
     @property
     def all(self) -> tuple[Skill, ...]:
@@ -66,7 +67,7 @@ class Selection(NamedTuple):
 
 class InScope(NamedTuple):
     """What one speaker may be given, whatever they ask. `replaced` are names that more specific ones stand in for; `skills` is None
-    where they are too many to list; `until` is the last day on which all of it holds."""
+    where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections made so far."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -76,12 +77,13 @@ class InScope(NamedTuple):
     skills: tuple[Skill, ...] | None
     skills_tokens: int
     until: date | None
+    cached: dict[Hashable, Selection]
 
 
 class ShelfView:
     """One generation, ready to be searched. Never changes."""
 
-    __slots__ = ("_cached", "_index", "_scopes", "_speakers", "generation", "hash", "skipped")
+    __slots__ = ("_index", "_known", "_scopes", "_speakers", "generation", "hash", "skipped")
 
     def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
         self.generation = generation
@@ -90,7 +92,7 @@ class ShelfView:
         self._index = index
         self._scopes = index.scopes
         self._speakers: dict[tuple[Ranks, str | None], InScope] = {}
-        self._cached: dict[Hashable, Selection] = {}
+        self._known: dict[tuple[str | None, str | None], tuple[Teams | None, InScope]] = {}
 
     @property
     def index(self) -> SkillIndex:
@@ -122,16 +124,14 @@ class ShelfView:
         without: frozenset[str] = _NOTHING,
     ) -> Selection:
         """What to place for a request of this speaker, leaving out the names in `without`."""
-        ranks = self._ranks(scope, teams)
-        workspace = None if scope is None else scope.workspace
-        speaker = self._speaker(ranks, workspace, today)
+        speaker = self.in_scope(scope, teams, today)
         # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
         wanted = self._index.read(query)
-        key = (wanted, budgets, ranks, workspace, without)
-        found = self._cached.get(key)
+        key = (wanted, budgets, without)
+        found = speaker.cached.get(key)
         if found is None:
-            found = self._select(wanted, budgets, speaker, workspace, today, without)
-            _remember(self._cached, key, found, _CACHED_QUERIES)
+            found = self._select(wanted, budgets, speaker, None if scope is None else scope.workspace, today, without)
+            _remember(speaker.cached, key, found, _CACHED_QUERIES)
         return found
 
     def retrieve(
@@ -146,7 +146,14 @@ class ShelfView:
 
     def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
         """What this speaker may be given, whatever they ask."""
-        return self._speaker(self._ranks(scope, teams), None if scope is None else scope.workspace, today)
+        if scope is None:
+            return self._speaker(_FOR_EVERYONE, None, today)
+        known = self._known.get((scope.user, scope.workspace))
+        if known is not None and known[0] is teams and (known[1].until is None or today <= known[1].until):
+            return known[1]
+        found = self._speaker(self._ranks(scope, teams), scope.workspace, today)
+        _remember(self._known, (scope.user, scope.workspace), (teams, found), _CACHED_SCOPES)
+        return found
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         if not self._scopes:
@@ -156,8 +163,6 @@ class ShelfView:
     def _speaker(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
         known = self._speakers.get((ranks, workspace))
         if known is None or (known.until is not None and today > known.until):
-            if known is not None:
-                self._cached.clear()
             known = self._in_scope(ranks, workspace, today)
             _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
         return known
@@ -179,11 +184,12 @@ class ShelfView:
             rank,
             frozenset(replaced),
             rules,
-            sum(estimate_tokens(rule_line(rule)) + 1 for rule in rules),
+            sum(line_tokens(rule, rule_line) for rule in rules),
             tuple(always[:MOST_STANDING]),
             None if listable is None else skills,
-            sum(estimate_tokens(listed_line(skill, short=True)) + 1 for skill in skills),
+            sum(line_tokens(skill, listed_briefly) for skill in skills),
             min((end for end in ends if end is not None), default=None),
+            {},
         )
 
     def _select(
@@ -201,7 +207,7 @@ class ShelfView:
         if not fits:
             rules = _most_needed(rules, [one for one in matching if one.kind is not _SKILL], budgets)
         if not budgets.max_placed:
-            return Selection(rules, replaced=speaker.replaced)
+            return Selection(rules, (), (), speaker.replaced, speaker.until)
         always = [skill for skill in speaker.always if skill.name not in without]
         fitting = [one for one in matching if one.kind is _SKILL and not one.applies_always]
         full = [*always, *fitting]
@@ -209,15 +215,17 @@ class ShelfView:
             full = list(most_specific(full, speaker.rank))
         taken = len(rules) - sum(rule.applies_always for rule in rules) if budgets.is_brief else 0
         full = full[: len(always) + max(0, budgets.max_placed - taken)]
+        ends = [one.expires for one in full if "expires" in one.extra]
+        until = min((end for end in (*ends, speaker.until) if end is not None), default=None)
         if budgets.is_brief:
-            return Selection(rules, tuple(full), (), speaker.replaced)
+            return Selection(rules, tuple(full), (), speaker.replaced, until)
         placed = {one.name for one in full} | without
         if speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens:
             listed: Iterable[Skill] = speaker.skills
         else:
             listed = self._ranked(wanted, speaker, scopes, may_stand)
-        listed = tuple(one for one in listed if one.name not in placed)
-        return Selection(rules, tuple(full), listed, speaker.replaced)
+        listed = tuple([one for one in listed if one.name not in placed])
+        return Selection(rules, tuple(full), listed, speaker.replaced, until)
 
     def _ranked(self, wanted: Wanted, speaker: InScope, scopes: frozenset[str], may_stand: Callable[[Skill], bool]) -> list[Skill]:
         """The skills to list where not all fit, best first."""
@@ -242,7 +250,7 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
         (always, budgets.rules_tokens),
     ):
         for rule in group:
-            tokens = estimate_tokens(rule_line(rule)) + 1
+            tokens = line_tokens(rule, rule_line)
             if rule.name not in kept and spent + tokens <= most:
                 kept.add(rule.name)
                 spent += tokens
