@@ -116,6 +116,7 @@ class House:
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
         self.provider_health = ProviderHealth()
+        self.budget = Budget(config, SqlSpending(self.database))
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -130,10 +131,16 @@ class House:
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
         )
-        self.budget = Budget(config, SqlSpending(self.database))
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner, self._waiting)
+        self.pending = Pending(
+            self.reader,
+            SqlCursors(self.database),
+            SqlCandidates(self.database),
+            self.learner,
+            self._waiting,
+            listens=config.skills.learn,
+        )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -178,6 +185,7 @@ class House:
             embedded=self.embedded,
             model_folder=self._model_folder,
             providers={one.name: one for one in self.providers if isinstance(one, HttpEndpoint)},
+            meter=self.budget,
         )
         if built.parts.serves is not None:
             # Trained weights answer first; whoever else is configured steps in where their service cannot.
@@ -290,7 +298,11 @@ class House:
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
-        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
+        shown = {
+            "listen": self._models.shown_listener(config.listen, config.judge),
+            "judge": self._models.shown(config.judge),
+            "evolver": self._models.shown(config.evolver),
+        }
         on = {"on": config.skills.learn, "gate": config.skills.gate}
         return {**on, **shown, **UNLEARNED, **self.learner.facts}
 

@@ -55,12 +55,13 @@ def erase(connection: Connection, found: Descent) -> None:
     shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
     names = [name for name in names if name not in shared]
     _delete_events(connection, [*ids, *names])
+    proposed = connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids))).scalars().all()
     connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
+    erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is of no use.
     connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
-    erase_items(connection, names)
     for name in names:
         _clear_name(connection, name)
 
