@@ -203,7 +203,8 @@ class ShelfView:
         rules = tuple([rule for rule in speaker.rules if rule.name not in without]) if without else speaker.rules
         if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
             ranked = self._index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
-            rules = _most_needed(rules, [one.skill for one in ranked if one.is_match], budgets)
+            # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
+            rules = _most_needed(rules, [one.skill for one in ranked if one.score >= 1.0], budgets)
         if not budgets.max_placed:
             return Selection(rules, (), (), speaker.replaced, speaker.until)
         fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
