@@ -35,6 +35,7 @@ _RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
 _NOTHING: frozenset[str] = frozenset()
+_K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
 
 
@@ -270,7 +271,7 @@ def _rank(skill: Skill, rank: dict[str, int]) -> int:
     return 0 if skill.scope is None else rank.get(skill.scope, 0)
 
 
-def _remember(cache: dict[Hashable, _T], key: Hashable, value: _T, most: int) -> None:
+def _remember(cache: dict[_K, _T], key: _K, value: _T, most: int) -> None:
     if len(cache) >= most:
         cache.clear()
     cache[key] = value
