@@ -133,7 +133,14 @@ class House:
         )
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner, self._waiting)
+        self.pending = Pending(
+            self.reader,
+            SqlCursors(self.database),
+            SqlCandidates(self.database),
+            self.learner,
+            self._waiting,
+            listens=config.skills.learn,
+        )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -291,7 +298,11 @@ class House:
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
-        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
+        shown = {
+            "listen": self._models.shown_listener(config.listen, config.judge),
+            "judge": self._models.shown(config.judge),
+            "evolver": self._models.shown(config.evolver),
+        }
         on = {"on": config.skills.learn, "gate": config.skills.gate}
         return {**on, **shown, **UNLEARNED, **self.learner.facts}
 

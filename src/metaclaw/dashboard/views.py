@@ -215,6 +215,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         **turn_row_view(turn),
         "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
         "agent": turn.agent,
+        "listed": list(turn.listed),
         "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),
