@@ -6,7 +6,7 @@ from typing import Final
 from benchmarks.house_rules.rules import SKILLS
 from benchmarks.house_rules.tasks import Task
 from metaclaw.engine.text import Vocabulary
-from metaclaw.skills.place import render_block
+from metaclaw.skills.block import render_block
 
 SYSTEM: Final = "You work for an office. Answer with what was asked for, nothing else."
 BUDGET_TOKENS: Final = 1500

@@ -22,7 +22,7 @@ from metaclaw.skills.evolve import from_words, named_apart
 from metaclaw.skills.gate.duplicates import IndexLibrary
 from metaclaw.skills.gate.gate import Gate, GateMode
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.place import Block, render_block
+from metaclaw.skills.block import Block, render_block
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import applying, overrides_of
 from metaclaw.skills.view import ShelfView

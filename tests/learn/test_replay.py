@@ -27,7 +27,7 @@ from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedCall, ReplayL
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
-from metaclaw.skills import render_block
+from metaclaw.skills import Budgets, render_block
 from metaclaw.store import Database, LedgerReader, SqlLedger, open_database
 from metaclaw.wires import encode_json, wire_format
 from tests.learn.recordings import Agent, call, say, words
@@ -155,7 +155,7 @@ def replayer(
     budget_tokens: int = 1500,
 ) -> CassetteReplayer:
     generation = SkillGeneration(1, "h", tuple(skills))
-    place = Placing(lambda number: generation if number == 1 else None, budget_tokens)
+    place = Placing(lambda number: generation if number == 1 else None, Budgets(skills_tokens=budget_tokens))
     return CassetteReplayer(reader, StepBuilder(words), lambda provider, name: model, judge or Judge(), place, limits)
 
 
@@ -465,7 +465,7 @@ def spliced(turn: Turn, skills: Sequence[Skill], task: int | None = None) -> Tur
 def stage(turn: Turn, *known: Skill) -> Stage:
     builder = StepBuilder(words)
     skills = {skill.name: skill for skill in known}
-    return Stage(turn, skills, lambda message: builder.own_words(turn.agent, message), 1500, 3)
+    return Stage(turn, skills, lambda message: builder.own_words(turn.agent, message), Budgets())
 
 
 def flat(request: ChatRequest) -> list[tuple[str, str]]:

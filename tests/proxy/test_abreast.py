@@ -22,8 +22,8 @@ from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Opener, Providers
 from metaclaw.proxy.origin import Origins
 from metaclaw.proxy.pipeline import Pipeline
-from metaclaw.proxy.placing import Placed, Placer
-from metaclaw.skills import ShelfView
+from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.skills import Budgets, ShelfView
 from metaclaw.skills.index import SkillIndex
 from tests.proxy.talking import connected, echo, read_response, serving
 
@@ -113,7 +113,7 @@ class House:
 
         self.pipeline = Pipeline(
             origins=Recognising(now=lambda: datetime.now(UTC)),
-            placer=Placing(lambda: ShelfView(1, "hash", SkillIndex()), max_placed=3, budget_tokens=1000),
+            placer=Placing(lambda: ShelfView(1, "hash", SkillIndex()), Budgets(3, 1000)),
             opener=Opener(Providers([Model()])),
             ledger=self.ledger,
             metrics=self.metrics,

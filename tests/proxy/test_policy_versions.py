@@ -15,8 +15,8 @@ from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.opening import Generated, Opener, Providers
 from metaclaw.proxy.origin import Origins
-from metaclaw.proxy.placing import Placer
-from metaclaw.skills import ShelfView
+from metaclaw.proxy.placement import Placer
+from metaclaw.skills import Budgets, ShelfView
 from metaclaw.skills.index import SkillIndex
 from metaclaw.upstream import PolicySlot
 
@@ -44,7 +44,7 @@ class Model:
 
 async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     """The version on the stamp, and what was said."""
-    placer = Placer(lambda: ShelfView(1, "hash", SkillIndex()), max_placed=3, budget_tokens=1000, policy=slot)
+    placer = Placer(lambda: ShelfView(1, "hash", SkillIndex()), Budgets(3, 1000), policy=slot)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
     incoming = Incoming(
         Wire.CHAT, "/chat/completions", "", {}, [], body, json.loads(body), None, datetime.now(UTC), time.perf_counter()

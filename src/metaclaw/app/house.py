@@ -48,7 +48,7 @@ from metaclaw.proxy import (
     Server,
     own_words,
 )
-from metaclaw.skills import Rulebook, Shelf
+from metaclaw.skills import Budgets, Rulebook, Shelf
 from metaclaw.store import (
     LedgerReader,
     SqlBatches,
@@ -107,14 +107,14 @@ class House:
         self.slow: SlowLearning | None = None
         self.placer = Placer(
             lambda: self.shelf.view,
-            max_placed=config.skills.max_placed,
-            budget_tokens=config.skills.budget_tokens,
+            Budgets.configured(config.skills),
             enabled=config.skills.enabled,
             canary_share=config.skills.canary_share,
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
             teams={team.name: team.users for team in config.teams},
             policy=None if self.policy is None else self.policy.slot,
             policy_answers=self._routes.policy_answers,
+            is_embedded=self._routes.is_embedded,
         )
         self.learner = self._build_learner()
         self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)

@@ -164,8 +164,19 @@ class SkillsConfig(Section):
     dir: Path = Field(
         default=Path("{home}/skills"), strict=False, validate_default=True, description="Folder of `<name>/SKILL.md` files."
     )
-    max_placed: int = Field(default=3, ge=0, le=16, description="Most skills placed into one prompt.")
-    budget_tokens: int = Field(default=1500, ge=0, le=100_000, description="Most tokens that placed skills may take, estimated.")
+    max_placed: int = Field(default=3, ge=0, le=16, description="Most skills placed in full for one task; 0 places and lists none.")
+    budget_tokens: int = Field(
+        default=1500,
+        ge=0,
+        le=100_000,
+        description="Most tokens that skills placed in full may take, and most that the list of the others may take, estimated.",
+    )
+    rules_budget_tokens: int = Field(
+        default=800,
+        ge=0,
+        le=100_000,
+        description="Rules and facts are all placed while they take no more tokens than this; beyond it, those that match.",
+    )
     retrieval: Literal["lexical"] = Field(
         default="lexical", description="How skills are found: by words, in name, trigger and body."
     )

@@ -41,6 +41,7 @@ class SkillKind(StrEnum):
 
 
 _KINDS = {str(kind): kind for kind in SkillKind}
+_SKILL = SkillKind.SKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class Skill:
         return SkillKind.RULE if self.author is Authorship.INSTRUCTION else SkillKind.SKILL
 
     @property
+    def is_skill(self) -> bool:
+        """Whether it is a procedure, and neither a rule nor a fact."""
+        return self.kind is _SKILL
+
+    @property
     def examples(self) -> tuple[str, ...]:
         """Requests it is for, as people word them."""
         listed = self.extra.get("examples")
@@ -93,6 +99,11 @@ class Skill:
         """The last day on which it is in force."""
         named = self.extra.get("expires")
         return date.fromisoformat(named) if isinstance(named, str) else None
+
+    def is_expired(self, today: date) -> bool:
+        """Whether the last day on which it is in force is over."""
+        named = self.extra.get("expires")
+        return isinstance(named, str) and date.fromisoformat(named) < today
 
     @property
     def applies_always(self) -> bool:

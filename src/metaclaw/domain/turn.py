@@ -1,5 +1,6 @@
 """A turn: one request and its answer, stamped when its prompt is built and never edited."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -39,7 +40,7 @@ class Scope:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Both clocks and the placed skills, read once, when the prompt was built."""
+    """Both clocks and the names of the rules, facts and skills placed in full, read once, when the prompt was built."""
 
     generation: int
     policy_version: int
@@ -50,12 +51,23 @@ class Stamp:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A block of skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is empty, at the
-    end of the client's system text. The same bytes go to the same place for as long as the session's history holds."""
+    """A block of rules, facts and skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is
+    empty, at the end of the client's system text. The same bytes go to the same place for as long as the session's history holds.
+    `skills` names what stands in it in full, rules and facts included, `listed` the skills that are listed in one line."""
 
     anchor: bytes
     skills: tuple[SkillName, ...]
     text: str
+    listed: tuple[SkillName, ...] = ()
+
+
+def listed_names(placements: Collection[Placement]) -> tuple[SkillName, ...]:
+    """The skills that these blocks list and none of them holds in full."""
+    named = [name for placement in placements for name in placement.listed]
+    if not named:
+        return ()
+    full = {name for placement in placements for name in placement.skills}
+    return tuple(name for name in named if name not in full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +172,11 @@ class Turn:
     head: bytes = b""
     placements: tuple[Placement, ...] = ()
     draws: tuple[Draw, ...] = ()
+
+    @property
+    def listed(self) -> tuple[SkillName, ...]:
+        """The skills that its prompt lists in one line and does not hold in full."""
+        return listed_names(self.placements)
 
     @property
     def is_hired(self) -> bool:

@@ -39,7 +39,7 @@ from metaclaw.learn.worth import Worth
 from metaclaw.outcome import Judge
 from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
 from metaclaw.privacy.capabilities import skill_capabilities
-from metaclaw.skills import Shelf
+from metaclaw.skills import Budgets, Shelf
 from metaclaw.skills.evolve import Evolver
 from metaclaw.skills.gate import Gate, GateMode
 from metaclaw.store import (
@@ -167,7 +167,7 @@ class Learning:
         return judge_for
 
     def _replayer(self) -> CassetteReplayer:
-        placing = Placing(self.generations.at, self._config.skills.budget_tokens, self._config.skills.max_placed)
+        placing = Placing(self.generations.at, Budgets.configured(self._config.skills))
         scorer = ReplayScorer(self.judge_for, self.redact)
         return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
 

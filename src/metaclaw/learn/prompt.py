@@ -1,7 +1,7 @@
 """A recorded prompt with a skill in it and without: what the provider got, but for the one skill that is on trial.
 
-The block of skills stands where the proxy puts it (`proxy/placing`, `proxy/splice`): at the end of the system text for a session's
-first task, behind the person's own words for a later one. Everything else stays as it was recorded, other skills included.
+The block stands where the proxy puts it (`proxy/placement`, `proxy/splice`): at the end of the system text for a session's first
+task, behind the person's own words for a later one. Everything else stays as it was recorded, other skills included.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Placement, Turn
 from metaclaw.errors import MetaClawError, WireError
 from metaclaw.learn.steps import read_request
-from metaclaw.skills import render_block
+from metaclaw.skills import Budgets, render_block
 
 _BLANK_LINE: Final = "\n\n"
 _ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt")
@@ -35,51 +35,53 @@ class Arms:
 class Stage:
     """A recorded turn's prompt, ready to have a skill put into it. `own_words` gives what a person says in a message."""
 
-    def __init__(
-        self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budget_tokens: int, max_placed: int
-    ) -> None:
+    def __init__(self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budgets: Budgets) -> None:
         """`known` are the skills that stood in the prompt, as they were then. Raises UnplayableError."""
         self._request = sent_request(turn)
         self._placements = turn.placements
         self._known = known
         self._own_words = own_words
-        self._budget_tokens = budget_tokens
-        self._max_placed = max_placed
+        self._budgets = budgets
 
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
         """The prompt without and with the skill; those it replaces are in neither. Raises UnplayableError."""
         gone = {skill.name, *replaces}
         without = self._request
-        host: tuple[Placement, list[Skill]] | None = None
+        host: tuple[Placement, int] | None = None
         for placement in self._placements:
-            if not gone.isdisjoint(placement.skills):
-                others = [self._skill(name) for name in placement.skills if name not in gone]
-                without = _swap(without, placement.text, self._text(others))
-                if host is None:
-                    at = next(at for at, name in enumerate(placement.skills) if name in gone)
-                    host = placement, [*others[:at], skill, *others[at:]]
+            if not gone.isdisjoint((*placement.skills, *placement.listed)):
+                without = _swap(without, placement.text, self._text(placement, gone))
+                at = next((at for at, name in enumerate(placement.skills) if name in gone), None)
+                if host is None and at is not None:
+                    host = placement, at
         if host is None:
-            return Arms(without, self._with_new(without, skill))
+            return Arms(without, self._with_new(without, skill, gone))
         return Arms(without, self._with_host(skill, gone, *host))
 
-    def _with_host(self, skill: Skill, gone: Collection[SkillName], host: Placement, skills: list[Skill]) -> ChatRequest:
+    def _with_host(self, skill: Skill, gone: Collection[SkillName], host: Placement, at: int) -> ChatRequest:
         """The skill takes the place of the first that it replaces."""
-        request = _swap(self._request, host.text, self._text(skills, must_hold=skill))
+        request = _swap(self._request, host.text, self._text(host, gone, skill, at))
         for placement in self._placements:
-            if placement is not host and not set(gone).isdisjoint(placement.skills):
-                others = [self._skill(name) for name in placement.skills if name not in gone]
-                request = _swap(request, placement.text, self._text(others))
+            if placement is not host and not set(gone).isdisjoint((*placement.skills, *placement.listed)):
+                request = _swap(request, placement.text, self._text(placement, gone))
         return request
 
-    def _with_new(self, request: ChatRequest, skill: Skill) -> ChatRequest:
+    def _with_new(self, request: ChatRequest, skill: Skill, gone: Collection[SkillName]) -> ChatRequest:
+        """`request` is the prompt without what is `gone`."""
         tasks = [at for at, message in enumerate(request.messages) if self._own_words(message)]
         spot = tasks[-1] if len(tasks) > 1 else None
-        beside = next((placement for placement in self._placements if _stands_at(placement, request, spot)), None)
+        texts = ((placement, self._text_in(request, placement, gone)) for placement in self._placements)
+        beside = next(((one, text) for one, text in texts if _stands_at(one, text, request, spot)), None)
         if beside is None:
-            block = self._text([skill], must_hold=skill)
+            block = self._text(Placement(b"", (), ""), gone, skill)
             return _in_system(request, block) if spot is None else _behind(request, spot, block)
-        others = [self._skill(name) for name in beside.skills][: self._max_placed - 1]
-        return _swap(request, beside.text, self._text([*others, skill], must_hold=skill))
+        placement, text = beside
+        return _swap(request, text, self._text(placement, gone, skill))
+
+    def _text_in(self, request: ChatRequest, placement: Placement, gone: Collection[SkillName]) -> str:
+        """The text of a block as it stands in the prompt without what is gone."""
+        is_touched = not set(gone).isdisjoint((*placement.skills, *placement.listed))
+        return self._text(placement, gone) if is_touched else placement.text
 
     def _skill(self, name: SkillName) -> Skill:
         found = self._known.get(name)
@@ -87,12 +89,24 @@ class Stage:
             raise UnplayableError(f"the skill {name} that stood in the prompt is not known any more")
         return found
 
-    def _text(self, skills: Sequence[Skill], must_hold: Skill | None = None) -> str:
-        block = render_block(skills, self._budget_tokens)
-        if must_hold is not None and must_hold.name not in block.skills:
-            raise UnplayableError(
-                f"the skill {must_hold.name} does not fit into the prompt's budget of {self._budget_tokens} tokens"
-            )
+    def _text(self, placement: Placement, gone: Collection[SkillName], new: Skill | None = None, at: int | None = None) -> str:
+        """A block without what is gone, and with the new skill, which comes last unless it takes the place `at`."""
+        before = placement.skills if at is None else placement.skills[:at]
+        behind = () if at is None else placement.skills[at:]
+        placed = [self._skill(name) for name in before if name not in gone]
+        if new is not None and new.is_skill and at is None:
+            # The best few stand there in full: the last of them makes room.
+            full = [one for one in placed if one.is_skill and not one.applies_always]
+            dropped = {one.name for one in full[max(0, self._budgets.max_placed - 1) :]}
+            placed = [one for one in placed if one.name not in dropped]
+        if new is not None:
+            placed.append(new)
+        placed += [self._skill(name) for name in behind if name not in gone]
+        listed = [self._skill(name) for name in placement.listed if name not in gone]
+        block = render_block(placed, self._budgets.skills_tokens, listed=listed, rules_budget_tokens=self._budgets.rules_tokens)
+        if new is not None and new.name not in block.skills:
+            tokens = self._budgets.skills_tokens if new.is_skill else self._budgets.rules_tokens
+            raise UnplayableError(f"the skill {new.name} does not fit into the prompt's budget of {tokens} tokens")
         return block.text.removeprefix(_BLANK_LINE)
 
 
@@ -108,10 +122,12 @@ def sent_request(turn: Turn) -> ChatRequest:
     return request
 
 
-def _stands_at(placement: Placement, request: ChatRequest, spot: int | None) -> bool:
+def _stands_at(placement: Placement, text: str, request: ChatRequest, spot: int | None) -> bool:
+    if not text:
+        return False
     if spot is None:
         return not placement.anchor
-    return any(isinstance(part, Text) and placement.text in part.text for part in request.messages[spot].parts)
+    return any(isinstance(part, Text) and text in part.text for part in request.messages[spot].parts)
 
 
 def _swap(request: ChatRequest, old: str, new: str) -> ChatRequest:

@@ -6,7 +6,7 @@ ends with an answer that calls no tool, or is undecided: a call that was not rec
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from metaclaw.learn.prompt import Stage, UnplayableError, askable, carried_on
 from metaclaw.learn.remembered import Remembered
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Model, Purpose
+from metaclaw.skills import Budgets
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import estimate_tokens
 
@@ -55,8 +56,7 @@ class Placing:
     """How the proxy places skills; `generation` gives the skills that were in force then (GenerationStore.at; it may block)."""
 
     generation: Callable[[int], SkillGeneration | None]
-    budget_tokens: int = 1500
-    max_placed: int = 3
+    budgets: Budgets = field(default_factory=Budgets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class CassetteReplayer:
             raise UnplayableError("the turn is no work of the agent's, or its request cannot be read")
         known = self._placed_skills(recorded.turn)
         own_words = partial(self._builder.own_words, recorded.turn.agent)
-        stage = Stage(recorded.turn, known, own_words, self._place.budget_tokens, self._place.max_placed)
+        stage = Stage(recorded.turn, known, own_words, self._place.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
         return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), stage)

@@ -58,7 +58,7 @@ class Reviewing:
         learned ones of its scope. An attacker's pieces need share no word with each other."""
         skill, index = proposal.skill, self._shelf.view.index
         alike = IndexLibrary(index).near(skill)
-        standing = [one for one in index.standing() if one.scope in (None, skill.scope)]
+        standing = [one for scope in {None, skill.scope} for one in index.members.standing(scope).values()]
         kin = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
         found = {one.name: one for one in (*alike, *standing, *islice(kin, _MOST_KIN))}
         return [one for name, one in found.items() if name not in (skill.name, *proposal.replaces)]

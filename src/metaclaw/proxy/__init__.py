@@ -8,7 +8,7 @@ from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Opener, Provider, Providers
 from metaclaw.proxy.origin import Origins, own_words
 from metaclaw.proxy.pipeline import Pipeline
-from metaclaw.proxy.placing import Placer
+from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.proxy.server import Intake, Server
 

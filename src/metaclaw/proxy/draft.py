@@ -3,7 +3,7 @@
 import time
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
 from metaclaw.ports import Headers
@@ -24,6 +24,7 @@ class Draft:
         placements: tuple[Placement, ...],
         splices: tuple[Splice, ...],
         draws: tuple[Draw, ...] = (),
+        listed: tuple[SkillName, ...] = (),
     ) -> None:
         self.id = turn
         self.incoming = incoming
@@ -32,6 +33,7 @@ class Draft:
         self.placements = placements
         self.splices = splices
         self.draws = draws
+        self.listed = listed
         self.provider = ""
         self.provider_wire: Wire = incoming.wire
         self.model = incoming.model
@@ -143,6 +145,7 @@ class Draft:
             (b"x-metaclaw-generation", str(self.stamp.generation).encode()),
             (b"x-metaclaw-policy", str(self.stamp.policy_version).encode()),
             (b"x-metaclaw-skills", ",".join(self.stamp.skills).encode()),
+            (b"x-metaclaw-listed", ",".join(self.listed).encode()),
         ]
 
 

@@ -152,6 +152,11 @@ class Providers:
         chosen = self.candidates(wire, model)
         return bool(chosen) and self.has_versions(chosen[0].name)
 
+    def is_embedded(self, wire: Wire, model: str) -> bool:
+        """Whether the embedded model is the first that is asked."""
+        chosen = self.candidates(wire, model)
+        return bool(chosen) and not is_http(self._named[chosen[0].name])
+
     def model_for(self, candidate: Candidate, version: int) -> str:
         """The model to ask a provider for: where each version is a model of its own, the one of this version."""
         policy = self._policy

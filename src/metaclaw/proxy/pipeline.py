@@ -16,7 +16,7 @@ from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
 from metaclaw.proxy.origin import Origins
-from metaclaw.proxy.placing import Placer
+from metaclaw.proxy.placement import Placer
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Pipeline:
             if in_step:
                 await self._let_others_catch_up()
             placed = self._placer.place(incoming, origin)
-            draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws)
+            draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
             try:
                 tail = await self._attempt(draft, client, in_step=in_step)
             except WireError:

@@ -1,17 +1,30 @@
 """Skills: their files, the shelf that holds those in force, retrieval, and the text that is placed in a prompt."""
 
+from metaclaw.skills.block import (
+    Block,
+    already_present,
+    estimate_tokens,
+    is_listed_in,
+    is_placed_in,
+    listed_line,
+    remove_blocks,
+    render_block,
+    rule_line,
+)
 from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
-from metaclaw.skills.place import Block, already_present, estimate_tokens, is_placed_in, remove_blocks, render_block
 from metaclaw.skills.query import query_text
+from metaclaw.skills.rule import rule_text, rule_when
 from metaclaw.skills.rulebook import Rulebook, Undone
 from metaclaw.skills.scopes import Teams, applies, applying, scope_of_lesson
 from metaclaw.skills.shelf import Shelf
-from metaclaw.skills.view import ShelfView
+from metaclaw.skills.view import Budgets, Selection, ShelfView
 
 __all__ = [
     "Block",
+    "Budgets",
     "Rulebook",
+    "Selection",
     "Shelf",
     "ShelfView",
     "Teams",
@@ -20,8 +33,10 @@ __all__ = [
     "applies",
     "applying",
     "estimate_tokens",
+    "is_listed_in",
     "is_placed_in",
     "is_untouchable",
+    "listed_line",
     "may_be_withheld",
     "owned",
     "parse_skill",
@@ -31,6 +46,9 @@ __all__ = [
     "remove_skill",
     "render_block",
     "render_skill",
+    "rule_line",
+    "rule_text",
+    "rule_when",
     "scope_of_lesson",
     "write_skill",
 ]

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from metaclaw.domain.skill import Skill
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
+from metaclaw.skills.members import Members, MembersDraft
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.terms import MAX_WORD_CHARS, list_words, terms_of
 
@@ -68,13 +69,13 @@ class _PostingList(NamedTuple):
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_heard", "_numbers", "_postings", "_read", "_scoped", "_standing", "_words")
+    __slots__ = ("_documents", "_free", "_heard", "_members", "_numbers", "_postings", "_read", "_scoped", "_words")
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
         self._free: tuple[int, ...] = ()
         self._scoped: dict[int, str] = {}
-        self._standing: frozenset[int] = frozenset()
+        self._members = Members()
         self._numbers: PersistentMap[int] = PersistentMap()
         self._postings: PersistentMap[Postings] = PersistentMap()
         self._words: dict[str, dict[str, float]] = {}
@@ -98,10 +99,10 @@ class SkillIndex:
         """Every scope that some skill has."""
         return frozenset(self._scoped.values())
 
-    def standing(self) -> list[Skill]:
-        """The skills that apply whatever the task is, by name."""
-        found = (self._documents[number] for number in self._standing)
-        return sorted((skill for skill in found if skill is not None), key=lambda skill: skill.name)
+    @property
+    def members(self) -> Members:
+        """Rules, facts and skills by scope."""
+        return self._members
 
     def changed(self, put: Iterable[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
         """The next state: `removed` names taken out, `put` added or, where the name is known, replaced."""
@@ -297,7 +298,7 @@ class _Draft:
         self._documents = index._documents.copy()
         self._free = list(index._free)
         self._scoped = index._scoped.copy()
-        self._standing = set(index._standing)
+        self._members = MembersDraft(index._members)
         self._numbers: dict[str, int | None] = {}
         self._touched: tuple[dict[str, array[int]], ...] = tuple({} for _ in GRADES)
 
@@ -312,8 +313,7 @@ class _Draft:
         self._numbers[skill.name] = number
         if skill.scope is not None:
             self._scoped[number] = skill.scope
-        if skill.applies_always:
-            self._standing.add(number)
+        self._members.add(skill)
         for term, grade in grade_terms(skill).items():
             documents = self._touched[grade].get(term)
             if documents is None:
@@ -334,7 +334,7 @@ class _Draft:
             del documents[bisect_left(documents, number)]
         self._documents[number] = None
         self._scoped.pop(number, None)
-        self._standing.discard(number)
+        self._members.remove(skill)
         self._free.append(number)
         self._numbers[name] = None
 
@@ -352,7 +352,7 @@ class _Draft:
         index._documents = self._documents
         index._free = tuple(self._free)
         index._scoped = self._scoped
-        index._standing = frozenset(self._standing)
+        index._members = self._members.finish()
         index._words, index._read, index._heard = {}, {}, {}
         index._numbers = self._index._numbers.changed(self._numbers)
         index._postings = self._index._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})

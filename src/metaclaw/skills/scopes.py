@@ -6,9 +6,11 @@ user's own before the workspace's, that before the team's, that before everyone'
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope
+from metaclaw.skills.rule import rule_text
 from metaclaw.skills.terms import count_terms
 
 Teams = Mapping[str, Collection[str]]
@@ -21,6 +23,7 @@ _KINDS = {"team:": TEAM, "workspace:": WORKSPACE, "user:": PERSONAL}
 # since a word on either side ("to staging", "to production") makes them two.
 _SAME_SITUATION = 0.8
 _SAME_BUT_FINER = 0.6
+_SKILL = SkillKind.SKILL
 
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
@@ -54,20 +57,56 @@ def fault_of(scope: str) -> str | None:
 
 
 def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skill, ...]:
-    """The found skills in their order, without those that a more specific one speaks in place of.
+    """The found rules, facts and skills in their order, without those that a more specific one speaks in place of.
 
-    `rank` says how specific each scope is (see `applying`). One skill stands in for another where their triggers tell of the same
-    situation, or where one of them names the other in its `overrides`; between equally specific ones only the latter counts.
+    `rank` says how specific each scope is (see `applying`). One stands in for another where both say the same: rules and facts by
+    their text, skills by the situation in their triggers. It does so too where one of them names the other in its `overrides`;
+    between equally specific ones only that counts.
     """
-    if all(skill.scope is None and "overrides" not in skill.extra for skill in found):
+    ranks = {skill.name: _rank(skill, rank) for skill in found}
+    is_level = len(set(ranks.values())) < 2
+    if is_level and not any("overrides" in skill.extra for skill in found):
         return tuple(found)
-    kept: list[Skill] = []
-    for skill in sorted(found, key=lambda one: -_rank(one, rank)):
-        if not any(_speaks_for(other, skill, _rank(other, rank) - _rank(skill, rank)) for other in kept):
-            kept = [one for one in kept if not _speaks_for(skill, one, _rank(skill, rank) - _rank(one, rank))]
-            kept.append(skill)
-    names = {skill.name for skill in kept}
-    return tuple(skill for skill in found if skill.name in names)
+    nearest_first = sorted(found, key=lambda one: -ranks[one.name])
+    gone: set[str] = set()
+    for skill in nearest_first:
+        for name in overrides_of(skill):
+            # The more specific one wins, whichever of the two names the other.
+            if name in ranks and skill.name not in gone:
+                gone.add(name if ranks[skill.name] >= ranks[name] else skill.name)
+    if not is_level:
+        _drop_repeated(nearest_first, ranks, gone)
+    return tuple(skill for skill in found if skill.name not in gone)
+
+
+def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:
+    """Add to `gone` what a more specific one of the same sort says already."""
+    said: dict[tuple[bool, str], list[Skill]] = {}
+    for skill in nearest_first:
+        if skill.name in gone:
+            continue
+        is_skill, terms = skill.kind is _SKILL, _terms_said(skill)
+        near = {one.name: one for term in terms for one in said.get((is_skill, term), ()) if ranks[one.name] > ranks[skill.name]}
+        if any(_overlap(terms, _terms_said(one)) for one in near.values()):
+            gone.add(skill.name)
+            continue
+        for term in terms:
+            said.setdefault((is_skill, term), []).append(skill)
+
+
+def _terms_said(skill: Skill) -> frozenset[str]:
+    return _terms(skill.trigger if skill.kind is _SKILL else rule_text(skill))
+
+
+@lru_cache(maxsize=4096)
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(count_terms(text)) or frozenset(text.split())
+
+
+def _overlap(first: frozenset[str], second: frozenset[str]) -> bool:
+    shared = len(first & second)
+    needed = _SAME_BUT_FINER if shared == min(len(first), len(second)) else _SAME_SITUATION
+    return shared >= needed * len(first | second)
 
 
 def overrides_of(skill: Skill) -> tuple[str, ...]:
@@ -80,12 +119,7 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
 
 def say_the_same(one: str, other: str) -> bool:
     """Whether two triggers tell of the same situation."""
-    first, second = set(count_terms(one)), set(count_terms(other))
-    if not first or not second:
-        return one.split() == other.split()
-    shared = len(first & second)
-    needed = _SAME_BUT_FINER if shared == min(len(first), len(second)) else _SAME_SITUATION
-    return shared >= needed * len(first | second)
+    return _overlap(_terms(one), _terms(other))
 
 
 def _both_ways(kind: str, who: str) -> dict[str, int]:
@@ -96,11 +130,3 @@ def _both_ways(kind: str, who: str) -> dict[str, int]:
 
 def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
-
-
-def _speaks_for(one: Skill, other: Skill, more_specific: int) -> bool:
-    if more_specific < 0:
-        return False
-    if other.name in overrides_of(one):
-        return True
-    return more_specific > 0 and (one.name in overrides_of(other) or say_the_same(one.trigger, other.trigger))

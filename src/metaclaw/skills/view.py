@@ -1,30 +1,87 @@
-"""One generation of skills as readers see it: searched by request and by who is speaking, and never changed."""
+"""One generation of rules, facts and skills as readers see it: selected by request and by who is speaking, and never changed.
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+All rules and facts in scope are selected while their lines fit their budget; beyond that those for every task, and those that match
+the request. Of the skills, the best that match are selected in full, and all others in scope are listed while their lines fit;
+beyond that the best ranked. What depends on the scope alone is worked out once for each scope, and selections are cached.
+"""
 
-from metaclaw.domain.skill import Skill
+from collections.abc import Callable, Hashable, Iterable
+from datetime import date
+from typing import NamedTuple, TypeVar
+
+from metaclaw.config import SkillsConfig
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
+from metaclaw.skills.block import RULES_BUDGET_TOKENS, estimate_tokens, listed_line, rule_line
 from metaclaw.skills.index import SkillIndex, Wanted
-from metaclaw.skills.scopes import Teams, applying, most_specific
+from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
+
+MOST_STANDING = 5
+"""Most skills placed in full for whatever the task is."""
 
 _CACHED_QUERIES = 256
+_CACHED_SCOPES = 1024
 # Where one of the best few stands in for others, the next ones move up: so many times the limit is looked at.
 _SPARE = 3
-MOST_STANDING = 5
-"""Most skills placed for whatever the task is."""
+_MOST_RANKED = 128
+# Of a budget that the rules do not fit, those for every task take at most so much before those that match.
+_ALWAYS_SHARE = 2 / 3
+_SKILL = SkillKind.SKILL
 
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
-Standing = Mapping[str | None, Sequence[Skill]]
-"""The skills for whatever the task is, by scope."""
+_NOTHING: frozenset[str] = frozenset()
+_T = TypeVar("_T")
+
+
+class Budgets(NamedTuple):
+    """How much may be placed. `is_brief` leaves out all that does not match the request: long blocks confuse small models."""
+
+    max_placed: int = 3
+    skills_tokens: int = 1500
+    rules_tokens: int = RULES_BUDGET_TOKENS
+    is_brief: bool = False
+
+    @staticmethod
+    def configured(config: SkillsConfig) -> "Budgets":
+        """The budgets of a configuration."""
+        return Budgets(config.max_placed, config.budget_tokens, config.rules_budget_tokens)
+
+
+class Selection(NamedTuple):
+    """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
+    that others stand in for."""
+
+    rules: tuple[Skill, ...] = ()
+    full: tuple[Skill, ...] = ()
+    listed: tuple[Skill, ...] = ()
+    replaced: frozenset[str] = _NOTHING
+
+    @property
+    def all(self) -> tuple[Skill, ...]:
+        """Everything selected."""
+        return (*self.rules, *self.full, *self.listed)
+
+
+class InScope(NamedTuple):
+    """What one speaker may be given, whatever they ask. `replaced` are names that more specific ones stand in for; `skills` is None
+    where they are too many to list; `until` is the last day on which all of it holds."""
+
+    rank: dict[str, int]
+    replaced: frozenset[str]
+    rules: tuple[Skill, ...]
+    rules_tokens: int
+    always: tuple[Skill, ...]
+    skills: tuple[Skill, ...] | None
+    skills_tokens: int
+    until: date | None
 
 
 class ShelfView:
-    """One generation of skills, ready to be searched. Never changes."""
+    """One generation, ready to be searched. Never changes."""
 
-    __slots__ = ("_index", "_scopes", "_search", "generation", "hash", "skipped")
+    __slots__ = ("_cached", "_index", "_scopes", "_speakers", "generation", "hash", "skipped")
 
     def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
         self.generation = generation
@@ -32,11 +89,12 @@ class ShelfView:
         self.skipped = skipped
         self._index = index
         self._scopes = index.scopes
-        self._search = lru_cache(_CACHED_QUERIES)(partial(_search, index, _by_scope(index.standing())))
+        self._speakers: dict[tuple[Ranks, str | None], InScope] = {}
+        self._cached: dict[Hashable, Selection] = {}
 
     @property
     def index(self) -> SkillIndex:
-        """The index, for whoever compares skills with one another."""
+        """The index, for comparing skills with one another."""
         return self._index
 
     @property
@@ -53,36 +111,143 @@ class ShelfView:
         """The skill of this name."""
         return self._index.get(name)
 
-    def retrieve(self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None) -> tuple[Skill, ...]:
-        """The skills to place for a request, or none: first what applies to every task, then up to `limit` for this, best first.
-        Scoped skills are found only for whom they are, and of those that say the same only the most specific."""
+    def select(
+        self,
+        query: str,
+        budgets: Budgets,
+        scope: Scope | None = None,
+        teams: Teams | None = None,
+        *,
+        today: date,
+        without: frozenset[str] = _NOTHING,
+    ) -> Selection:
+        """What to place for a request of this speaker, leaving out the names in `without`."""
+        ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
+        workspace = None if scope is None else scope.workspace
+        speaker = self._speaker(ranks, workspace, today)
+        # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
+        wanted = self._index.read(query)
+        key = (wanted, budgets, ranks, workspace, without)
+        found = self._cached.get(key)
+        if found is None:
+            found = self._select(wanted, budgets, speaker, workspace, today, without)
+            _remember(self._cached, key, found, _CACHED_QUERIES)
+        return found
+
+    def retrieve(
+        self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None, *, today: date | None = None
+    ) -> tuple[Skill, ...]:
+        """What applies to every task, then up to `limit` rules, facts and skills that match the request, best first. Of those that
+        say the same only the most specific is among them."""
         if limit <= 0:
             return ()
-        # Requests that differ only in words no skill knows (a ticket's number, today's date), or in who speaks where no skill is
-        # theirs, are the same request here.
-        ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
-        return self._search(self._index.read(query), limit, ranks, None if scope is None else scope.workspace)
+        brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
+        return (*brief.rules, *brief.full)
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
 
+    def _speaker(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
+        known = self._speakers.get((ranks, workspace))
+        if known is None or (known.until is not None and today > known.until):
+            if known is not None:
+                self._cached.clear()
+            known = self._in_scope(ranks, workspace, today)
+            _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
+        return known
 
-def _search(
-    index: SkillIndex, standing: Standing, wanted: Wanted, limit: int, ranks: Ranks, workspace: str | None
-) -> tuple[Skill, ...]:
-    rank = dict(ranks)
-    nearest_first = (*sorted(rank, key=lambda named: (-rank[named], named)), None)
-    always = [one for named in nearest_first for one in standing.get(named, ()) if one.is_for_workspace(workspace)]
-    found = index.find(wanted, limit * _SPARE if ranks or standing else limit, frozenset(rank))
-    fitting = [one.skill for one in found if not one.skill.applies_always and one.skill.is_for_workspace(workspace)]
-    chosen = most_specific([*always[:MOST_STANDING], *fitting], rank)
-    # What a person wants in every task comes first, and takes no place from what this task needs.
-    general = sum(one.applies_always for one in chosen)
-    return chosen[: general + limit]
+    def _in_scope(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
+        rank, members = dict(ranks), self._index.members
+        scopes = (*rank, None)
+        groups = [members.skills(scope) for scope in scopes]
+        listable = None if any(group is None for group in groups) else [one for group in groups for one in (group or {}).values()]
+        standing = [one for scope in scopes for one in members.standing(scope).values()]
+        mine = [one for one in (*standing, *(listable or ())) if one.is_for_workspace(workspace) and not one.is_expired(today)]
+        chosen = sorted(most_specific(mine, rank), key=lambda one: one.name)
+        rules = tuple(one for one in chosen if one.kind is not _SKILL)
+        always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -_rank(one, rank))
+        skills = tuple(one for one in chosen if one.kind is _SKILL and not one.applies_always)
+        ends = [one.expires for one in chosen]
+        replaced = {one.name for one in mine} - {one.name for one in chosen} | {name for one in rules for name in overrides_of(one)}
+        return InScope(
+            rank,
+            frozenset(replaced),
+            rules,
+            sum(estimate_tokens(rule_line(rule)) + 1 for rule in rules),
+            tuple(always[:MOST_STANDING]),
+            None if listable is None else skills,
+            sum(estimate_tokens(listed_line(skill, short=True)) + 1 for skill in skills),
+            min((end for end in ends if end is not None), default=None),
+        )
+
+    def _select(
+        self, wanted: Wanted, budgets: Budgets, speaker: InScope, workspace: str | None, today: date, without: frozenset[str]
+    ) -> Selection:
+        def may_stand(skill: Skill) -> bool:
+            is_left_out = skill.name in without or skill.name in speaker.replaced
+            return not is_left_out and skill.is_for_workspace(workspace) and not skill.is_expired(today)
+
+        fits = speaker.rules_tokens <= budgets.rules_tokens and not budgets.is_brief
+        limit = (budgets.max_placed + len(without)) * _SPARE if fits else _MOST_RANKED
+        scopes = frozenset(speaker.rank)
+        matching = [one.skill for one in self._index.find(wanted, limit, scopes) if may_stand(one.skill)]
+        rules = tuple(rule for rule in speaker.rules if rule.name not in without)
+        if not fits:
+            rules = _most_needed(rules, [one for one in matching if one.kind is not _SKILL], budgets)
+        if not budgets.max_placed:
+            return Selection(rules, replaced=speaker.replaced)
+        always = [skill for skill in speaker.always if skill.name not in without]
+        fitting = [one for one in matching if one.kind is _SKILL and not one.applies_always]
+        full = [*always, *fitting]
+        if speaker.skills is None:
+            full = list(most_specific(full, speaker.rank))
+        taken = len(rules) - sum(rule.applies_always for rule in rules) if budgets.is_brief else 0
+        full = full[: len(always) + max(0, budgets.max_placed - taken)]
+        if budgets.is_brief:
+            return Selection(rules, tuple(full), (), speaker.replaced)
+        placed = {one.name for one in full} | without
+        if speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens:
+            listed: Iterable[Skill] = speaker.skills
+        else:
+            listed = self._ranked(wanted, speaker, scopes, may_stand)
+        listed = tuple(one for one in listed if one.name not in placed)
+        return Selection(rules, tuple(full), listed, speaker.replaced)
+
+    def _ranked(self, wanted: Wanted, speaker: InScope, scopes: frozenset[str], may_stand: Callable[[Skill], bool]) -> list[Skill]:
+        """The skills to list where not all fit, best first."""
+        found = [one.skill for one in self._index.find(Wanted(wanted.terms, 1), _MOST_RANKED, scopes)]
+        ranked = {one.name: one for one in found if one.kind is _SKILL and not one.applies_always and may_stand(one)}
+        for skill in speaker.skills or ():
+            ranked.setdefault(skill.name, skill)
+        return list(ranked.values())[:_MOST_RANKED]
 
 
-def _by_scope(skills: Iterable[Skill]) -> Standing:
-    grouped: dict[str | None, list[Skill]] = {}
-    for skill in skills:
-        grouped.setdefault(skill.scope, []).append(skill)
-    return grouped
+def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
+    """Of rules that do not all fit: those for every task, and those that match the request."""
+    known = {rule.name for rule in rules}
+    always = [rule for rule in rules if rule.applies_always]
+    matching = [rule for rule in matching if rule.name in known and not rule.applies_always]
+    if budgets.is_brief:
+        always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
+    spent, kept = 0, set[str]()
+    for group, most in (
+        (always, _ALWAYS_SHARE * budgets.rules_tokens),
+        (matching, budgets.rules_tokens),
+        (always, budgets.rules_tokens),
+    ):
+        for rule in group:
+            tokens = estimate_tokens(rule_line(rule)) + 1
+            if rule.name not in kept and spent + tokens <= most:
+                kept.add(rule.name)
+                spent += tokens
+    return tuple(rule for rule in rules if rule.name in kept)
+
+
+def _rank(skill: Skill, rank: dict[str, int]) -> int:
+    return 0 if skill.scope is None else rank.get(skill.scope, 0)
+
+
+def _remember(cache: dict[Hashable, _T], key: Hashable, value: _T, most: int) -> None:
+    if len(cache) >= most:
+        cache.clear()
+    cache[key] = value

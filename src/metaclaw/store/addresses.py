@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from metaclaw.domain.turn import Placement, Splice
-from metaclaw.store.packing import pack_names
+from metaclaw.store.packing import pack_placed
 
 SnippetRow: TypeAlias = tuple[bytes, bytes]
 PlacementRow: TypeAlias = tuple[bytes, bytes | None, bytes, str, bytes]
@@ -108,7 +108,7 @@ class Addresses:
         return name
 
     def _placement(self, previous: bytes | None, item: Placement) -> bytes:
-        skills = pack_names(item.skills)
+        skills = pack_placed(item.skills, item.listed)
         snippet = self._snippet(item.text)
         digest = address(b"placement", previous or b"", item.anchor, skills.encode(), snippet, size=_DIGEST_BYTES)
         name = self._known.get(digest)

@@ -14,6 +14,7 @@ from metaclaw.domain.chat import Json
 Value: TypeAlias = bool | int | float | str | bytes | None
 Row: TypeAlias = tuple[Value, ...]
 
+_NO_NAME = ""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -68,6 +69,20 @@ def _pack_names(names: tuple[str, ...]) -> str:
 def unpack_names(stored: str) -> tuple[str, ...]:
     """The strings that `pack_names` was given."""
     return tuple(unpack_text(name) for name in msgspec.json.decode(stored, type=list[str]))
+
+
+def pack_placed(placed: tuple[str, ...], listed: tuple[str, ...]) -> str:
+    """The names placed in full and those listed as one JSON list, with an empty string between them where any is listed."""
+    return _pack_names((*placed, _NO_NAME, *listed) if listed else placed)
+
+
+def unpack_placed(stored: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that `pack_placed` was given."""
+    names = unpack_names(stored)
+    if _NO_NAME not in names:
+        return names, ()
+    at = names.index(_NO_NAME)
+    return names[:at], names[at + 1 :]
 
 
 def pack_json(value: Mapping[str, object]) -> str:

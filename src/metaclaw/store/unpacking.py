@@ -6,7 +6,15 @@ from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.packing import unpack_ids, unpack_instant, unpack_logprobs, unpack_names, unpack_optional, unpack_text
+from metaclaw.store.packing import (
+    unpack_ids,
+    unpack_instant,
+    unpack_logprobs,
+    unpack_names,
+    unpack_optional,
+    unpack_placed,
+    unpack_text,
+)
 from metaclaw.store.records import DrawnTurn, SessionRow, TurnRow
 
 
@@ -100,7 +108,8 @@ def tokens_of(row: Row[*tuple[object, ...]]) -> SampledTokens:
 
 def placement_of(row: Row[*tuple[object, ...]]) -> Placement:
     """A row of `placements` with the body of its snippet."""
-    return Placement(row.anchor, _skills(row.skills), row.body.decode("utf-8", "surrogatepass"))
+    placed, listed = (tuple(map(SkillName, names)) for names in unpack_placed(row.skills))
+    return Placement(row.anchor, placed, row.body.decode("utf-8", "surrogatepass"), listed)
 
 
 def draw_of(row: Row[*tuple[object, ...]]) -> Draw:

@@ -26,7 +26,7 @@ from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
-from metaclaw.skills import Shelf
+from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies
 from metaclaw.train.advantages import batch_advantages, group_advantages
 from metaclaw.train.distill.teacher import Teacher
@@ -193,10 +193,8 @@ class SlowLearning:
             windows=self._windows,
             rules=TrialRules(gate, policy.max_new_tokens, policy.temperature),
         )
-        skills, learning = self._config.skills, self._learning
-        prompts = Prompts(
-            learning.reader, learning.steps, self._tokeniser, learning.generations.at, skills.budget_tokens, skills.max_placed
-        )
+        learning, budgets = self._learning, Budgets.configured(self._config.skills)
+        prompts = Prompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
         metabolism = Metabolism(
             backend=self._backend,
             rewarding=self._rewarding,

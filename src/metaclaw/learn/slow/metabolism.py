@@ -26,6 +26,7 @@ from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewarding import Rewarding
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
+from metaclaw.skills import Budgets
 from metaclaw.store import LedgerReader
 from metaclaw.train.metabolism import Absorption, SkillPair, absorbed_by, judge_absorption
 from metaclaw.wires import plain
@@ -54,8 +55,7 @@ class Prompts:
     builder: StepBuilder
     tokeniser: Tokeniser
     generation: Callable[[int], SkillGeneration | None]
-    budget_tokens: int
-    max_placed: int
+    budgets: Budgets
 
     def told(self, skill: Skill, lessons: Sequence[Lesson]) -> list[Told]:
         """The prompts among these in which the skill stood. Blocks."""
@@ -70,7 +70,7 @@ class Prompts:
         try:
             own_words = partial(self.builder.own_words, recorded.turn.agent)
             known = {one.name: one for one in generation.skills}
-            arms = Stage(recorded.turn, known, own_words, self.budget_tokens, self.max_placed).arms(skill, ())
+            arms = Stage(recorded.turn, known, own_words, self.budgets).arms(skill, ())
             prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
         except (UnplayableError, WireError, EngineError) as error:
             log.info("skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, lesson.turn, error)

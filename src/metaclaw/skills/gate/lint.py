@@ -10,7 +10,7 @@ import unicodedata
 from difflib import SequenceMatcher
 
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills.place import estimate_tokens
+from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.terms import list_terms, stem
 from metaclaw.skills.words import VERY_COMMON_WORDS
 

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -18,8 +18,8 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, apply_splices
 from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.origin import Origins
-from metaclaw.proxy.placing import Placed, Placer
-from metaclaw.skills import ShelfView, remove_blocks
+from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.skills import Budgets, ShelfView, remove_blocks
 from metaclaw.skills.index import SkillIndex
 from metaclaw.upstream import PolicySlot
 
@@ -37,6 +37,15 @@ def skill(topic: str, body: str = "Do it step by step.") -> Skill:
     return Skill(SkillName(topic), f"When asked to {TOPICS[topic]}", body)
 
 
+def rule(name: str, text: str, when: str = "always", kind: str = "rule", **extra: object) -> Skill:
+    extra |= {"kind": kind} | ({"applies": "always"} if when == "always" else {})
+    return Skill(SkillName(name), when, text, extra=extra)
+
+
+def fact(name: str, text: str) -> Skill:
+    return rule(name, text, kind="fact")
+
+
 def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
     return ShelfView(generation, f"hash-{generation}", SkillIndex().changed(list(skills), []))
 
@@ -51,7 +60,7 @@ class Talk:
 
     def __post_init__(self) -> None:
         self.origins = Origins(now=lambda: datetime.now(UTC))
-        self.placer = Placer(lambda: self.view, max_placed=3, budget_tokens=4000)
+        self.placer = Placer(lambda: self.view, Budgets(3, 4000))
 
     def send(self, *, side: bool = False) -> Placed:
         headers = {"x-session-id": "talk"} | ({"x-turn-type": "side"} if side else {})
@@ -115,14 +124,98 @@ def test_the_choice_stands_while_tools_run_although_the_shelf_has_moved_on() -> 
     assert after.stamp.skills == ()
 
 
-def test_a_fourth_skill_makes_room_for_itself_behind_the_newest_message() -> None:
+def test_when_later_tasks_need_a_fourth_skill_their_blocks_make_room_and_the_first_block_stays() -> None:
     talk = Talk()
-    for topic in ("kubernetes", "sourdough", "telescope"):
+    for topic in ("kubernetes", "sourdough", "telescope", "violin"):
         talk.ask(f"please {TOPICS[topic]}")
         talk.hear()
+    placed = talk.ask(f"please {TOPICS['beehive']}")
+    assert placed.stamp.skills == ("kubernetes", "beehive")
+    assert talk.provider_saw[-1][0] == talk.provider_saw[0][0]
+    assert talk.provider_saw[-1][1:-1] == talk.history[1:-1]
+
+
+def test_the_first_block_holds_all_rules_and_facts_one_skill_in_full_and_lists_the_others() -> None:
+    talk = Talk(view(1, [*map(skill, TOPICS), rule("uv", "Use uv instead of pip."), fact("staging", "Staging is stage-2.")]))
     placed = talk.ask(f"please {TOPICS['violin']}")
-    assert placed.stamp.skills == ("violin",)
-    assert talk.provider_saw[-1][:-1] == talk.history[:-1]
+    block = talk.provider_saw[0][0]["content"]
+    assert placed.stamp.skills == ("uv", "staging", "violin")
+    assert sorted(placed.listed) == sorted(set(TOPICS) - {"violin"})
+    assert "\n- Use uv instead of pip.\n" in block
+    assert "\n- Staging is stage-2.\n" in block
+    assert all(f"\n- {topic}: When asked to {TOPICS[topic]} — Do it step by step.\n" in block for topic in placed.listed)
+
+
+def test_rules_are_placed_whatever_is_asked_and_whoever_asks_on_the_persons_behalf() -> None:
+    talk = Talk(view(1, [rule("uv", "Use uv instead of pip.", when="When installing Python packages")]))
+    talk.history[0]["content"] = "You are a research subagent."
+    assert talk.ask("What is the capital of France?").stamp.skills == ("uv",)
+    assert "- Use uv instead of pip. [When installing Python packages]" in talk.provider_saw[0][0]["content"]
+
+
+def test_a_new_rule_goes_behind_the_newest_user_message_at_the_next_task() -> None:
+    talk = Talk(view(1, [rule("uv", "Use uv.")]))
+    talk.ask("please begin")
+    talk.hear()
+    talk.view = view(2, [rule("uv", "Use uv."), rule("tabs", "Indent with tabs.")])
+    placed = talk.ask("please go on with it")
+    first, second = talk.provider_saw
+    assert placed.stamp.skills == ("uv", "tabs")
+    assert second[:2] == first
+    assert "- Indent with tabs." in second[-1]["content"]
+    assert "- Use uv." not in second[-1]["content"]
+
+
+@pytest.mark.parametrize("left", [[], [("uv", "Use uv, and never pip.")]])
+def test_a_retracted_or_changed_rule_rewrites_the_first_block_once(left: list[tuple[str, str]]) -> None:
+    talk = Talk(view(1, [rule("uv", "Use uv."), rule("tabs", "Indent with tabs.")]))
+    talk.ask("please begin")
+    talk.hear()
+    talk.view = view(2, [rule("tabs", "Indent with tabs."), *(rule(*one) for one in left)])
+    for words in ("please go on with it", "and now the rest"):
+        placed = talk.ask(words)
+        talk.hear()
+        assert sorted(placed.stamp.skills) == ["tabs", *(name for name, _ in left)]
+    first, second, third = (seen[0]["content"] for seen in talk.provider_saw)
+    assert "- Use uv.\n" not in second
+    assert second != first
+    assert third == second
+
+
+def test_an_expired_rule_leaves_at_the_next_task() -> None:
+    until = rule("freeze", "Do not deploy.", expires="2026-11-16")
+    day = date(2026, 11, 16)
+    talk = Talk(view(1, [until]))
+    talk.placer = Placer(lambda: talk.view, Budgets(), today=lambda: day)
+    assert talk.ask("please begin").stamp.skills == ("freeze",)
+    talk.hear()
+    day = date(2026, 11, 17)
+    assert talk.ask("please go on with it").stamp.skills == ()
+
+
+def test_a_rule_that_replaced_another_is_the_only_one_placed() -> None:
+    talk = Talk(view(1, [rule("old", "Use pip.")]))
+    talk.ask("please begin")
+    talk.hear()
+    talk.view = view(2, [rule("old", "Use pip."), rule("new", "Use uv.", overrides=["old"])])
+    assert talk.ask("please go on with it").stamp.skills == ("new",)
+
+
+def test_the_embedded_model_gets_only_the_best_matches_and_no_list() -> None:
+    rules = [rule(f"r-{topic}", f"Be careful to {words}.", when=f"When asked to {words}") for topic, words in TOPICS.items()]
+    talk = Talk(view(1, [*map(skill, TOPICS), *rules, rule("german", "Answer in German.")]))
+    talk.placer = Placer(lambda: talk.view, Budgets(), is_embedded=lambda wire, model: True)
+    placed = talk.ask(f"please {TOPICS['violin']}")
+    assert placed.stamp.skills == ("german", "r-violin", "violin")
+    assert placed.listed == ()
+
+
+def test_where_the_rules_do_not_fit_those_for_every_task_and_those_that_match_are_placed() -> None:
+    others = [rule(f"other-{number}", f"Mind the {number}th gap.", when=f"When on platform {number}") for number in range(60)]
+    mine = rule("strings", "Order the strings in Vienna.", when=f"When asked to {TOPICS['violin']}")
+    talk = Talk(view(1, [*others, mine, rule("german", "Answer in German.")]))
+    talk.placer = Placer(lambda: talk.view, Budgets(rules_tokens=200))
+    assert talk.ask(f"please {TOPICS['violin']}").stamp.skills == ("german", "strings")
 
 
 def test_side_turns_get_no_skills_and_leave_the_choice_alone() -> None:
@@ -136,7 +229,7 @@ def test_side_turns_get_no_skills_and_leave_the_choice_alone() -> None:
 def test_a_restarted_program_goes_on_with_the_same_bytes() -> None:
     talk = Talk()
     placed = talk.ask(f"please {TOPICS['violin']}")
-    restarted = Placer(lambda: talk.view, max_placed=3, budget_tokens=4000)
+    restarted = Placer(lambda: talk.view, Budgets(3, 4000))
     restarted.restore(SessionId("talk"), 0, placed.stamp, placed.placements)
     talk.placer = restarted
     talk.hear()
@@ -147,19 +240,19 @@ def test_a_restarted_program_goes_on_with_the_same_bytes() -> None:
 @pytest.mark.parametrize("enabled", [False, True])
 def test_skills_can_be_switched_off(enabled: bool) -> None:
     talk = Talk()
-    talk.placer = Placer(lambda: talk.view, max_placed=3, budget_tokens=4000, enabled=enabled)
+    talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), enabled=enabled)
     assert bool(talk.ask(f"please {TOPICS['violin']}").splices) == enabled
 
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([*TOPICS, *CHATTER]), min_size=1, max_size=8))
-def test_prompts_only_grow_and_hold_at_most_three_skills_and_are_the_clients_own_without_them(words: list[str]) -> None:
+def test_prompts_only_grow_and_are_the_clients_own_without_the_blocks(words: list[str]) -> None:
     talk, old = Talk(), set[SkillName]()
     for number, word in enumerate(words):
         before = talk.provider_saw[-1] if talk.provider_saw else []
         placed = talk.ask(f"please {TOPICS[word]} {number}" if word in TOPICS else word)
         now = talk.provider_saw[-1]
-        assert len(placed.stamp.skills) <= 3
+        assert sum(len(one.skills) for one in placed.placements[1:]) <= 3
         assert len(set(placed.stamp.skills)) == len(placed.stamp.skills)
         if old <= set(placed.stamp.skills):
             assert now[: len(before)] == before
@@ -171,7 +264,7 @@ def test_prompts_only_grow_and_hold_at_most_three_skills_and_are_the_clients_own
 def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_with_the_old_weights() -> None:
     slot = PolicySlot("embedded")
     talk = Talk()
-    talk.placer = Placer(lambda: talk.view, max_placed=3, budget_tokens=4000, policy=slot)
+    talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), policy=slot)
     slot.flip(Serving(version=7, absorbed={7: frozenset({SkillName("violin")})}))
     with_weights = talk.ask(f"please {TOPICS['violin']}")
     talk.hear()
@@ -187,9 +280,7 @@ def test_a_skill_that_the_weights_have_absorbed_is_told_to_whoever_else_answers(
 
     def told(*, is_policys: bool) -> tuple[SkillName, ...]:
         talk = Talk()
-        talk.placer = Placer(
-            lambda: talk.view, max_placed=3, budget_tokens=4000, policy=slot, policy_answers=lambda wire, model: is_policys
-        )
+        talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), policy=slot, policy_answers=lambda wire, model: is_policys)
         return talk.ask(f"please {TOPICS['violin']}").stamp.skills
 
     assert told(is_policys=True) == ()

@@ -19,8 +19,8 @@ from metaclaw.domain.turn import Draw, Scope, Stamp, TurnEnd, apply_splices
 from metaclaw.proxy.chance import Chance
 from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.origin import Origins
-from metaclaw.proxy.placing import Placed, Placer
-from metaclaw.skills import ShelfView
+from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.skills import Budgets, ShelfView
 from metaclaw.skills.library import Library
 
 TOPICS = {
@@ -51,8 +51,7 @@ class House:
     def opened(self, canary_share: float = 0.5, holdout_share: float = 0.0, budget_tokens: int = 4000) -> "House":
         self.placer = Placer(
             lambda: self.view,
-            max_placed=3,
-            budget_tokens=budget_tokens,
+            Budgets(3, budget_tokens),
             canary_share=canary_share,
             holdout_share=holdout_share,
             teams={"strings": ("alice",)},

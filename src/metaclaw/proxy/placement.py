@@ -1,0 +1,326 @@
+"""Which rules, facts and skills stand where in a session's prompts, so that a provider's prompt cache survives.
+
+A session's first block holds all rules and facts in scope, the skills that match the first task in full, and the other skills in
+one line each (see `skills.view`). It stands at the end of the system text, and its bytes do not change while nothing in it is
+withdrawn or changed. When the user begins a later task (a segment), what is new or matches and is not in the prompt yet goes
+behind the newest user message, and stays there byte for byte. A withdrawn or changed item takes its block with it, and every block
+behind that; what is left of them is placed anew, once. The same happens to the later blocks, never to the first, when they would
+hold more than `max_placed` skills.
+
+Skills on trial, and now and then a learned one that is live, are left to chance (see `chance`). That is drawn once a segment, for
+skills that are not in the prompt already, and recorded with every turn of the segment. Only skills that would all fit into the
+block together are drawn, so that whether one is placed depends on nothing but its own draw. A withheld skill is not listed either.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from metaclaw.domain.chat import Wire
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.session import Origin
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
+from metaclaw.proxy.brought import Brought
+from metaclaw.proxy.chance import Chance
+from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.splice import placement_splices
+from metaclaw.skills import (
+    Block,
+    Budgets,
+    Selection,
+    Teams,
+    applies,
+    estimate_tokens,
+    is_listed_in,
+    is_placed_in,
+    listed_line,
+    query_text,
+    render_block,
+)
+
+log = logging.getLogger(__name__)
+
+_KEPT_BLOCKS = 256
+_BRIEF_RULES_TOKENS = 300
+_SIDE: Final = TurnKind.SIDE  # to look an enum's member up takes longer than to compare it
+_NOTHING: Final = Selection()
+_NO_BLOCK: Final = Block("", ())
+_NO_NAMES: Final = frozenset[SkillName]()
+
+
+class Policy(Protocol):
+    """Which weights answer whom, and what they know without being told."""
+
+    def pick(self, session: SessionId) -> int: ...
+    def absorbed(self, version: int) -> frozenset[SkillName]: ...
+
+
+class View(Protocol):
+    """An immutable look at the live rules, facts and skills of one generation."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def hash(self) -> str: ...
+    def get(self, name: SkillName) -> Skill | None: ...
+    def select(
+        self,
+        query: str,
+        budgets: Budgets,
+        scope: Scope | None = None,
+        teams: Teams | None = None,
+        *,
+        today: date,
+        without: frozenset[str] = frozenset(),
+    ) -> Selection: ...
+
+
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """A request's stamp, and what goes into its bytes. `listed` names the skills that its prompt only lists."""
+
+    stamp: Stamp
+    placements: tuple[Placement, ...]
+    splices: tuple[Splice, ...]
+    draws: tuple[Draw, ...] = ()
+    listed: tuple[SkillName, ...] = ()
+
+
+class _Adopted(msgspec.Struct, frozen=True, gc=False):
+    """What a session took over when its current segment began. `skills` is what its blocks hold and list, by name, and None where
+    only the record of it is left."""
+
+    segment: int
+    generation: int
+    hash: str
+    placements: tuple[Placement, ...]
+    skills: Mapping[SkillName, Skill] | None
+    draws: tuple[Draw, ...] = ()
+
+
+class _Chosen(NamedTuple):
+    """What goes into a new block, and how the draws for it came out."""
+
+    selection: Selection
+    draws: tuple[Draw, ...] = ()
+
+
+class Placer:
+    """Chooses skills at the beginning of a segment and repeats the choice until its end."""
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        budgets: Budgets,
+        *,
+        enabled: bool = True,
+        canary_share: float = 1.0,
+        holdout_share: float = 0.0,
+        teams: Teams | None = None,
+        policy: Policy | None = None,
+        policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True,
+        is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False,
+        today: Callable[[], date] = date.today,
+        max_sessions: int = 4096,
+    ) -> None:
+        """`policy_answers` says whether the policy's weights are the first that are asked for a model, `is_embedded` whether the
+        embedded model is."""
+        self._view = view
+        self._budgets = budgets
+        self._brief = budgets._replace(rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True)
+        self._enabled = enabled
+        self._chance = Chance(canary_share, holdout_share)
+        self._teams = teams
+        self._policy = policy
+        self._policy_answers = policy_answers
+        self._is_embedded = is_embedded
+        self._today = today
+        self._max_sessions = max_sessions
+        self._brought = Brought()
+        self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
+
+    def place(self, incoming: Incoming, origin: Origin) -> Placed:
+        """Read the shelf once, and settle stamp and placements of this request."""
+        view = self._view()
+        version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
+        if origin.kind is _SIDE:
+            return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
+        # What is remembered of a session that begins only now is somebody else's.
+        before = adopted = None if origin.session_began else self._adopted.get(origin.session)
+        if adopted is None or origin.segment_began or adopted.segment != origin.segment:
+            adopted = self._adopt(incoming, origin, view, before, version)
+        held = () if before is None else _held_by_provider(incoming, before)
+        wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
+        if not wanted and not held:
+            return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), (), _in_effect(adopted.draws, ()))
+        spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors)
+        if spliced.refused is not None:
+            log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
+        standing = (*held, *spliced.placed) if held else spliced.placed
+        skills = standing[0].skills if len(standing) == 1 else tuple([name for one in standing for name in one.skills])
+        stamp = Stamp(adopted.generation, version, adopted.hash, skills)
+        draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
+        return Placed(stamp, spliced.placed, spliced.splices, draws, listed_names(standing))
+
+    def restore(
+        self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()
+    ) -> None:
+        """Take up again what a session's last recorded turn had in its prompt."""
+        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, tuple(placements), None, tuple(draws)))
+
+    def forget(self, sessions: Iterable[SessionId]) -> None:
+        """These sessions are over."""
+        for session in sessions:
+            self._adopted.pop(session, None)
+
+    def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int) -> _Adopted:
+        found = self._select(incoming, origin, view, version) if self._enabled else _NOTHING
+        kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
+        chosen = self._choose(incoming, origin, found, kept)
+        if len(kept) > 1 and self._is_too_much(kept[1:], chosen.selection, view):
+            # The first block stays for its cached prefix; the later ones make room.
+            kept = kept[:1]
+            chosen = self._choose(incoming, origin, found, kept)
+        block = self._render(chosen.selection)
+        if block.text:
+            kept = (*kept, Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed))
+        new = {skill.name: skill for skill in chosen.selection.all}
+        names = (name for placement in kept for name in (*placement.skills, *placement.listed))
+        skills = {name: skill for name in names if (skill := new.get(name) or view.get(name)) is not None}
+        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills, chosen.draws)
+        self._remember(origin.session, adopted)
+        return adopted
+
+    def _select(self, incoming: Incoming, origin: Origin, view: View, version: int) -> Selection:
+        """What is for the task and its speaker, without what the weights that will answer have absorbed."""
+        absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
+        if absorbed and not self._policy_answers(incoming.wire, incoming.model):
+            absorbed = _NO_NAMES
+        budgets = self._brief if self._is_embedded(incoming.wire, incoming.model) else self._budgets
+        query = query_text(origin.task) if origin.task else ""
+        return view.select(query, budgets, origin.scope, self._teams, today=self._today(), without=absorbed)
+
+    def _choose(self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]) -> _Chosen:
+        """What of the selection goes into a new block beside the kept ones. Only a session's first block lists skills."""
+        rules, full, listed = found.rules, found.full, found.listed
+        named = frozenset[SkillName]()
+        if kept:
+            in_full = {name for placement in kept for name in placement.skills}
+            named = frozenset(name for placement in kept for name in placement.listed)
+            rules = tuple([rule for rule in rules if rule.name not in in_full])
+            full, listed = tuple([skill for skill in full if skill.name not in in_full]), ()
+        if full and (brought := self._brought.among(full, incoming.body, incoming.json)):
+            full = tuple([skill for skill in full if skill not in brought])
+        draws: tuple[Draw, ...] = ()
+        if full:
+            fitting = self._render(Selection((), full)).skills
+            if len(fitting) < len(full):
+                crowded = tuple([skill for skill in full if skill.name not in fitting])
+                full = tuple([skill for skill in full if skill.name in fitting])
+                listed = listed if kept else (*listed, *crowded)
+            if self._chance.concerns(full):
+                draws = self._chance.draw(origin.session, origin.segment, [skill for skill in full if skill.name not in named])
+                full = _without_withheld(full, draws)
+        if listed and self._chance.concerns(listed):
+            listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
+        return _Chosen(Selection(rules, full, listed), draws)
+
+    def _still_valid(self, before: _Adopted, origin: Origin, view: View, replaced: frozenset[str]) -> tuple[Placement, ...]:
+        """The blocks that may stay: their place is still in the history, and all they hold is in force, says what it said and is
+        for whoever speaks. A block behind one that must go goes too, since the cached prefix ends there."""
+        kept: list[Placement] = []
+        present = {anchor.digest for anchor in origin.anchors}
+        today = self._today()
+        for placement in before.placements:
+            if placement.anchor and placement.anchor not in present:
+                continue
+            for name in (*placement.skills, *placement.listed):
+                skill = view.get(name)
+                if skill is None or name in replaced or not self._is_for(skill, origin.scope, today):
+                    return tuple(kept)
+                if not _says_the_same(before, placement, skill):
+                    return tuple(kept)
+            kept.append(placement)
+        return tuple(kept)
+
+    def _is_for(self, skill: Skill, scope: Scope, today: date) -> bool:
+        is_here = skill.is_for_workspace(scope.workspace) and not skill.is_expired(today)
+        return is_here and applies(skill.scope, scope, self._teams)
+
+    def _is_too_much(self, later: Sequence[Placement], new: Selection, view: View) -> bool:
+        """Whether the blocks behind the first would hold too many skills, or grow too long."""
+        skills = [skill for placement in later for name in placement.skills if (skill := view.get(name)) is not None]
+        counted = sum(skill.is_skill and not skill.applies_always for skill in (*skills, *new.full))
+        if new.full and counted > self._budgets.max_placed:
+            return True
+        tokens = sum(estimate_tokens(placement.text) for placement in later)
+        return bool(new.rules or new.full) and tokens > self._budgets.rules_tokens + self._budgets.skills_tokens
+
+    def _render(self, selection: Selection) -> Block:
+        """The block of a selection; the same ones come again and again, and the same bytes must come out."""
+        rules, full, listed = selection.rules, selection.full, selection.listed
+        if not rules and not full and not listed:
+            return _NO_BLOCK
+        skills = (*rules, *full, *listed)
+        key = (len(listed), *map(id, skills))
+        known = self._blocks.get(key)
+        if known is None or known[0] != skills:
+            budgets = self._budgets
+            block = render_block((*rules, *full), budgets.skills_tokens, listed=listed, rules_budget_tokens=budgets.rules_tokens)
+            # Whoever puts it behind other text adds the blank line; one string is shared by all sessions that have this block.
+            known = self._blocks[key] = (skills, Block(block.text.removeprefix("\n\n"), block.skills, block.listed))
+            if len(self._blocks) > _KEPT_BLOCKS:
+                self._blocks.popitem(last=False)
+        return known[1]
+
+    def _remember(self, session: SessionId, adopted: _Adopted) -> None:
+        self._adopted[session] = adopted
+        self._adopted.move_to_end(session)
+        while len(self._adopted) > self._max_sessions:
+            self._adopted.popitem(last=False)
+
+
+def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, ...]:
+    """Blocks the provider has already: with `previous_response_id` it adds the history itself, our item in it included."""
+    json = incoming.json
+    if not json.get("previous_response_id") or isinstance(json.get("instructions"), str):
+        return ()
+    return tuple(placement for placement in before.placements if not placement.anchor)
+
+
+def _says_the_same(before: _Adopted, placement: Placement, skill: Skill) -> bool:
+    """Whether an item that stands in a block still reads as it does there; how far a skill has come does not matter."""
+    was = None if before.skills is None else before.skills.get(skill.name)
+    if was is skill:
+        return True
+    is_listed = skill.name in placement.listed
+    if was is None:
+        return is_listed_in(skill, placement.text) if is_listed else is_placed_in(skill, placement.text)
+    return was.content_hash == skill.content_hash or (is_listed and listed_line(was) == listed_line(skill))
+
+
+def _without_withheld(skills: tuple[Skill, ...], draws: Sequence[Draw]) -> tuple[Skill, ...]:
+    withheld = {draw.skill for draw in draws if not draw.placed}
+    return tuple([skill for skill in skills if skill.name not in withheld]) if withheld else skills
+
+
+def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Draw, ...]:
+    """The draws, if they came true: a request that took no block was not left to chance."""
+    return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
+
+
+def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) -> bytes:
+    """The first block of a session, and one that is written in its place, goes to the system text; later ones behind the newest
+    task's user message, as does the first of a session that was under way before we knew of it."""
+    if not kept:
+        is_start = before is None and len(origin.anchors) <= 1
+        is_rewritten = before is not None and bool(before.placements) and not before.placements[0].anchor
+        if is_start or is_rewritten:
+            return b""
+    return origin.anchors[-1].digest if origin.anchors else b""

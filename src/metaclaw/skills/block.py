@@ -1,0 +1,205 @@
+"""The block of rules, facts and skills as it stands in a prompt: the same bytes for the same content, within budgets, removable.
+
+Rules and facts come first, one line each; then the skills that are only listed, one line each; then the skills in full. The opening
+tag carries the length and a checksum of what follows, so a block is recognised by its content and not by how it looks: text that
+merely resembles one, in a skill or in a conversation, is left alone. Blank lines that set the block off are part of it.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.skills.files import SKILL_FILE
+from metaclaw.skills.rule import rule_text, rule_when
+
+RULES_BUDGET_TOKENS = 800
+"""Default budget for the lines of rules and facts."""
+
+_ASCII_CHARS_A_TOKEN = 3.5
+_TOKENS_A_WIDE_CHAR = 1.5
+_TOKENS_AN_ACCENTED_CHAR = 0.75
+_WIDE_CHARS_BEGIN = "\u2e80"
+
+_PREAMBLE = (
+    "Rules, facts and procedures learned from earlier work in this installation."
+    " What the user says in this conversation comes first."
+)
+_RULES = "Rules the user laid down. Each holds wherever it applies, or only in the case given in brackets:"
+_FACTS = "Facts the user wants you to know:"
+_LISTED = "Procedures for other tasks, in one line each. Where one fits what you are asked to do, work that way:"
+_FULL = "Procedures for tasks like this one. Each says when it applies; follow those that fit and pass over the others."
+_CLOSE = "\n</house_rules>\n"
+_OPEN = re.compile(r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n")
+_RULE, _FACT, _SKILL = SkillKind.RULE, SkillKind.FACT, SkillKind.SKILL
+
+_MOST_WHEN_CHARS = 160
+_LEAST_GIST_CHARS, _MOST_GIST_CHARS = 20, 120
+_MOST_SHORT_CHARS = 90
+_NUMBER_OR_BULLET = re.compile(r"\A\s*(?:#{1,6}\s+|[-*+]\s+|\d{1,2}[.)]\s+|>\s*)")
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s|(?<=[。！？；])")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Text to be placed, the names of what stands in it in full, and of the skills that are only listed. All empty where nothing
+    fits."""
+
+    text: str
+    skills: tuple[SkillName, ...]
+    listed: tuple[SkillName, ...] = ()
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text takes, rather too many than too few.
+
+    Usual tokenisers make one token of four English letters or three characters of code: 3.5 ASCII characters are counted as one, an
+    accented, Cyrillic or Arabic letter as three quarters, a Chinese, Japanese or Korean character or an emoji as one and a half.
+    """
+    if text.isascii():
+        return ceil(len(text) / _ASCII_CHARS_A_TOKEN)
+    plain = sum(char.isascii() for char in text)
+    wide = sum(char >= _WIDE_CHARS_BEGIN for char in text)
+    return ceil(plain / _ASCII_CHARS_A_TOKEN + wide * _TOKENS_A_WIDE_CHAR + (len(text) - plain - wide) * _TOKENS_AN_ACCENTED_CHAR)
+
+
+def render_block(
+    placed: Sequence[Skill], budget_tokens: int, *, listed: Sequence[Skill] = (), rules_budget_tokens: int = RULES_BUDGET_TOKENS
+) -> Block:
+    """A block of these rules, facts and skills in full, and of the `listed` skills in one line each, each kind in this order.
+
+    What does not fit its budget is left out whole; a later, shorter one may still fit. The budget of skills counts twice: once for
+    those in full, with all that surrounds them, and once for the listed lines.
+    """
+    rules = [skill for skill in placed if skill.kind is not _SKILL]
+    rules = _fitting(rules, rules_budget_tokens, rule_line) if rules else rules
+    lines = listed_lines(listed, budget_tokens) if listed else ()
+    names = [skill.name for skill, _ in lines]
+    full = [skill for skill in placed if skill.kind is _SKILL]
+    if full:
+        spare = budget_tokens - estimate_tokens(_envelope("")) - estimate_tokens(_PREAMBLE) - estimate_tokens(_FULL) - 4
+        full = _fitting(full, spare, lambda skill: f"\n\n{_render_skill(skill)}")
+    if not rules and not full and not lines:
+        return Block("", ())
+    in_order = [*(one for one in rules if one.kind is _RULE), *(one for one in rules if one.kind is _FACT), *full]
+    return Block(_render(rules, full, [line for _, line in lines]), tuple(one.name for one in in_order), tuple(names))
+
+
+def listed_lines(skills: Sequence[Skill], budget_tokens: int) -> tuple[tuple[Skill, str], ...]:
+    """The skills with the lines that list them: with their gist if all lines fit, else in short, as many as fit."""
+    long = [(skill, listed_line(skill)) for skill in skills]
+    if sum(estimate_tokens(line) + 1 for _, line in long) <= budget_tokens:
+        return tuple(long)
+    kept: list[tuple[Skill, str]] = []
+    spent = 0
+    for skill in skills:
+        line = listed_line(skill, short=True)
+        spent += estimate_tokens(line) + 1
+        if spent > budget_tokens:
+            break
+        kept.append((skill, line))
+    return tuple(kept)
+
+
+def rule_line(rule: Skill) -> str:
+    """The line of a rule or fact."""
+    when = rule_when(rule)
+    return f"- {rule_text(rule)} [{_cut(when, _MOST_WHEN_CHARS)}]" if when else f"- {rule_text(rule)}"
+
+
+def listed_line(skill: Skill, *, short: bool = False) -> str:
+    """The line that lists a skill: its name, when to use it, and unless `short` the gist of what to do."""
+    when = " ".join(skill.trigger.split())
+    if short:
+        return f"- {skill.name}: {_cut(when, _MOST_SHORT_CHARS)}"
+    return f"- {skill.name}: {_cut(when, _MOST_WHEN_CHARS)} — {gist(skill)}"
+
+
+def gist(skill: Skill) -> str:
+    """The first sentence or step of a skill's body, cut."""
+    lines = (_NUMBER_OR_BULLET.sub("", line).strip() for line in skill.body.splitlines() if not line.lstrip().startswith("#"))
+    first = next(filter(None, lines), skill.body.strip())
+    first = " ".join(first.split())
+    end = _SENTENCE_END.search(first, _LEAST_GIST_CHARS)
+    return _cut(first[: end.start()] if end else first, _MOST_GIST_CHARS)
+
+
+def remove_blocks(text: str) -> str:
+    """The text as it was before blocks were placed in it."""
+    parts: list[str] = []
+    done, searched = 0, 0
+    while match := _OPEN.search(text, searched):
+        end = match.end() + int(match[1])
+        inner = text[match.end() : end]
+        if len(inner) == int(match[1]) and text.startswith(_CLOSE, end) and _checksum(inner) == match[2]:
+            parts.append(text[done : match.start()])
+            done = searched = end + len(_CLOSE)
+        else:
+            searched = match.start() + 1
+    return "".join(parts) + text[done:]
+
+
+def already_present(skill: Skill, text: str) -> bool:
+    """Whether a client has put this very skill into its prompt itself: as a SKILL.md with its front matter, or under a heading with
+    its name. A skill that is only mentioned in passing is not present."""
+    if skill.name not in text:
+        return False
+    name = re.escape(skill.name)
+    as_front_matter = rf"name:[ \t]*(?:\\?[\"'])?{name}(?:\\?[\"'])?[ \t]*\r?$"
+    as_heading = rf"#{{1,6}}[ \t][^\n]{{0,80}}(?<![a-z0-9-]){name}(?![a-z0-9-])[^\n]{{0,80}}$"
+    as_file = rf"[^\n]{{0,200}}/{name}/{re.escape(SKILL_FILE)}[ \t`:]*\r?\n---[ \t]*\r?$"
+    return re.search(rf"^[ \t>]*(?:{as_front_matter}|{as_heading}|{as_file})", text, re.MULTILINE) is not None
+
+
+def is_placed_in(skill: Skill, text: str) -> bool:
+    """Whether a block's text holds this rule, fact or skill, in full, as it is now."""
+    if skill.kind is _SKILL:
+        return _render_skill(skill) in text
+    return f"\n{rule_line(skill)}\n" in text
+
+
+def is_listed_in(skill: Skill, text: str) -> bool:
+    """Whether a block's text lists this skill as it is now."""
+    return f"\n{listed_line(skill)}\n" in text or f"\n{listed_line(skill, short=True)}\n" in text
+
+
+def _fitting(skills: Iterable[Skill], budget_tokens: int, written: Callable[[Skill], str]) -> list[Skill]:
+    kept: list[Skill] = []
+    spent = 0
+    for skill in skills:
+        tokens = estimate_tokens(written(skill)) + 1
+        if spent + tokens <= budget_tokens:
+            kept.append(skill)
+            spent += tokens
+    return kept
+
+
+def _render(rules: Sequence[Skill], full: Sequence[Skill], listed: Sequence[str]) -> str:
+    said = [rule_line(one) for one in rules if one.kind is _RULE]
+    known = [rule_line(one) for one in rules if one.kind is _FACT]
+    paragraphs = [_PREAMBLE]
+    for heading, lines in ((_RULES, said), (_FACTS, known), (_LISTED, listed)):
+        if lines:
+            paragraphs.append("\n".join((heading, *lines)))
+    if full:
+        paragraphs += [_FULL, *map(_render_skill, full)]
+    return _envelope("\n\n".join(paragraphs))
+
+
+def _envelope(inner: str) -> str:
+    return f'\n\n<house_rules by="metaclaw" length="{len(inner)}" sum="{_checksum(inner)}">\n{inner}{_CLOSE}'
+
+
+def _render_skill(skill: Skill) -> str:
+    return f"[{skill.name}] {skill.trigger}\n{skill.body}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def _checksum(inner: str) -> str:
+    return hashlib.blake2b(inner.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
