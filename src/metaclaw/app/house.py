@@ -16,12 +16,13 @@ import anyio.to_thread
 
 from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
-from metaclaw.app.learning import Learner
+from metaclaw.app.learning import Deed, Learner
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import UNTRAINED, Api, EventFeed, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
+from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.status import Health
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
@@ -33,6 +34,7 @@ from metaclaw.learn.retention import Retention
 from metaclaw.learn.upkeep import Upkeep
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
+    Acknowledgements,
     Elsewhere,
     Gatekeeper,
     Intake,
@@ -49,6 +51,7 @@ from metaclaw.proxy import (
     own_words,
 )
 from metaclaw.skills import Budgets, Rulebook, Shelf
+from metaclaw.skills.rules import is_rule
 from metaclaw.store import (
     LedgerReader,
     SqlBatches,
@@ -116,6 +119,7 @@ class House:
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
         )
+        self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
         self.learner = self._build_learner()
         self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)
         self._models = Models(self.providers, timeout_s=0.0)
@@ -200,6 +204,7 @@ class House:
             limits=Limits(),
             ranks=self.ranks,
             attendant=None if self.policy is None else self.policy.attendant,
+            acknowledgements=self.acknowledgements,
         )
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
@@ -223,6 +228,7 @@ class House:
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
                 rulebook=Rulebook(self.shelf, self.generations),
+                noted=lambda rule, turn: self._tell_of_rules([rule], (), [turn]),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),
             policy=PolicyRoutes(
@@ -381,9 +387,44 @@ class House:
         providers = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
         return Learner(
             begin=lambda: Begin(self._config, providers),
-            deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside),
+            deeds=partial(self._build_deeds, inside),
             has_work=lambda: self.pending.is_anything(),
         )
+
+    def _build_deeds(self, inside: Mapping[str, ModelProvider], loop: asyncio.AbstractEventLoop) -> Mapping[str, Deed]:
+        deeds = build_deeds(self.database, self.ledger, self.shelf, inside, loop)
+        if self.acknowledgements is None:
+            return deeds
+        return {**deeds, "publish": partial(self._publish_and_tell, deeds["publish"])}
+
+    def _publish_and_tell(
+        self,
+        publish: Deed,
+        put: Sequence[Skill],
+        gone: Sequence[SkillName],
+        reason: str,
+        expected: object,
+        learned: LearnedFrom | None,
+        *more: object,
+    ) -> object:
+        """Publish for the learner; the session that taught a rule is told in its next answer. Blocks."""
+        before = [skill for name in gone if (skill := self.shelf.view.get(name)) is not None]
+        published = publish(put, gone, reason, expected, learned, *more)
+        if learned is not None:
+            self._tell_of_rules(put, before, learned.turns)
+        return published
+
+    def _tell_of_rules(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
+        rules, retracted = ([skill for skill in skills if is_rule(skill)] for skills in (put, gone))
+        if self.acknowledgements is not None and (rules or retracted):
+            self.acknowledgements.noted(rules, retracted, turns)
+
+    def _session_of(self, turn: TurnId) -> SessionId | None:
+        try:
+            found = self.reader.turn(turn)
+        except StoreError:
+            return None
+        return None if found is None else found.turn.session
 
     def _build_retention(self) -> Retention | None:
         days = self._config.privacy.retention_days

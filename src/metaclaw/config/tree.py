@@ -238,6 +238,12 @@ class EvolverConfig(Section):
     timeout_s: Seconds = Field(default=180.0, description="How long its answer may take.")
 
 
+class LearningConfig(Section):
+    """What learning may cost in a day, and whether agents' answers tell of it."""
+
+    acknowledge: bool = Field(default=False, description="Say in one line at the end of the next answer what was noted.")
+
+
 class TeamConfig(Section):
     """People who share skills."""
 
@@ -326,6 +332,7 @@ class Config(Section):
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
     evolver: EvolverConfig = Field(default_factory=EvolverConfig)
+    learning: LearningConfig = Field(default_factory=LearningConfig)
     teams: Annotated[tuple[TeamConfig, ...], Field(strict=False)] = ()
     policy: PolicyConfig | None = None
     schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)

@@ -12,7 +12,8 @@ from metaclaw.domain.skill import RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
-from metaclaw.skills.rules import is_rule, rule_text, rule_when
+from metaclaw.skills.rule import rule_words
+from metaclaw.skills.rules import is_rule, shown_when
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -255,8 +256,8 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
     return {
         "name": rule.name,
         "kind": rule.kind.value,
-        "text": rule_text(rule),
-        "when": rule_when(rule),
+        "text": rule_words(rule),
+        "when": shown_when(rule),
         "scope": rule.scope,
         "workspace": named["workspace"],
         "examples": list(rule.examples),
@@ -293,7 +294,7 @@ def undone_view(undone: Undone) -> dict[str, Json]:
 
 def lesson_view(skill: Skill) -> dict[str, Json]:
     """A skill, rule or fact in three words: name, kind, and its text, or when a skill is used."""
-    return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
+    return {"name": skill.name, "kind": skill.kind.value, "text": rule_words(skill) if is_rule(skill) else skill.trigger}
 
 
 def _usage(usage: Usage | None) -> Json:

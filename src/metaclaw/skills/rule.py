@@ -10,13 +10,17 @@ _TEMPLATES = (
 _ALWAYS = frozenset(("always", "always."))
 
 
-def rule_text(rule: Skill) -> str:
-    """What a rule or fact says, on one line: the person's own words, without the template that older homes put around them."""
+def rule_words(rule: Skill) -> str:
+    """What a rule or fact says: the person's own words, without the template that older homes put around them."""
     body = rule.body.strip()
-    if body.startswith(_TEMPLATES):
-        quoted = [line.removeprefix(">").strip() for line in body.splitlines() if line.startswith(">")]
-        body = " ".join(quoted) or body
-    return " ".join(body.split())
+    if not body.startswith(_TEMPLATES):
+        return body
+    return "\n".join(line.removeprefix(">").strip() for line in body.splitlines() if line.startswith(">")) or body
+
+
+def rule_text(rule: Skill) -> str:
+    """The same on one line."""
+    return " ".join(rule_words(rule).split())
 
 
 def rule_when(rule: Skill) -> str:

@@ -1,6 +1,5 @@
 """Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -10,6 +9,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
+from metaclaw.skills.rule import rule_when, rule_words
 from metaclaw.skills.scopes import OWNER, fault_of
 
 ALWAYS: Final = "always"
@@ -18,9 +18,6 @@ MAX_WHEN_CHARS: Final = 500
 ENFORCE: Final = ("off", "remind", "hold")
 _NAME_CHARS: Final = 40
 _SCOPES: Final = ("user:", "team:", "workspace:")
-_QUOTE: Final = re.compile(r"(?m)^> ?")
-# The template of homes from before rules had a kind: an introduction, the person's words as a quotation, numbered steps.
-_QUOTED_TEMPLATE: Final = re.compile(r"[^\n>]{0,120}:\n\n((?:>[^\n]*(?:\n|\Z))+)\n?1\. ")
 
 
 class RuleFields(TypedDict, total=False):
@@ -43,15 +40,9 @@ def is_rule(skill: Skill) -> bool:
     return skill.kind is not SkillKind.SKILL
 
 
-def rule_text(skill: Skill) -> str:
-    """The person's words, without what older versions of the program wrote around them."""
-    template = _QUOTED_TEMPLATE.match(skill.body) if skill.author is Authorship.INSTRUCTION else None
-    return skill.body if template is None else _QUOTE.sub("", template[1]).strip()
-
-
-def rule_when(skill: Skill) -> str:
+def shown_when(rule: Skill) -> str:
     """When it applies: `always`, or the situation in words."""
-    return ALWAYS if skill.applies_always else skill.trigger
+    return rule_when(rule) or ALWAYS
 
 
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
@@ -75,7 +66,7 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     """The rule with these fields changed; from then on it is the person's. Raises SkillError that names the field."""
-    trigger, body, scope, extra = skill.trigger, rule_text(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
+    trigger, body, scope, extra = skill.trigger, rule_words(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
     if "text" in fields:
         body = _text(fields["text"])
     if "when" in fields:
@@ -111,7 +102,7 @@ def same_rule(one: Skill, other: Skill) -> bool:
         one.kind is other.kind
         and one.scope == other.scope
         and one.extra.get("workspace") == other.extra.get("workspace")
-        and _plain(rule_text(one)) == _plain(rule_text(other))
+        and _plain(rule_words(one)) == _plain(rule_words(other))
     )
 
 

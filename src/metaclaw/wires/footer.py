@@ -5,12 +5,10 @@ the provider said is passed on as it came, except the one event or body that mus
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
-
-from metaclaw.domain.chat import Wire
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.fields import Object, decode, encode, object_of, text_of
 from metaclaw.wires.sse import event_bytes
@@ -22,7 +20,7 @@ _MESSAGE_PARTS: Final = frozenset(("text", "thinking", "redacted_thinking"))
 _RESPONSE_ITEMS: Final = frozenset(("message", "reasoning"))
 
 
-def wants_json(wire: Wire, request: Object) -> bool:
+def wants_json(wire: Wire, request: Mapping[str, Json]) -> bool:
     """Whether a request asks for an answer in JSON, which nothing may be added to."""
     if wire is Wire.CHAT:
         return object_of(request.get("response_format")).get("type") not in (None, "text")
@@ -99,18 +97,20 @@ class Footer:
         if choice.get("finish_reason") != "stop" or not self._may_add:
             return raw
         self.is_added = True
-        added = {**choice, "delta": {"content": self._line}, "finish_reason": None, "logprobs": None}
+        added: Json = {**choice, "delta": {"content": self._line}, "finish_reason": None, "logprobs": None}
         kept = {key: value for key, value in body.items() if key != "usage"}
         if not delta.get("content"):
             return event_bytes({**kept, "choices": [added]}) + raw
         last = event_bytes({**body, "choices": [{**choice, "delta": {}}]})
-        return event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]}) + last
+        return (
+            event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]}) + last
+        )
 
     def _message_event(self, raw: bytes, body: Object) -> bytes:
         match body.get("type"):
             case "content_block_start":
                 self._parts += 1
-                self._is_plain = self._is_plain and object_of(body.get("content_block")).get("type") in _MESSAGE_PARTS
+                self._is_plain = self._is_plain and text_of(object_of(body.get("content_block")).get("type")) in _MESSAGE_PARTS
             case "content_block_delta":
                 self._hear(text_of(object_of(body.get("delta")).get("text")))
             case "message_delta" if object_of(body.get("delta")).get("stop_reason") == "end_turn" and self._may_add:
@@ -119,12 +119,12 @@ class Footer:
         return raw
 
     def _message_block(self) -> Iterator[bytes]:
-        begun: Object = {"type": "text", "text": ""}
-        for name, fields in (
-            ("content_block_start", {"content_block": begun}),
-            ("content_block_delta", {"delta": {"type": "text_delta", "text": self._line}}),
-            ("content_block_stop", {}),
-        ):
+        events: dict[str, Object] = {
+            "content_block_start": {"content_block": {"type": "text", "text": ""}},
+            "content_block_delta": {"delta": {"type": "text_delta", "text": self._line}},
+            "content_block_stop": {},
+        }
+        for name, fields in events.items():
             yield event_bytes({"type": name, "index": self._parts, **fields}, name)
 
     def _response_event(self, raw: bytes, body: Object) -> bytes:
@@ -176,7 +176,7 @@ class Footer:
         content = answer.get("content")
         if answer.get("stop_reason") != "end_turn" or not isinstance(content, list):
             return False
-        if not all(object_of(part).get("type") in _MESSAGE_PARTS for part in content):
+        if not all(text_of(object_of(part).get("type")) in _MESSAGE_PARTS for part in content):
             return False
         self._hear("".join(text_of(object_of(part).get("text")) for part in content))
         content.append({"type": "text", "text": self._line})
@@ -193,5 +193,5 @@ class Footer:
         output.append(self._item())
         return self._may_add
 
-    def _has_only_words(self, output: list[object]) -> bool:
-        return all(object_of(item).get("type") in _RESPONSE_ITEMS for item in output)
+    def _has_only_words(self, output: list[Json]) -> bool:
+        return all(text_of(object_of(item).get("type")) in _RESPONSE_ITEMS for item in output)
