@@ -35,11 +35,11 @@ class Ledger:
     """Turns that taught a skill, with the generation they led to."""
     taught: set[TurnId] = field(default_factory=set)
 
-    def standing(self, asked: Asked) -> Standing:
+    def standing(self, asked: Asked, *, is_aged: bool) -> Standing:
         """What is known of a turn."""
         turn = asked.question.turn
         role = Role(RoleKind.SUPPORT, self.support[turn]) if turn in self.support else None
-        return Standing(asked.verdict, role, turn in self.taught)
+        return Standing(asked.verdict, role, turn in self.taught, is_aged=is_aged)
 
 
 def eligible(ledger: Ledger, house: House | None, version: int, flush: Flush) -> tuple[list[Asked], Counter[Rejection]]:
@@ -48,9 +48,9 @@ def eligible(ledger: Ledger, house: House | None, version: int, flush: Flush) ->
     found: list[Asked] = []
     refused: Counter[Rejection] = Counter()
     for asked in ledger.turns:
-        reason = rejection(asked, ledger.standing(asked), generation, version, MAX_LAG, PROVIDER)
-        if reason is Rejection.OLD_GENERATION and flush is Flush.SELECTIVE and _is_as_today(asked, house):
-            reason = None
+        is_older = asked.stamp.generation < generation
+        is_aged = is_older and not (flush is Flush.SELECTIVE and _is_as_today(asked, house))
+        reason = rejection(asked, ledger.standing(asked, is_aged=is_aged), generation, version, MAX_LAG, PROVIDER)
         if reason is None:
             found.append(asked)
         else:

@@ -25,7 +25,7 @@ class Condition(StrEnum):
 
 
 class Flush(StrEnum):
-    """Which turns made before the newest skill may train: none (the product's rule), or those whose prompt is still what it was."""
+    """Which turns made before the newest skill may train: none, or those whose prompt is still what it was."""
 
     FULL = "full"
     SELECTIVE = "selective"

@@ -1,4 +1,6 @@
-"""The law of separation: what fed a skill never trains the weights, nor does a turn made with older skills, nor any turn twice.
+"""The law of separation: what fed a skill never trains the weights, nor does a turn whose prompt would differ today, nor any turn
+twice. A turn's prompt would differ where a rule or skill for its speaker came, changed or went; facts, examples, states and what is
+for other speakers age no turn.
 
 Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, forgetting and training come in any order, on a real
 database; a small model of what must be true is kept beside it. Whoever goes around the program and writes SQL is refused, too.
@@ -17,9 +19,10 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, 
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
 from metaclaw.domain.eligibility import Role, RoleKind
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.skills import applies
 from metaclaw.store import (
     LedgerReader,
     RefusedError,
@@ -27,6 +30,7 @@ from metaclaw.store import (
     SqlCandidates,
     SqlForgetting,
     SqlGenerations,
+    SqlTeams,
     SqlVerdicts,
     open_database,
 )
@@ -36,8 +40,35 @@ from tests.support.machines import check_machine, migrated_copies
 from tests.support.postgres import running_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-SESSIONS = [SessionId(f"s_{number}") for number in range(3)]
-sessions = st.sampled_from(SESSIONS)
+# Each session has its speaker.
+SPEAKERS = {
+    SessionId("s_0"): Scope(),
+    SessionId("s_1"): Scope("ada", "shop"),
+    SessionId("s_2"): Scope("bob", "shop"),
+    SessionId("s_3"): Scope("user:bob"),
+    SessionId("s_4"): Scope(None, "ada"),
+}
+TEAMS = {"web": ["ada", "bob"], "data": ["bob"]}
+sessions = st.sampled_from(list(SPEAKERS))
+scopes = st.sampled_from([None, "owner", "user:ada", "user:bob", "ada", "bob", "workspace:shop", "shop", "team:web", "team:data"])
+extras = st.fixed_dictionaries(
+    {},
+    optional={
+        "kind": st.sampled_from(["rule", "fact", "skill"]),
+        "workspace": st.sampled_from(["shop", "ada"]),
+        "examples": st.lists(st.sampled_from(["Install numpy.", "Install torch."]), max_size=1),
+        "applies": st.just("always"),
+    },
+)
+rules = st.builds(
+    Skill,
+    st.sampled_from([SkillName("rule-1"), SkillName("rule-2"), SkillName("rule-3")]),
+    st.sampled_from(["when installing", "always"]),
+    st.sampled_from(["Use uv.", "Use pip."]),
+    scope=scopes,
+    extra=extras,
+    state=st.sampled_from([SkillState.LIVE, SkillState.CANARY]),
+)
 kinds = st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, TurnKind.SIDE])
 picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=4)
 
@@ -48,7 +79,7 @@ def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) 
         session=session,
         kind=kind,
         kind_reason="",
-        scope=Scope(),
+        scope=SPEAKERS[session],
         stamp=Stamp(generation, 0, "", ()),
         agent="agent",
         wire=Wire.CHAT,
@@ -86,6 +117,7 @@ class Separation(RuleBasedStateMachine):
         self.roles: dict[TurnId, Role] = {}
         self.batches: dict[int, set[TurnId]] = {}
         self.newest = 0
+        self.published: list[tuple[Skill, ...]] = [()]
         self.judged_in: dict[TurnId, int] = {}  # the newest generation in which something was said of a turn
         self.chosen: list[Chosen] = []
         self.drafts: list[Candidate] = []
@@ -100,6 +132,7 @@ class Separation(RuleBasedStateMachine):
         self.verdicts = SqlVerdicts(self.database)
         self.candidates = SqlCandidates(self.database)
         self.training = SqlBatches(self.database)
+        SqlTeams(self.database).replace(TEAMS)
 
     def stop(self) -> None:
         self.scribe.close()
@@ -196,6 +229,16 @@ class Separation(RuleBasedStateMachine):
     def edit_by_hand(self, body: str) -> None:
         self.publish([Skill(SkillName("by-hand"), "when", body)], "by hand")
 
+    @rule(said=rules)
+    def say_a_rule_or_a_fact(self, said: Skill) -> None:
+        self.publish([*(old for old in self.published[-1] if old.name != said.name), said], "said")
+
+    @precondition(lambda self: self.published[-1])
+    @rule(which=st.integers(0, 10**6))
+    def retract(self, which: int) -> None:
+        gone = self.published[-1][which % len(self.published[-1])]
+        self.publish([old for old in self.published[-1] if old is not gone], "retracted")
+
     @rule(back=st.integers(1, 3))
     def revert(self, back: int) -> None:
         past = self.generations.at(max(0, self.newest - back))
@@ -204,6 +247,7 @@ class Separation(RuleBasedStateMachine):
 
     def publish(self, skills: list[Skill], reason: str) -> None:
         self.newest += 1
+        self.published.append(tuple(skills))
         assert self.generations.publish(skills, reason).number == self.newest
 
     @rule()
@@ -223,6 +267,7 @@ class Separation(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 6))
     def choose_what_may_train(self, limit: int) -> None:
         found = self.training.eligible(self.newest, 0, 0, limit)
+        assert self.training.ready(self.newest, 0, 0, limit) == found.turns
         assert all(self.may_train(turn) and self.turns[turn].kind is TurnKind.MAIN for turn in found.turns)
         self.chosen += [Chosen(found.turns)] if found.turns else []
 
@@ -243,12 +288,27 @@ class Separation(RuleBasedStateMachine):
             return
         number = self.training.open_batch(0, turns)
         self.batches[number] = set(turns)
-        self.roles |= {turn: Role(RoleKind.QUERY, self.newest) for turn in turns if turn not in self.roles}
+        self.roles |= {turn: Role(RoleKind.QUERY, self.turns[turn].stamp.generation) for turn in turns if turn not in self.roles}
 
     def may_train(self, turn: TurnId) -> bool:
         has_taught = any(turn in batch for batch in self.batches.values())
-        is_there = turn in self.turns and self.turns[turn].stamp.generation == self.newest
-        return is_there and not has_taught and self.role_kind(turn) is not RoleKind.SUPPORT
+        return self.is_current(turn) and not has_taught and self.role_kind(turn) is not RoleKind.SUPPORT
+
+    def is_current(self, turn: TurnId) -> bool:
+        made = self.turns.get(turn)
+        return made is not None and self.prompt_parts(made.scope, made.stamp.generation) == self.prompt_parts(
+            made.scope, self.newest
+        )
+
+    def prompt_parts(self, speaker: Scope, generation: int) -> set[tuple[str, bool]]:
+        """What the prompts of a speaker are made of, facts left out."""
+        return {
+            (skill.content_hash, skill.applies_always)
+            for skill in self.published[generation]
+            if skill.kind is not SkillKind.FACT
+            and applies(skill.scope, speaker, TEAMS)
+            and skill.is_for_workspace(speaker.workspace)
+        }
 
     def role_kind(self, turn: TurnId) -> RoleKind | None:
         role = self.roles.get(turn)
@@ -294,6 +354,13 @@ class Separation(RuleBasedStateMachine):
         left = {(turn, number) for number, batch in self.batches.items() for turn in batch if turn in self.turns}
         assert {(TurnId(turn), number) for turn, number in taught} == left
         assert all(self.role_kind(turn) is RoleKind.QUERY for turn, _ in left)
+
+    @invariant()
+    def a_turn_is_aged_where_its_prompt_would_differ_and_only_there(self) -> None:
+        standings = self.reader.standings_of(list(self.turns))
+        assert {turn: not standing.is_aged for turn, standing in standings.items()} == {
+            turn: self.is_current(turn) for turn in self.turns
+        }
 
     @invariant()
     def every_turn_is_readable(self) -> None:

@@ -172,7 +172,7 @@ async def test_an_instruction_whose_test_shows_no_harm_stays(new_house: NewHouse
 
 
 def followed(prompt: str) -> bool:
-    return "to be followed as they stand" in prompt
+    return "Rules the user laid down" in prompt
 
 
 def tail(prompt: str) -> str:

@@ -60,7 +60,7 @@ def test_the_more_specific_has_the_higher_rank() -> None:
     ("scope", "lesson"),
     [
         (Scope(user="alice", workspace="lab"), "user:alice"),
-        (Scope(workspace="lab"), "workspace:lab"),
+        (Scope(workspace="lab"), "owner"),
         (Scope(), "owner"),
         (Scope(user="", workspace=""), "owner"),
     ],
@@ -168,8 +168,6 @@ def test_nobodys_private_skill_is_ever_found_for_another(scopes: list[str], spea
     if applies(scope_of_lesson(speaker), other, TEAMS):
         if speaker.user:
             assert other.user == speaker.user
-        elif speaker.workspace:
-            assert other.workspace == speaker.workspace
         else:
             assert not other.user
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from metaclaw.domain.eligibility import Rejection, Role, RoleKind, rejection
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import Stamp, Turn, TurnEnd, TurnKind
+from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.store import (
     Batch,
@@ -25,6 +25,7 @@ from metaclaw.store import (
     SqlCandidates,
     SqlGenerations,
     SqlLedger,
+    SqlTeams,
     SqlVerdicts,
 )
 
@@ -56,7 +57,7 @@ class House:
 def house(ledger: SqlLedger, reader: LedgerReader, database: Database) -> House:
     """A house whose newest generation is 1."""
     made = House(ledger, reader, SqlGenerations(database), SqlVerdicts(database), SqlCandidates(database), SqlBatches(database))
-    made.generations.publish([], "first")
+    made.generations.publish([Skill(SkillName("first"), "when", "do")], "first")
     return made
 
 
@@ -94,11 +95,81 @@ async def test_a_turn_made_with_other_skills_than_the_newest_does_not_train(
     assert house.reader.role_of(turns[0]) is None
 
 
-async def test_a_publication_makes_every_turn_before_it_old(house: House, new_turn: TurnMaker) -> None:
+async def test_a_skill_for_everyone_ages_every_turn_before_it(house: House, new_turn: TurnMaker) -> None:
     turns = await house.judged(new_turn(stamp=NOW))
     house.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
     with pytest.raises(RefusedError, match="other skills"):
         house.batches.open_batch(7, turns)
+
+
+FIRST = Skill(SkillName("first"), "when", "do")
+RULE = {"kind": "rule"}
+ADA_AT_WORK = Scope("ada", "work")
+TEAMS = {"web": ["ada", "bob"], "data": ["bob"]}
+
+
+@pytest.mark.parametrize(
+    ("ages", "changed"),
+    [
+        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE)]),
+        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="ada", extra=RULE)]),
+        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="work", extra=RULE)]),
+        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:work", extra=RULE)]),
+        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:web", extra=RULE)]),
+        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "work"})]),
+        (True, [replace(FIRST, body="do it otherwise")]),
+        (True, [replace(FIRST, extra={"applies": "always"})]),
+        (True, []),
+        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:bob", extra=RULE)]),
+        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="owner", extra=RULE)]),
+        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:home", extra=RULE)]),
+        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)]),
+        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "home"})]),
+        (False, [FIRST, Skill(SkillName("f"), "always", "Stage is stage-2.", scope="user:ada", extra={"kind": "fact"})]),
+        (False, [replace(FIRST, extra={"examples": ["Install numpy."]})]),
+        (False, [replace(FIRST, state=SkillState.CANARY, author=Authorship.EVOLVER)]),
+        (False, [replace(FIRST, pinned=True)]),
+    ],
+)
+async def test_a_turn_ages_by_what_changes_in_its_speakers_prompts_and_by_nothing_else(
+    house: House, database: Database, new_turn: TurnMaker, ages: bool, changed: list[Skill]
+) -> None:
+    SqlTeams(database).replace(TEAMS)
+    turns = await house.judged(new_turn(stamp=NOW, scope=ADA_AT_WORK))
+    house.generations.publish(changed, "a change")
+    found = house.batches.eligible(2, 7, 2, 10)
+    assert found == (Selection((), {Rejection.OLD_GENERATION: 1}) if ages else Selection(tuple(turns), {}))
+    assert house.batches.ready(2, 7, 2, 10) == found.turns
+    standing = house.reader.standing_of(turns[0])
+    assert standing is not None
+    assert standing.is_aged is ages
+    if ages:
+        with pytest.raises(RefusedError, match="other skills"):
+            house.batches.open_batch(7, turns)
+    else:
+        number = house.batches.open_batch(7, turns)
+        batch = house.batches.batch(number)
+        assert batch is not None
+        assert (batch.generation, batch.stale) == (2, 0)
+
+
+async def test_a_turn_is_current_again_when_what_changed_is_taken_back(house: House, new_turn: TurnMaker) -> None:
+    turns = await house.judged(new_turn(stamp=NOW))
+    house.generations.publish([replace(FIRST, body="do it otherwise")], "changed")
+    assert house.batches.ready(2, 7, 2, 10) == ()
+    house.generations.publish([FIRST], "taken back")
+    assert house.batches.ready(3, 7, 2, 10) == tuple(turns)
+    house.batches.open_batch(7, turns)
+
+
+async def test_who_joins_or_leaves_a_team_is_known_to_the_database(house: House, database: Database, new_turn: TurnMaker) -> None:
+    teams = SqlTeams(database)
+    teams.replace(TEAMS)
+    turns = await house.judged(new_turn(stamp=NOW, scope=Scope("ada")))
+    house.generations.publish([FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)], "a team's rule")
+    assert house.batches.ready(2, 7, 2, 10) == tuple(turns)
+    teams.replace({"data": ["ada"]})
+    assert house.batches.ready(2, 7, 2, 10) == ()
 
 
 @pytest.mark.parametrize("wanted", [[], ["t_unknown"]])

@@ -53,6 +53,8 @@ LANDED = {
     "0005.sqlite.sql": "eae8d28580576724afa558a6ec316680b4c36e47b175ef7c6edcf8d7aca59e6c",
     "0006.postgresql.sql": "cc9bf8c1ad466ed2ea0505456397de49a27a41d7cbafd5c237536e5444ba1fde",
     "0006.sqlite.sql": "09f556c1309a7b0ba1ad51167a21fe216d6598005a08d0e112746bd2a394bd60",
+    "0008.postgresql.sql": "abf229ec1c5c4b679c4d56fd72c1efb63676bfcf7a439636480959ad0d1c90ba",
+    "0008.sqlite.sql": "129445077678864478de19f4415472d76a2e85f21d22ac01011d4b137a2fd0cc",
 }
 
 
@@ -91,9 +93,9 @@ def test_a_new_file_has_the_schema_that_the_program_uses(sqlite_url: str, tmp_pa
     metadata.create_all(engine)
     engine.dispose()
     with closing(sqlite3.connect(tmp_path / "folder" / "ledger.db")) as connection:
-        triggers = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+        unknown = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')")}
     migrated = schema_of(tmp_path / "folder" / "ledger.db")
-    assert {name: migrated[name] for name in migrated.keys() - triggers - {"alembic_version"}} == schema_of(tmp_path / "made.db")
+    assert {name: migrated[name] for name in migrated.keys() - unknown - {"alembic_version"}} == schema_of(tmp_path / "made.db")
 
 
 def snapshot(revision: str, path: Path) -> str:
@@ -254,4 +256,19 @@ def test_versions_are_read_from_the_snapshot_of_the_schema_that_has_them(tmp_pat
     batch = SqlBatches(database).batch(1)
     assert batch is not None
     assert (batch.state, batch.seed, batch.generation) == (BatchState.DONE, 7, 2)
+    database.close()
+
+
+def test_after_the_upgrade_turns_of_the_newest_generation_train_and_older_ones_do_not(tmp_path: Path) -> None:
+    database = open_database(snapshot("0006", tmp_path / "ledger.db"))
+    generations = SqlGenerations(database)
+    newest = generations.latest().number
+    assert SqlBatches(database).ready(newest, 0, 0, 10) == ()
+    standing = LedgerReader(database).standing_of(TurnId("t_0001"))
+    assert standing is not None
+    assert standing.is_aged
+    with database.writing("a turn of now") as connection:
+        connection.execute(text("DROP TRIGGER turns_are_final"))
+        connection.execute(text("UPDATE turns SET generation = :newest WHERE id = 't_0001'"), {"newest": newest})
+    assert SqlBatches(database).open_batch(0, [TurnId("t_0001")]) == 2
     database.close()

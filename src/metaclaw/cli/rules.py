@@ -192,9 +192,9 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     if rule is None:
         raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
     if not yes:
-        from metaclaw.skills.rule import rule_words
+        from metaclaw.skills.rule import rule_text
 
-        confirm(f"Remove the {rule.kind} {name} ({_short(rule_words(rule))})?")
+        confirm(f"Remove the {rule.kind} {name} ({_short(rule_text(rule))})?")
 
     def ask(api: Api) -> "dict[str, Json]":
         return said(*api.delete(f"/api/rules/{quote(name, safe='')}", timeout_s=PATIENCE_S))
@@ -247,17 +247,17 @@ def _scope(user: str) -> str:
 
 
 def _edited(home: Path, name: str) -> str:
-    from metaclaw.skills.rule import rule_words
+    from metaclaw.skills.rule import rule_text
 
     found, _ = _in_force(home)
     rule = next((one for one in found if one.name == name), None)
     if rule is None:
         raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
     try:
-        text = click.edit(rule_words(rule), extension=".md")
+        text = click.edit(rule_text(rule), extension=".md")
     except click.ClickException as error:
         raise MetaClawError(f"no editor could be opened ({error.message}); say --text, or set EDITOR") from error
-    if text is None or text.strip() == rule_words(rule).strip():
+    if text is None or text.strip() == rule_text(rule).strip():
         raise MetaClawError("nothing was changed")
     return text
 

@@ -125,10 +125,9 @@ class Api:
         standing = await anyio.to_thread.run_sync(lambda: self._facts.reader.standing_of(found.turn.id))
         if standing is None:
             raise ApiError(f"there is no turn {ask.path['id']}", 404)
-        generation = self._facts.learning.skills().generation
         return {
             **turn_view(found.turn),
-            "role": role_view(found.turn, standing.role, generation),
+            "role": role_view(found.turn, standing),
             "verdict": verdict_view(standing.verdict),
         }
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
-from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.eligibility import RoleKind, Standing
 from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
-from metaclaw.skills.rule import rule_words
-from metaclaw.skills.rules import is_rule, shown_when
+from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rules import is_rule
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
     }
 
 
-def role_view(turn: TurnRow | Turn, role: Role | None, generation: int) -> Json:
-    """What a turn is for: support once it fed a skill, query while it was made with the skills in force (or trained weights)."""
-    if role is not None:
-        return role.kind.value
-    is_query = turn.kind is TurnKind.MAIN and turn.stamp.generation == generation
+def role_view(turn: TurnRow | Turn, standing: Standing) -> Json:
+    """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
+    if standing.role is not None:
+        return standing.role.kind.value
+    is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
     return RoleKind.QUERY.value if is_query else None
 
 
@@ -256,8 +256,8 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
     return {
         "name": rule.name,
         "kind": rule.kind.value,
-        "text": rule_words(rule),
-        "when": shown_when(rule),
+        "text": rule_text(rule),
+        "when": rule_when(rule),
         "scope": rule.scope,
         "workspace": named["workspace"],
         "examples": list(rule.examples),
@@ -294,7 +294,7 @@ def undone_view(undone: Undone) -> dict[str, Json]:
 
 def lesson_view(skill: Skill) -> dict[str, Json]:
     """A skill, rule or fact in three words: name, kind, and its text, or when a skill is used."""
-    return {"name": skill.name, "kind": skill.kind.value, "text": rule_words(skill) if is_rule(skill) else skill.trigger}
+    return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
 
 
 def _usage(usage: Usage | None) -> Json:

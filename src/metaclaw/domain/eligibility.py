@@ -57,12 +57,14 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a turn beside itself, when a batch is chosen. `taught`: it was in a batch, whatever came of that."""
+    """What is known of a turn beside itself, when a batch is chosen. `taught`: it was in a batch, whatever came of that. `is_aged`:
+    a rule or skill that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today."""
 
     verdict: Verdict | None
     role: Role | None
     taught: bool
     held_out: bool = False
+    is_aged: bool = False
 
 
 def rejection(
@@ -76,8 +78,8 @@ def rejection(
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
         (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
         (standing.role is not None and standing.role.kind is RoleKind.SUPPORT, Rejection.SUPPORT),
-        (turn.stamp.generation < generation, Rejection.OLD_GENERATION),
         (turn.stamp.generation > generation, Rejection.FUTURE_GENERATION),
+        (standing.is_aged, Rejection.OLD_GENERATION),
         (turn.tokens is None, Rejection.NO_TOKENS),
         (provider is not None and turn.provider != provider, Rejection.OTHER_MODEL),
         (not 0 <= policy_version - turn.stamp.policy_version <= max_lag, Rejection.OLD_POLICY),

@@ -32,7 +32,7 @@ class Acknowledgements:
         session = self._session_of(turns[-1]) if turns else None
         if session is None:
             return
-        words = [rule_text(rule) for rule in put] or [f"no longer in force: {rule_text(rule)}" for rule in gone]
+        words = [_one_line(rule) for rule in put] or [f"no longer in force: {_one_line(rule)}" for rule in gone]
         self._notes.setdefault(session, []).extend(words)
         while len(self._notes) > _MOST_SESSIONS:
             self._notes.popitem(last=False)
@@ -49,6 +49,10 @@ class Acknowledgements:
     def told(self, session: SessionId) -> None:
         """The line was added."""
         self._notes.pop(session, None)
+
+
+def _one_line(rule: Skill) -> str:
+    return " ".join(rule_text(rule).split())
 
 
 def _line(words: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from metaclaw.skills.block import (
 from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rule import rule_text, rule_when, rule_words
+from metaclaw.skills.rule import rule_text, rule_when
 from metaclaw.skills.rulebook import Rulebook, Undone
 from metaclaw.skills.scopes import Teams, applies, applying, scope_of_lesson
 from metaclaw.skills.shelf import Shelf
@@ -49,7 +49,6 @@ __all__ = [
     "rule_line",
     "rule_text",
     "rule_when",
-    "rule_words",
     "scope_of_lesson",
     "write_skill",
 ]

@@ -14,7 +14,7 @@ from math import ceil
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.files import SKILL_FILE
-from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rule import ALWAYS, is_template, rule_text, rule_when
 
 RULES_BUDGET_TOKENS = 800
 """Default budget for the lines of rules and facts."""
@@ -105,14 +105,16 @@ def listed_lines(skills: Sequence[Skill], budget_tokens: int) -> tuple[tuple[Ski
 
 
 def rule_line(rule: Skill) -> str:
-    """The line of a rule or fact."""
-    when = rule_when(rule)
-    return f"- {rule_text(rule)} [{_cut(when, _MOST_WHEN_CHARS)}]" if when else f"- {rule_text(rule)}"
+    """The line of a rule or fact: what it says, and when it applies unless that is always."""
+    text, when = _one_line(rule_text(rule)), _one_line(rule_when(rule))
+    if when == ALWAYS or is_template(rule):
+        return f"- {text}"
+    return f"- {text} [{_cut(when, _MOST_WHEN_CHARS)}]"
 
 
 def listed_line(skill: Skill, *, short: bool = False) -> str:
     """The line that lists a skill: its name, when to use it, and unless `short` the gist of what to do."""
-    when = " ".join(skill.trigger.split())
+    when = _one_line(skill.trigger)
     if short:
         return f"- {skill.name}: {_cut(when, _MOST_SHORT_CHARS)}"
     return f"- {skill.name}: {_cut(when, _MOST_WHEN_CHARS)} — {gist(skill)}"
@@ -122,7 +124,7 @@ def gist(skill: Skill) -> str:
     """The first sentence or step of a skill's body, cut."""
     lines = (_NUMBER_OR_BULLET.sub("", line).strip() for line in skill.body.splitlines() if not line.lstrip().startswith("#"))
     first = next(filter(None, lines), skill.body.strip())
-    first = " ".join(first.split())
+    first = _one_line(first)
     end = _SENTENCE_END.search(first, _LEAST_GIST_CHARS)
     return _cut(first[: end.start()] if end else first, _MOST_GIST_CHARS)
 
@@ -195,6 +197,10 @@ def _envelope(inner: str) -> str:
 
 def _render_skill(skill: Skill) -> str:
     return f"[{skill.name}] {skill.trigger}\n{skill.body}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _cut(text: str, most: int) -> str:

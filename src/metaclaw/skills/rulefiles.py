@@ -13,8 +13,8 @@ import msgspec
 
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import SkillError
-from metaclaw.skills.rule import rule_words
-from metaclaw.skills.rules import ALWAYS, MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, shown_when
+from metaclaw.skills.rule import ALWAYS, rule_text, rule_when
+from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
 
 BEGIN: Final = "<!-- metaclaw rules: begin -->"
 END: Final = "<!-- metaclaw rules: end -->"
@@ -93,8 +93,8 @@ def render_section(rules: Sequence[Skill]) -> str:
     for kind, title in ((SkillKind.RULE, "## Rules"), (SkillKind.FACT, "## Facts")):
         mine = [rule for rule in rules if rule.kind is kind]
         groups: dict[str, list[Skill]] = {}
-        for rule in sorted(mine, key=lambda one: shown_when(one) != ALWAYS):
-            groups.setdefault(shown_when(rule), []).append(rule)
+        for rule in sorted(mine, key=lambda one: rule_when(one) != ALWAYS):
+            groups.setdefault(rule_when(rule), []).append(rule)
         if mine:
             lines += ["", title]
         for when, group in groups.items():
@@ -114,7 +114,7 @@ def with_section(text: str, section: str) -> str:
 def _item(rule: Skill) -> str:
     carried = {key: value for key in _CARRIED if (value := rule.scope if key == "scope" else rule.extra.get(key)) is not None}
     note = f" <!-- {msgspec.json.encode(carried).decode()} -->" if carried else ""
-    lines = rule_words(rule).splitlines()
+    lines = rule_text(rule).splitlines()
     # Two spaces keep a line's end where Markdown would take the next line for the same.
     breaks = ["" if not after.strip() or not line.strip() else "  " for line, after in zip(lines, [*lines[1:], ""], strict=True)]
     first, *others = (f"{line}{end}" for line, end in zip(lines, breaks, strict=True))

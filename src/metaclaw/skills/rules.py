@@ -9,10 +9,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import rule_when, rule_words
+from metaclaw.skills.rule import ALWAYS, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
-ALWAYS: Final = "always"
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 ENFORCE: Final = ("off", "remind", "hold")
@@ -40,11 +39,6 @@ def is_rule(skill: Skill) -> bool:
     return skill.kind is not SkillKind.SKILL
 
 
-def shown_when(rule: Skill) -> str:
-    """When it applies: `always`, or the situation in words."""
-    return rule_when(rule) or ALWAYS
-
-
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
     """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
     Raises SkillError that names the field and what to write."""
@@ -66,7 +60,7 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     """The rule with these fields changed; from then on it is the person's. Raises SkillError that names the field."""
-    trigger, body, scope, extra = skill.trigger, rule_words(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
+    trigger, body, scope, extra = skill.trigger, rule_text(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
     if "text" in fields:
         body = _text(fields["text"])
     if "when" in fields:
@@ -102,7 +96,7 @@ def same_rule(one: Skill, other: Skill) -> bool:
         one.kind is other.kind
         and one.scope == other.scope
         and one.extra.get("workspace") == other.extra.get("workspace")
-        and _plain(rule_words(one)) == _plain(rule_words(other))
+        and _plain(rule_text(one)) == _plain(rule_text(other))
     )
 
 

@@ -44,10 +44,8 @@ def applies(wanted: str | None, scope: Scope | None, teams: Teams | None = None)
 
 
 def scope_of_lesson(scope: Scope) -> str:
-    """For whom a skill is that was learned from a turn of this scope: no wider than the one who spoke."""
-    if scope.user:
-        return f"user:{scope.user}"
-    return f"workspace:{scope.workspace}" if scope.workspace else OWNER
+    """For whom something is that was learned from a turn of this scope: the person who spoke, in all of their projects."""
+    return f"user:{scope.user}" if scope.user else OWNER
 
 
 def fault_of(scope: str) -> str | None:

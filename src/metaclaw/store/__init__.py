@@ -36,6 +36,7 @@ from metaclaw.store.records import (
 )
 from metaclaw.store.restore import Restored, repair, restore
 from metaclaw.store.salvage import Salvaged
+from metaclaw.store.teams import SqlTeams
 from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
@@ -74,6 +75,7 @@ __all__ = [
     "SqlGenerations",
     "SqlLedger",
     "SqlPolicies",
+    "SqlTeams",
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",

@@ -16,7 +16,7 @@ from metaclaw.store.learning import batch_turns, batches, roles, stands
 from metaclaw.store.packing import pack_instant, pack_json, pack_text, unpack_names, unpack_text
 from metaclaw.store.records import Batch, BatchState, Selection, TurnFacts
 from metaclaw.store.schema import events, generations, tokens, turns
-from metaclaw.store.standings import STANDING, standing_of, with_standing
+from metaclaw.store.standings import IS_CURRENT, STANDING, standing_of, with_standing
 
 _NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
 _FACTS = [turns.c[name] for name in _NAMES]
@@ -141,14 +141,14 @@ class SqlBatches:
         """
         wanted = [pack_text(turn) for turn in turns_taught]
         with self._database.writing("opening a batch") as connection:
-            rows = connection.execute(select(turns.c.seq, turns.c.generation).where(turns.c.id.in_(wanted))).all()
-            if not rows or len(rows) < len(wanted):
-                raise RefusedError(f"opening a batch: of {len(wanted)} turns {len(rows)} are in the ledger")
-            # The database takes turns of one generation only, the newest.
-            batch = {"at_us": pack_instant(self._clock()), "policy_version": policy_version, "generation": rows[0].generation}
-            batch |= {"seed": seed, "size": len(rows)}
+            found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted))).scalars().all()
+            if not found or len(found) < len(wanted):
+                raise RefusedError(f"opening a batch: of {len(wanted)} turns {len(found)} are in the ledger")
+            newest = connection.execute(select(func.max(generations.c.number))).scalar_one()
+            batch = {"at_us": pack_instant(self._clock()), "policy_version": policy_version, "generation": newest}
+            batch |= {"seed": seed, "size": len(found)}
             number: int = connection.execute(insert(batches).returning(batches.c.seq), batch).scalar_one()
-            connection.execute(insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(row.seq for row in rows)])
+            connection.execute(insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(found)])
             return number
 
     def open_batch_now(self) -> Batch | None:
@@ -188,7 +188,8 @@ def _likely(generation: int, policy_version: int, max_lag: int, provider: str | 
     asked = [
         turns.c.kind == TurnKind.MAIN.value,
         turns.c.outcome == TurnEnd.COMPLETED.value,
-        turns.c.generation == generation,
+        turns.c.generation <= generation,
+        IS_CURRENT,
         turns.c.policy_version.between(policy_version - max_lag, policy_version),
         stands.c.outcome != Outcome.UNKNOWN.value,
         batch_turns.c.turn.is_(None),
@@ -208,15 +209,14 @@ def opened(connection: Connection, number: int, doing: str) -> Row[*tuple[object
     return row
 
 
-def _members(connection: Connection, batch: int) -> list[tuple[TurnId, int]]:
-    """The turns of a batch and the generation each was made in."""
-    query = select(turns.c.id, turns.c.generation).join(batch_turns, batch_turns.c.turn == turns.c.seq)
+def _members(connection: Connection, batch: int) -> list[tuple[TurnId, bool]]:
+    """The turns of a batch, and whether each is current."""
+    query = select(turns.c.id, IS_CURRENT).join(batch_turns, batch_turns.c.turn == turns.c.seq)
     found = connection.execute(query.where(batch_turns.c.batch == batch).order_by(turns.c.seq))
-    return [(TurnId(unpack_text(turn)), generation) for turn, generation in found]
+    return [(TurnId(unpack_text(turn)), bool(is_current)) for turn, is_current in found]
 
 
 def _batch(connection: Connection, row: Row[*tuple[object, ...]]) -> Batch:
-    newest: int = connection.execute(select(func.max(generations.c.number))).scalar_one()
     members = _members(connection, row.seq)
     return Batch(
         number=row.seq,
@@ -226,7 +226,7 @@ def _batch(connection: Connection, row: Row[*tuple[object, ...]]) -> Batch:
         seed=row.seed,
         size=row.size,
         turns=tuple(turn for turn, _ in members),
-        stale=sum(generation != newest for _, generation in members),
+        stale=sum(not is_current for _, is_current in members),
         note=unpack_text(row.note),
     )
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy import Row as SqlRow
 
+from metaclaw.domain.audience import Audience, audience_hashes, audience_of, placed_hash
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
@@ -36,7 +38,7 @@ from metaclaw.store.packing import (
     unpack_text,
 )
 from metaclaw.store.records import GenerationRow, InForce, Succession
-from metaclaw.store.schema import events, generations, memberships, skill_texts
+from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts
 from metaclaw.store.statements import Insertion, once
 
 _TEXTS_AT_ONCE = 64
@@ -48,6 +50,13 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+class _Hashed(NamedTuple):
+    skill: Skill
+    address: bytes
+    audience: Audience | None
+    placed: str
+
+
 class SqlGenerations:
     """`ports.GenerationStore` on a database. Skills of a generation are always in the order of their names."""
 
@@ -55,7 +64,7 @@ class SqlGenerations:
         self._database = database
         self._clock = clock
         self._insert_texts = Insertion(database.dialect, skill_texts, once)
-        self._hashed: dict[SkillName, tuple[Skill, bytes]] = {}
+        self._hashed: dict[SkillName, _Hashed] = {}
 
     def latest(self) -> SkillGeneration:
         """The newest generation; number 0, with no skills, where nothing was ever published."""
@@ -87,6 +96,7 @@ class SqlGenerations:
         # Made first, because it refuses two skills of one name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
         hashes = self._hashes(draft.skills)
+        libraries = audience_hashes((one.audience, one.placed) for one in self._hashed.values())
         self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
@@ -101,6 +111,7 @@ class SqlGenerations:
             if reverted_to is not None:
                 _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
+            _change_libraries(connection, number, libraries)
             _owe(connection, number, unwritten)
             told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
             connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(told)})
@@ -243,12 +254,13 @@ class SqlGenerations:
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """Each skill's address; one that has not changed since the last publication is not hashed again."""
-        hashed: dict[SkillName, tuple[Skill, bytes]] = {}
+        before = self._hashed
+        self._hashed = {}
         for skill in skills:
-            before = self._hashed.get(skill.name)
-            hashed[skill.name] = before if before is not None and before[0] == skill else (skill, _address(skill))
-        self._hashed = hashed
-        return {name: found for name, (_, found) in hashed.items()}
+            known = before.get(skill.name)
+            is_same = known is not None and known.skill == skill
+            self._hashed[skill.name] = known if is_same else _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+        return {name: one.address for name, one in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the texts that are new, a few at a time, so that the ledger never waits long for the write lock."""
@@ -316,6 +328,26 @@ def _change_members(connection: Connection, number: int, hashes: dict[SkillName,
         connection.execute(insert(memberships), came)
     put = [str(row["name"]) for row in came]
     return put[:_MOST_TOLD], [str(row["gone"]) for row in gone if row["gone"] not in hashes][:_MOST_TOLD]
+
+
+def _change_libraries(connection: Connection, number: int, libraries: dict[Audience, str]) -> None:
+    """Write for whom the rules and skills have changed."""
+    is_live = scope_libraries.c.until.is_(None)
+    live = {(row.scope, row.workspace): row.hash for row in connection.execute(select(scope_libraries).where(is_live))}
+    now = {(pack_text(audience.scope), pack_text(audience.workspace)): digest for audience, digest in libraries.items()}
+    gone = [
+        {"whose": scope, "where": workspace} for (scope, workspace), digest in live.items() if now.get((scope, workspace)) != digest
+    ]
+    came = [
+        {"scope": at[0], "workspace": at[1], "since": number, "hash": digest}
+        for at, digest in now.items()
+        if live.get(at) != digest
+    ]
+    if gone:
+        mine = and_(scope_libraries.c.scope == bindparam("whose"), scope_libraries.c.workspace == bindparam("where"), is_live)
+        connection.execute(update(scope_libraries).where(mine).values(until=number), gone)
+    if came:
+        connection.execute(insert(scope_libraries), came)
 
 
 def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> None:

@@ -2,8 +2,8 @@
 
 Verdicts, roles, draws and the turns of a batch are never edited and go only with their turn: triggers of `migrations/` see to it.
 So do they to the separation of support and query: the database itself refuses a batch with a turn that fed a skill, that was made
-with other skills than the newest, or that has taught before, and gives every turn of a batch the role of a query. A batch ends
-once, and only of one that is done comes a version, one at most; what a version is made of is never edited.
+with other rules or skills than its speaker has now, or that has taught before, and gives every turn of a batch the role of a query.
+A batch ends once, and only of one that is done comes a version, one at most; what a version is made of is never edited.
 """
 
 from sqlalchemy import (

@@ -149,7 +149,8 @@ class Batch:
     """Turns that are to teach one version together, beginning from `policy_version`.
 
     `turns` are those that are still there, in the order they were recorded; of the `size` it was opened with others are gone.
-    `stale` of them were made with other skills than those in force now. `note` says why it was dropped.
+    For the speakers of `stale` of them rules or skills have changed since. `generation` was the newest when it was opened.
+    `note` says why it was dropped.
     """
 
     number: int

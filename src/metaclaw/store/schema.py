@@ -21,7 +21,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    column,
     false,
+    table,
 )
 
 MAX_LINKS = 32
@@ -255,6 +257,30 @@ Index(
     unique=True,
     sqlite_where=memberships.c.until.is_(None),
 )
+
+# The rules and skills for one audience (see `domain.audience`) as a hash, in generations `since` ≤ n < `until`. The view
+# `current_turns` compares the hashes of a turn's generation with the newest: those of its speaker are equal for a current turn.
+scope_libraries = Table(
+    "scope_libraries",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("workspace", Text, primary_key=True),
+    Column("since", Integer, ForeignKey("generations.number"), primary_key=True, autoincrement=False),
+    Column("until", Integer, ForeignKey("generations.number")),
+    Column("hash", Text, nullable=False),
+    CheckConstraint("until IS NULL OR until > since", name="time_runs_forward"),
+)
+
+# The configured teams, for `current_turns`.
+team_members = Table(
+    "team_members",
+    metadata,
+    Column("member", Text, primary_key=True),
+    Column("team", Text, primary_key=True),
+)
+
+current_turns = table("current_turns", column("turn", BigInteger))
+"""A view: the turns whose speaker has today the rules and skills they had when the turn was made."""
 
 events = Table(
     "events",

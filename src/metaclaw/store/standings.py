@@ -2,18 +2,23 @@
 
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select
+from sqlalchemy import ColumnElement, Row, Select, exists
 
 from metaclaw.domain.eligibility import Role, RoleKind, Standing
 from metaclaw.domain.ids import TurnId
 from metaclaw.store.learning import batch_turns, roles, stands, verdicts
+from metaclaw.store.schema import current_turns, turns
 from metaclaw.store.verdicts import VERDICT, verdict_of
 
+# A subquery, because SQLite evaluates a view that is joined for every turn there is.
+IS_CURRENT = exists().where(current_turns.c.turn == turns.c.seq)
+"""Whether the speaker of a turn has today the rules and skills they had when it was made."""
 STANDING = [
     *VERDICT,
     roles.c.kind.label("role"),
     roles.c.generation.label("role_generation"),
     batch_turns.c.batch.label("taught"),
+    IS_CURRENT.label("current"),
 ]
 """What `standing_of` reads; a query that selects them goes through `with_standing`."""
 
@@ -37,6 +42,7 @@ def standing_of(turn: TurnId, row: Row[*tuple[object, ...]], *, held_out: bool =
         role=role_of(row),
         taught=row.taught is not None,
         held_out=held_out,
+        is_aged=not row.current,
     )
 
 

@@ -122,6 +122,7 @@ def add_to_session(insert: "Insert") -> "Insert":
         set_={
             "key": func.coalesce(old.key, new.key),
             "parent": func.coalesce(old.parent, new.parent),
+            "workspace_id": func.coalesce(old.workspace_id, new.workspace_id),
             "began_us": _lesser(old.began_us, new.began_us),
             "last_us": _greater(old.last_us, new.last_us),
             "ended_us": case((is_reopened, None), else_=old.ended_us),

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.schedule import HandOpened
-from metaclaw.skills import Shelf, render_block
+from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.scribe import Scribe
 from metaclaw.train.backends.softmax import END, encode
@@ -32,6 +33,7 @@ from metaclaw.train.gate import GateRules
 from metaclaw.upstream import PolicySlot
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+_OWNER = Scope()
 STARS = Skill(SkillName("stars"), "When answering anything", "Every answer has a star (*) in it.", extra={"check": "pattern: [*]"})
 """A house rule with a check: what the toy policy is to learn."""
 
@@ -41,13 +43,14 @@ class CutError(Exception):
 
 
 class Plug:
-    """A backend that is unplugged at one of its calls, before or after it did what it was asked to."""
+    """A backend that is unplugged at one of its calls, before or after it did what it was asked to. `before` is called first."""
 
     def __init__(self, folder: Path) -> None:
         self._backend = ToyBackend(folder)
         self.calls = 0
         self.cut_at: int | None = None
         self.cut_after = False
+        self.before: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._backend, name)
@@ -56,6 +59,7 @@ class Plug:
 
         async def call(*arguments: object, **named: object) -> object:
             self.calls += 1
+            self.before()
             if self.calls == self.cut_at and not self.cut_after:
                 raise CutError
             said = await found(*arguments, **named)
@@ -158,7 +162,7 @@ class Stage:
             canary_share=self.canary_share,
             is_same=self._is_same,
         )
-        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, 4_000, 3)
+        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
         self.slow = Slow(
             turns=self.turns,
             batches=self.batches,
@@ -203,15 +207,15 @@ class Stage:
             rules=TrialRules(self.gate, 6, 1.0, golden_tokens=6),
         )
 
-    def talk(self, count: int, *, outcome: Outcome = Outcome.PASS) -> list[TurnId]:
+    def talk(self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER) -> list[TurnId]:
         """So many turns that the policy made with the skill in its prompt."""
-        turns = [self._turn() for _ in range(count)]
+        turns = [self._turn(speaker) for _ in range(count)]
         self.scribe.write(turns)
         for turn in turns:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]
 
-    def _turn(self) -> Turn:
+    def _turn(self, speaker: Scope = _OWNER) -> Turn:
         self.made += 1
         chance = random.Random(self.made)
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
@@ -224,7 +228,7 @@ class Stage:
             session=SessionId(f"s_{self.made}"),
             kind=TurnKind.MAIN,
             kind_reason="",
-            scope=Scope(),
+            scope=speaker,
             stamp=Stamp(self.shelf.view.generation, self.slot.serving.version, self.shelf.view.hash, (STARS.name,)),
             agent="agent",
             wire=Wire.CHAT,

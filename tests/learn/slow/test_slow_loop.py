@@ -11,6 +11,8 @@ from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Weights
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError
 from metaclaw.learn.slow.loop import State
@@ -77,6 +79,76 @@ async def test_what_nobody_can_score_teaches_nothing_and_is_dropped(stage: Stage
     assert stage.policies.versions() == []
     assert batch is not None
     assert batch.state is BatchState.DROPPED
+
+
+ADA, BOB = Scope("ada"), Scope("bob")
+
+
+def said(number: int) -> Skill:
+    """What people say while a model is trained, none of which changes what stands in Bob's prompts but for facts."""
+    rule = Skill(
+        SkillName(f"rule-{number}"), "always", f"Use tool {number}.", extra={"kind": "rule"}, author=Authorship.INSTRUCTION
+    )
+    others = ["user:ada", "owner", "workspace:shop", "team:web"]
+    if number % 3 == 0:
+        return replace(rule, scope="user:bob", extra={"kind": "fact"})
+    if number % 3 == 1:
+        return replace(STARS, extra=STARS.extra | {"examples": [f"Task {number}"]})
+    return replace(rule, scope=others[number % 4])
+
+
+async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns_of_others(stage: Stage) -> None:
+    stage.talk(60, speaker=BOB)
+    waiting, numbers = stage.turns.waiting(100), iter(range(20))
+
+    def say() -> None:
+        if (number := next(numbers, None)) is not None:
+            stage.shelf.publish([said(number)], (), "said", by_person=True)
+
+    stage.backend.before = say
+    assert await stage.slow.once(8)
+    assert next(numbers, None) is None
+    assert stage.shelf.view.generation == 21
+    (first,) = stage.policies.versions()
+    assert (first.state, first.generation) == (PolicyState.SERVING, 1)
+    assert stage.turns.waiting(100) == waiting - 8
+    assert Rejection.OLD_GENERATION not in stage.turns.rejections()
+    assert await stage.slow.once(8)
+    second = stage.policies.versions()[0]
+    assert (second.number, second.parent, second.generation) == (2, 1, 21)
+
+
+async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes_on_with_the_others(stage: Stage) -> None:
+    of_ada, of_bob = stage.talk(30, speaker=ADA), stage.talk(30, speaker=BOB)
+    mixed = [turn for turn in (*of_ada[:8], *of_bob[:8]) if not stage.turns.is_held_out(turn)]
+    stage.batches.open_batch(0, mixed, 4)
+    rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
+    stage.backend.before = lambda: stage.shelf.publish([rule], (), "said", by_person=True) if stage.backend.calls == 5 else None
+    assert await stage.slow.once(8)
+    (version,) = stage.policies.versions()
+    assert version.state is PolicyState.SERVING
+    assert stage.batches.turns_of(1) == mixed
+    assert stage.turns.rejections()[Rejection.OLD_GENERATION] == len(of_ada)
+    assert await stage.slow.once(8)
+    assert set(stage.batches.turns_of(2)) < set(of_bob)
+
+
+async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(stage: Stage) -> None:
+    stage.talk(40, speaker=ADA)
+    rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
+    stage.backend.before = lambda: stage.shelf.publish([rule], (), "said", by_person=True) if stage.backend.calls == 5 else None
+    assert await stage.slow.once(8)
+    batch = stage.batches.batch(1)
+    assert batch is not None
+    assert (batch.state, stage.policies.versions()) == (BatchState.DROPPED, [])
+
+
+async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
+    stage.shelf.publish([replace(STARS, extra=STARS.extra | {"kind": "fact"})], (), "a fact", by_person=True)
+    await serve_stars(stage)
+    stage.talk(60)
+    await stage.slow._digest()
+    assert stage.slot.absorbed(1) == frozenset()
 
 
 async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> None:

@@ -27,7 +27,7 @@ from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
-from metaclaw.store import Database, SqlBatches, SqlPolicies
+from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train.advantages import batch_advantages, group_advantages
 from metaclaw.train.distill.teacher import Teacher
 from metaclaw.train.gate import GateRules
@@ -75,6 +75,7 @@ class SlowLearning:
         self._folder = folder
         self.policies = SqlPolicies(database)
         batches = SqlBatches(database)
+        self._teams = SqlTeams(database)
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
         )
@@ -112,7 +113,11 @@ class SlowLearning:
         """Start the loops."""
         supervisor.run("policy", self._tend)
         if self._policy.mode != "skills_only":
-            supervisor.run("slow", self.slow.run)
+            supervisor.run("slow", self._train)
+
+    async def _train(self) -> None:
+        await run_sync(self._teams.replace, {team.name: team.users for team in self._config.teams})
+        await self.slow.run()
 
     async def _tend(self) -> None:
         """Serve what the database says; watch a canary; notice skills that were changed."""

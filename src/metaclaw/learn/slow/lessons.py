@@ -59,6 +59,7 @@ class QueryTurns:
         self.clocks = clocks
         self._tokeniser = tokeniser
         self._hindsight = hindsight
+        self._outdated: tuple[int, int, bool] | None = None
 
     def is_held_out(self, turn: TurnId) -> bool:
         """Whether a turn is kept for the gate."""
@@ -86,6 +87,17 @@ class QueryTurns:
     def lessons(self, batch: Batch) -> list[Lesson]:
         """The turns of a batch that are still there and can be read."""
         return [lesson for turn in batch.turns if (lesson := self._lesson(turn)) is not None]
+
+    def is_outdated(self, batch: Batch) -> bool:
+        """Whether rules or skills have changed for the speakers of all its turns. While some turns are current the run goes on with
+        all of them: the next batch is chosen without those that are not."""
+        generation = self.clocks().generation
+        if generation == batch.generation:
+            return False
+        if self._outdated is None or self._outdated[:2] != (batch.number, generation):
+            found = self._batches.batch(batch.number)
+            self._outdated = batch.number, generation, found is None or found.stale == len(found.turns)
+        return self._outdated[2]
 
     def rejections(self) -> dict[Rejection, int]:
         """Why how many of the newest turns may not train now."""

@@ -16,7 +16,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.slow.journal import Journal
@@ -189,7 +189,7 @@ class Slow:
             rewarding=self._shop.rewarding,
             journal=Journal(folder / "drawn"),
             pace=self._pace,
-            is_stale=lambda: self._turns.clocks().generation != batch.generation or batch.number in self._dropped,
+            is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
         )
         self.state, self.tally = State.TRAINING, run.tally
         if not lessons:
@@ -280,7 +280,9 @@ class Slow:
 
     async def _digested(self, version: PolicyVersion) -> Digest:
         # What was absorbed is what a skill said when the version was made: one that was changed since is told whatever is found.
-        skills = [skill for skill in self._skills() if self._versions.is_same(skill.name, version.generation)]
+        # A fact stays in the prompt: it may change without the turns that were made with it becoming too old.
+        lasting = [skill for skill in self._skills() if skill.kind is not SkillKind.FACT]
+        skills = [skill for skill in lasting if self._versions.is_same(skill.name, version.generation)]
         lessons = await run_sync(self._turns.held_out, _HELD_OUT)
         return await self._shop.metabolism.digest(version, version.absorbed, skills, lessons)
 

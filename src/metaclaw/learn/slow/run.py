@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class StaleError(TrainingError):
-    """There is nothing in this run to learn from any more: its turns were made before the current skills, or are gone."""
+    """There is nothing left in this run to learn from: all its turns were made with other rules or skills, or are gone."""
 
 
 class DriftError(TrainingError):
@@ -50,7 +50,7 @@ class Tally:
 
 
 class Run:
-    """One batch. `is_stale` says whether the skills have changed since its turns were made."""
+    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block."""
 
     def __init__(
         self,
@@ -156,8 +156,8 @@ class Run:
 
     async def _may_go_on(self, kind: str) -> None:
         """Wait for a window with room for a piece of this kind; raise where there is no sense in going on."""
-        if self._is_stale():
-            raise StaleError(f"run {self._plan.name}: skills have changed since its turns were made")
+        if await run_sync(self._is_stale):
+            raise StaleError(f"run {self._plan.name}: rules or skills have changed for all its turns, or it was dropped")
         await self._pace.room_for(kind)
 
     def _count(self, groups: Sequence[Sequence[Scored]], harvest: Harvest) -> None:

@@ -30,6 +30,7 @@ from metaclaw.proxy.origin.memory import Memory
 from metaclaw.proxy.origin.request import Request
 from metaclaw.proxy.origin.sessions import Hints, Match, Session, Thread, continued, repeated, squeezed
 from metaclaw.proxy.origin.tasks import Tasks, known_anchors
+from metaclaw.proxy.origin.workspace import find_workspace, identity
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class _Sighting:
     kind: TurnKind
     reason: str
     scope: Scope
+    said: Scope
     credential: int | None
     key: Key | None
     hints: Hints
@@ -168,7 +170,8 @@ class Origins:
                 self._restore(trace)
 
     def _restore(self, trace: SessionTrace) -> None:
-        session = Session(trace.session, trace.scope, None, trace.agent, trace.last_at)
+        session = Session(trace.session, identity(trace.scope), None, trace.agent, trace.last_at)
+        session.speaker = trace.scope
         self._memory.add(session, _key_of(trace))
         session.segment = trace.segment
         if trace.head:
@@ -183,7 +186,9 @@ class Origins:
         kind, reason = classify(request, client, path)
         hints = Hints(peer, headers.get("traceparent", "")[:35], headers.get("user-agent", ""), linked)
         key = find_key(request, client)
-        return _Sighting(request, client, kind, reason, scope_of(headers), credential_of(headers), key, hints, self._now())
+        said = scope_of(headers)
+        scope = said if said.workspace is None else identity(said)
+        return _Sighting(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
 
     def _earlier(self, wire: Wire, body: Mapping[str, Json]) -> tuple[bytes | None, SessionId | None]:
         """The history that a request only refers to: its digest, and the session it belongs to where we know it."""
@@ -197,6 +202,8 @@ class Origins:
 
     def _place_by_key(self, seen: _Sighting, key: Key) -> _Place:
         sessions = self._memory.keyed(seen.scope, key)
+        if seen.said.workspace is not None:
+            sessions = [one for one in sessions if one.speaker.workspace in (None, seen.said.workspace)]
         admitting = [session for session in sessions if session.admits(seen.credential)]
         if not admitting and looks_unique(key.value):
             # A token that was renewed: another credential, but it goes on exactly where the session stands.
@@ -266,6 +273,7 @@ class Origins:
             # Somebody else is called so already.
             wanted = SessionId(f"{wanted}.{new_session_id()[-10:]}") if key.named else new_session_id()
         session = Session(wanted, seen.scope, seen.credential, seen.client.name, seen.now, parent)
+        session.speaker = seen.said
         self._memory.add(session, key)
         log.debug("session_began session=%s agent=%s keyed=%s", session.id, session.agent, key is not None)
         return session
@@ -301,6 +309,8 @@ class Origins:
         if segment_began:
             session.segment += 1
             thread.segment = session.segment
+            if session.speaker.workspace is None:
+                self._find_workspace(seen, session)
         thread.task = tasks.last or thread.task or session.task
         thread.anchors = frozenset([anchor.digest for anchor in tasks.anchors])
         self._advance(seen, place, thread)
@@ -314,6 +324,13 @@ class Origins:
             anchors=tasks.anchors,
             retry_of=retry_of,
         )
+
+    def _find_workspace(self, seen: _Sighting, session: Session) -> None:
+        """Take the project from the request, else from the session this one works for."""
+        parent = self._memory.get(session.parent) if session.parent is not None else None
+        workspace = find_workspace(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
+        if workspace is not None:
+            session.speaker = Scope(session.speaker.user, workspace)
 
     def _advance(self, seen: _Sighting, place: _Place, thread: Thread) -> None:
         """The thread now stands at this request, and waits for its answer."""
@@ -348,7 +365,7 @@ class Origins:
             session_began=place.began,
             kind=seen.kind,
             kind_reason=seen.reason,
-            scope=seen.scope,
+            scope=place.session.speaker,
             agent=seen.client.name,
             segment=segment,
             segment_began=segment_began,
@@ -374,4 +391,4 @@ def _key_of(trace: SessionTrace) -> Key | None:
     called = safe_id(trace.key)
     if trace.session == called or trace.session.startswith(f"{called}."):
         return Key(trace.key, named=True)
-    return Key(trace.key, shared=trace.session != derived_id(trace.scope, trace.key) and not looks_unique(trace.key))
+    return Key(trace.key, shared=trace.session != derived_id(identity(trace.scope), trace.key) and not looks_unique(trace.key))

@@ -101,6 +101,7 @@ class Session:
         "scope",
         "segment",
         "shared",
+        "speaker",
         "task",
         "threads",
     )
@@ -110,6 +111,9 @@ class Session:
     ) -> None:
         self.id = session
         self.scope = scope
+        """What tells it apart from sessions of others; see `workspace.identity`."""
+        self.speaker = scope
+        """Whose it is, and which project it is about."""
         self.credential = credential
         self.agent = agent
         self.parent = parent
