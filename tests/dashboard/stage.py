@@ -11,7 +11,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from metaclaw.config import build
-from metaclaw.dashboard import Api, EventFeed, Facts, LearningRoutes
+from metaclaw.dashboard import Api, EventFeed, Facts, LearningRoutes, WhyRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
@@ -56,7 +56,10 @@ class Stage:
             self._owner,
             Rulebook(self.shelf, self.generations),
         )
-        self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry))
+        why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, {})
+        self.api = Api(
+            Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
+        )
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
 

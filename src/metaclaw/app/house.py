@@ -18,7 +18,18 @@ from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
 from metaclaw.app.learning import Deed, Learner
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.dashboard import UNTRAINED, Api, EventFeed, Facts, LearningRoutes, PolicyOwner, PolicyRoutes, ProviderFacts, Status
+from metaclaw.dashboard import (
+    UNTRAINED,
+    Api,
+    EventFeed,
+    Facts,
+    LearningRoutes,
+    PolicyOwner,
+    PolicyRoutes,
+    ProviderFacts,
+    Status,
+    WhyRoutes,
+)
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
@@ -237,6 +248,14 @@ class House:
                 serving=lambda: Serving() if self.policy is None else self.policy.slot.serving,
                 owner=self._trainer,
                 untrainable=self._config.untrainable,
+            ),
+            why=WhyRoutes(
+                self.reader,
+                self.generations.at,
+                lambda: self.shelf.view.skills,
+                {team.name: team.users for team in self._config.teams},
+                self._config.skills.enabled,
+                lambda version: () if self.policy is None else self.policy.slot.absorbed(version),
             ),
             windows=self._window,
             end_session=self._end_session,

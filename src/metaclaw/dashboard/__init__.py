@@ -5,5 +5,17 @@ from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
 from metaclaw.dashboard.status import ProviderFacts, Status
+from metaclaw.dashboard.why import WhyRoutes
 
-__all__ = ["UNTRAINED", "Api", "EventFeed", "Facts", "LearningRoutes", "PolicyOwner", "PolicyRoutes", "ProviderFacts", "Status"]
+__all__ = [
+    "UNTRAINED",
+    "Api",
+    "EventFeed",
+    "Facts",
+    "LearningRoutes",
+    "PolicyOwner",
+    "PolicyRoutes",
+    "ProviderFacts",
+    "Status",
+    "WhyRoutes",
+]

@@ -12,6 +12,7 @@ from metaclaw.dashboard.openapi import describe
 from metaclaw.dashboard.policy import PolicyRoutes
 from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
 from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
+from metaclaw.dashboard.why import WhyRoutes
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
 
@@ -40,6 +41,7 @@ class Facts:
     end_session: Callable[[SessionId], Awaitable[bool]]
     registry: Registry | None
     policy: PolicyRoutes | None = None
+    why: WhyRoutes | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
 
@@ -70,6 +72,7 @@ class Api:
             Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
+            *(() if self._facts.why is None else self._facts.why.table()),
             *self._facts.learning.table(),
             *(() if self._facts.policy is None else self._facts.policy.table()),
             Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
