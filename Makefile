@@ -1,4 +1,4 @@
-# make run | test | test-training | test-tinker | test-vllm | test-openclaw | nightly | quick | check | bench | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | test | test-training | test-tinker | test-vllm | test-openclaw | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-training test-tinker test-vllm test-openclaw nightly quick check bench docs format install clean
+.PHONY: run test test-training test-tinker test-vllm test-openclaw nightly quick check bench reach docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -59,6 +59,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
+
+# Does what people say arrive? The running program with a scripted model; REACH="--only rules,skills" chooses parts.
+reach: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.reach $(REACH)
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs

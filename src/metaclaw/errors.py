@@ -40,6 +40,13 @@ class UpstreamError(MetaClawError):
         self.code = code
 
 
+class BudgetError(UpstreamError):
+    """A call of the program's own is not made, because today's learning budget is used up."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=429, code="learning_budget")
+
+
 class EngineError(UpstreamError):
     """The embedded model cannot serve this request."""
 

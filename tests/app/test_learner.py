@@ -16,9 +16,10 @@ from metaclaw.config import Config, build
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
+from metaclaw.learn.budget import Budget
 from metaclaw.learn.channel import Begin, Errand, Failed
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, open_database
+from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +34,7 @@ async def learner_of(home: Path) -> AsyncIterator[tuple[Learner, Callable[[], No
     shelf = Shelf(config.skills.dir, SqlGenerations(database))
     learner = Learner(
         begin=lambda: Begin(config, ()),
-        deeds=lambda loop: build_deeds(database, ledger, shelf, {}, loop),
+        deeds=lambda loop: build_deeds(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database)), loop),
         has_work=lambda: bool(work),
     )
     yield learner, lambda: work.append(True)
@@ -48,7 +49,7 @@ async def until(is_so: Callable[[], object], within_s: float = 60) -> None:
 
 async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(tmp_path: Path) -> None:
     async with learner_of(tmp_path) as (learner, work), anyio.create_task_group() as group:
-        assert (learner.lessons, learner.writing, learner.loops, learner.asked) == (0, 0, {}, {})
+        assert (learner.lessons, learner.writing, learner.loops, learner.waiting) == (0, 0, {}, {})
         learner.let_go(SessionId("nobody listens yet"))
         group.start_soon(learner.run)
         await anyio.sleep(0.05)
@@ -110,7 +111,7 @@ async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> Non
     ledger = SqlLedger(database)
     await ledger.start()
     shelf = Shelf(tmp_path / "skills", SqlGenerations(database))
-    deeds = build_deeds(database, ledger, shelf, {}, asyncio.get_running_loop())
+    deeds = build_deeds(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database)), asyncio.get_running_loop())
     said: dict[str, Json] = {"text": "something to know"}
     assert await anyio.to_thread.run_sync(deeds["announce"], "notice", said)
     assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]

@@ -17,6 +17,7 @@ from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms,
 from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
 from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter
 from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, SkillIndex
+from metaclaw.skills.nearness import Nearness
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.query import query_text
 from metaclaw.skills.terms import count_terms
@@ -97,17 +98,20 @@ WORDS = [
 ]
 SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
 SMALL = st.builds(
-    lambda number, head, trigger, body, scope: Skill(SkillName(f"{head}-{number}"), trigger, body, scope=scope),
+    lambda number, head, trigger, body, scope, examples: Skill(
+        SkillName(f"{head}-{number}"), trigger, body, scope=scope, extra={"examples": examples}
+    ),
     st.integers(0, 5),
     st.sampled_from(["espresso", "orchid", "test", "x"]),
     SENTENCES,
     st.lists(SENTENCES, min_size=1, max_size=4).map("\n".join),
     st.sampled_from([None, None, None, "alice"]),
+    st.lists(SENTENCES, max_size=3),
 )
 STEPS = st.lists(st.one_of(st.lists(SMALL, max_size=5), st.lists(st.integers(0, 30), max_size=3)), max_size=10)
 
 
-def define(skills: list[Skill], query: str, limit: int, scopes: frozenset[str]) -> list[tuple[str, int]]:
+def define(skills: list[Skill], query: str, limit: int, scopes: frozenset[str]) -> list[tuple[str, float]]:
     """What a search is, without an index: score everything, keep what there is enough evidence for."""
     graded = {skill.name: grade_terms(skill) for skill in skills}
     having = {term: sum(term in grades for grades in graded.values()) for term in count_terms(query)}
@@ -118,7 +122,7 @@ def define(skills: list[Skill], query: str, limit: int, scopes: frozenset[str]) 
         grades = graded[skill.name]
         evidence = sum(round(UNIT * weights[term] * GRADES[grades[term]]) for term in weights if term in grades)
         if evidence >= needed and (skill.scope is None or skill.scope in scopes):
-            found.append((str(skill.name), evidence))
+            found.append((str(skill.name), evidence / needed))
     found.sort(key=lambda one: (-one[1], one[0]))
     return [one for one in found[:limit] if one[1] >= found[0][1] * _NEAR_BEST]
 
@@ -140,10 +144,10 @@ def test_after_any_changes_the_index_finds_what_its_definition_says(
         there.update({skill.name: skill for skill in put})
     assert sorted(index.skills(), key=lambda skill: skill.name) == [there[name] for name in sorted(there)]
     for query in queries:
-        found = [(str(one.skill.name), one.evidence) for one in index.search(query, limit, scopes)]
+        found = [(str(one.skill.name), one.score) for one in index.search(query, limit, scopes)]
         assert found == define(list(there.values()), query, limit, scopes)
         assert found == [
-            (str(one.skill.name), one.evidence) for one in SkillIndex().changed(there.values()).search(query, limit, scopes)
+            (str(one.skill.name), one.score) for one in SkillIndex().changed(there.values()).search(query, limit, scopes)
         ]
 
 
@@ -167,8 +171,28 @@ def test_the_shortcuts_a_large_library_allows_change_nothing(seed: int) -> None:
             f"polish the {' '.join(random.sample(things, 3))} with wax, gently, {random.choice(things)}-{random.randrange(2500)}"
         )
         for scopes in (frozenset[str](), frozenset({"alice"})):
-            found = [(str(one.skill.name), one.evidence) for one in index.search(query, 3, scopes)]
+            found = [(str(one.skill.name), one.score) for one in index.search(query, 3, scopes)]
             assert found == define(library, query, 3, scopes)
+
+
+@given(st.lists(SMALL, max_size=8), SENTENCES, st.sampled_from([frozenset[str](), frozenset({"alice"})]))
+def test_ranking_by_words_puts_first_what_a_search_finds(library: list[Skill], query: str, scopes: frozenset[str]) -> None:
+    index = SkillIndex().changed(library)
+    matching = [one for one in index.rank(query, scopes=scopes) if one.is_match]
+    assert matching == index.search(query, limit=len(library) + 1, scopes=scopes)
+
+
+@given(
+    st.lists(SMALL, max_size=8), SENTENCES, st.lists(st.tuples(st.integers(0, 30), st.floats(-1, 1)), max_size=5), st.floats(-1, 1)
+)
+def test_ranking_by_words_does_not_depend_on_what_is_known_of_meaning(
+    library: list[Skill], query: str, near: list[tuple[int, float]], background: float
+) -> None:
+    index = SkillIndex().changed(library)
+    before = index.rank(query)
+    names = [one.name for one in index.skills()] or [SkillName("none")]
+    index.rank(query, Nearness([(names[at % len(names)], similarity) for at, similarity in near], background))
+    assert index.rank(query) == before
 
 
 @given(st.lists(SMALL, max_size=8), st.text(max_size=200))

@@ -97,16 +97,14 @@ class Speaker:
         self.rule = rule
         self.asked: list[str] = []
         self.purposes: list[Purpose] = []
-
-    @property
-    def questions(self) -> int:
-        """How often a judge was asked, each time for several votes."""
-        return len(self.asked) // VOTES
+        self.questions = 0
+        """How many questions a judge was asked, whether for one vote or several."""
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         await anyio.lowlevel.checkpoint()
         prompt = prompt_text(request)
         self.asked.append(prompt)
+        self.questions += request.sampling.seed == 1
         self.purposes.append(purpose)
         said = self.rule(prompt)
         if isinstance(said, Exception):
@@ -230,7 +228,7 @@ class House:
         )
 
     def judge_for(self, model: str) -> Judge | None:
-        return None if self.judge is None else Judge(self.judge, VOTES, self.render, 5.0)
+        return None if self.judge is None else Judge(self.judge, VOTES, self.render)
 
     def writer(self) -> Evolver | None:
         if self.evolver is None:

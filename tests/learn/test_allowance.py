@@ -25,7 +25,6 @@ def test_questions_never_exceed_the_share_of_turns_and_what_was_in_hand(share: f
             granted += 1
         assert granted <= turns * share + IN_HAND + 1e-6
     assert (allowance.turns, allowance.questions) == (turns, granted)
-    assert allowance.share_asked == (granted / turns if turns else None)
 
 
 @given(shares.filter(lambda share: share >= 0.01))
@@ -53,8 +52,11 @@ def test_a_share_of_nothing_asks_nothing() -> None:
     for _ in range(100):
         allowance.earn()
         assert not allowance.take()
-    assert allowance.share_asked == 0.0
 
 
-def test_before_the_first_turn_there_is_no_share() -> None:
-    assert Allowance(0.2).share_asked is None
+def test_a_question_that_is_given_back_may_be_taken_again() -> None:
+    allowance = Allowance(0.2)
+    while allowance.take():
+        pass
+    allowance.give_back()
+    assert (allowance.take(), allowance.take()) == (True, False)

@@ -45,7 +45,7 @@ def assessing(skills: Sequence[Skill] = (), judge: Speaker | None = None) -> Ass
 
 
 def judges(speaker: Speaker | None) -> Callable[[str], Judge | None]:
-    return lambda model: None if speaker is None else Judge(speaker, 3, lambda step: step.task, 5.0)
+    return lambda model: None if speaker is None else Judge(speaker, 3, lambda step: step.task)
 
 
 DATED = learned_skill("dated", extra={"check": r"pattern: \d{4}-\d{2}-\d{2}"})

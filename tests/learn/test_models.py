@@ -8,7 +8,8 @@ from metaclaw.config import EvolverConfig, JudgeConfig
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Message, Role, Sampling, Text, TextDelta, Usage, Wire
 from metaclaw.learn.models import Models, Provider
 from metaclaw.ports import Purpose
-from metaclaw.upstream import PASSTHROUGH, HttpEndpoint
+from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Spent
+from tests.support.meter import CountingMeter
 
 
 class Inside:
@@ -84,13 +85,10 @@ def test_the_model_that_served_a_turn_is_found_unless_it_cannot_be_asked() -> No
 
 @pytest.mark.anyio
 async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
-    models = Models([Inside("a"), Inside("b")], 5.0)
-    assert models.spent() == {}
+    meter = CountingMeter()
+    models = Models([Inside("a"), Inside("b")], 5.0, meter)
     for provider, purpose in (("a", Purpose.JUDGE), ("a", Purpose.JUDGE), ("b", Purpose.JUDGE), ("b", Purpose.REPLAY)):
         model = models.served(provider, "small")
         assert model is not None
         await model.ask(question(), purpose)
-    assert models.spent() == {
-        "judge": {"calls": 3, "failures": 0, "input_tokens": 15, "output_tokens": 6},
-        "replay": {"calls": 1, "failures": 0, "input_tokens": 5, "output_tokens": 2},
-    }
+    assert meter.spent == {Purpose.JUDGE: Spent(3, usage=Usage(15, 6)), Purpose.REPLAY: Spent(1, usage=Usage(5, 2))}

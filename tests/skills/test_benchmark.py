@@ -20,7 +20,7 @@ def test_the_benchmark_meets_its_goals_at_a_small_size_and_says_so() -> None:
     assert facts["skills"] == 100
     assert facts["recall_made_up"] >= 0.95
     assert facts["recall_by_hand"] >= 0.7
-    assert facts["wrong_placement"] <= 0.05
+    assert facts["wrong_placement"] <= 0.1
     assert {"query_p99_cpu_ms", "add_p99_cpu_ms", "remove_p99_cpu_ms", "index_mb", "load_cpu_ms"} <= facts.keys()
     assert done.stderr.count("yes ") == 3
     assert "NO " not in done.stderr

@@ -1,12 +1,14 @@
 """Finding skills: what is found, in which order, and when nothing is."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
-from metaclaw.skills.evidence import UNIT, evidence_needed, informativeness
+from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.skills.evidence import GRADES, NAME_AND_TRIGGER, NAME_OR_TRIGGER, UNIT, evidence_needed, informativeness
 from metaclaw.skills.index import SkillIndex
 
 SKILLS = (
@@ -63,7 +65,6 @@ def test_a_request_finds_the_skill_it_needs(index: SkillIndex, query: str, name:
         "thanks, that works!",
         "run it",
         "fix the bug",
-        "a production of Hamlet with a large cast",
         "今天天气怎么样",
         "🙂",
         "the of and",
@@ -191,10 +192,40 @@ def test_the_bar_rises_with_the_library_and_with_the_length_of_the_request_and_f
     assert evidence_needed(0, 100) > 1000 * UNIT
 
 
-def test_one_rare_word_of_the_trigger_is_not_enough_but_the_name_is() -> None:
-    index = SkillIndex().changed([Skill(SkillName("orchids"), "When watering orchids in the bathroom", "Rain water.")])
-    assert names(index, "renovate the bathroom and choose new turquoise tiles") == []
-    assert names(index, "are orchids poisonous for turquoise parrots") == ["orchids"]
+def test_one_rare_word_of_the_trigger_is_enough_only_in_a_small_library() -> None:
+    def needed(library: int) -> float:
+        return evidence_needed(40, library) / UNIT
+
+    assert GRADES[NAME_OR_TRIGGER] * informativeness("orchid", 1, 100) > needed(100)
+    assert GRADES[NAME_OR_TRIGGER] * informativeness("orchid", 1, 10_000) < needed(10_000)
+    assert GRADES[NAME_AND_TRIGGER] * informativeness("orchid", 1, 10_000) > needed(10_000)
+
+
+def test_a_request_in_the_words_of_an_example_finds_the_skill() -> None:
+    examples = ["Wochenbericht bitte", "What did I get done since Monday?"]
+    plain = Skill(SkillName("status"), "When the report for the manager is due", "Three sections.")
+    taught = replace(plain, extra={"examples": examples})
+    assert names(SkillIndex().changed([plain]), "schreib mir den Wochenbericht") == []
+    assert names(SkillIndex().changed([taught]), "schreib mir den Wochenbericht") == ["status"]
+    assert names(SkillIndex().changed([taught]).changed([plain]), "schreib mir den Wochenbericht") == []
+
+
+def test_ranking_orders_everything_that_shares_a_word_and_tells_what_matches(index: SkillIndex) -> None:
+    found = index.rank("commit the migration of the orders table in postgres production")
+    assert [one.skill.name for one in found][:2] == ["postgres-migrations", "git-commit-messages"]
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    matching = [one.skill.name for one in found if one.is_match]
+    assert matching == names(index, "commit the migration of the orders table in postgres production")
+
+
+def test_ranking_keeps_to_the_kinds_and_scopes_asked_for() -> None:
+    rule = Skill(SkillName("grind"), "When brewing espresso", "Grind finer.", extra={"kind": "rule"}, scope="user:alice")
+    skill = Skill(SkillName("espresso"), "When brewing espresso on the lever machine", "Tamp.")
+    index, alice = SkillIndex().changed([rule, skill]), frozenset({"user:alice"})
+    assert [one.skill.name for one in index.rank("brew espresso")] == ["espresso"]
+    assert {one.skill.name for one in index.rank("brew espresso", scopes=alice)} == {"espresso", "grind"}
+    rules = index.rank("brew espresso", kinds=frozenset({SkillKind.RULE, SkillKind.FACT}), scopes=alice)
+    assert [one.skill.name for one in rules] == ["grind"]
 
 
 def test_only_the_beginning_of_a_huge_query_is_read(index: SkillIndex) -> None:

@@ -10,9 +10,10 @@ from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.errors import StoreError
+from metaclaw.learn.budget import Budget
 from metaclaw.ports import ModelProvider
 from metaclaw.skills import Shelf
-from metaclaw.store import Database, SqlCandidates, SqlCursors, SqlLedger, SqlUses, SqlVerdicts
+from metaclaw.store import Database, SqlCandidates, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
 
 _ANNOUNCED_WITHIN_S: Final = 10.0
 
@@ -22,10 +23,12 @@ def build_deeds(
     ledger: SqlLedger,
     shelf: Shelf,
     inside: Mapping[str, ModelProvider],
+    budget: Budget,
     loop: asyncio.AbstractEventLoop,
 ) -> Mapping[str, Deed]:
     """By name, as `learn.errands` asks for them. They block; those that need the event loop are not to be called on it."""
     verdicts, candidates, cursors, uses = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
+    spending = SqlSpending(database)
 
     def publish(
         put: Sequence[Skill],
@@ -53,6 +56,9 @@ def build_deeds(
         "move_cursor": cursors.move_cursor,
         "note_uses": uses.note,
         "begin_uses": uses.begin,
+        "add_spending": spending.add,
+        "add_served": budget.count_served,
+        "forget_items_before": spending.forget_items_before,
         "publish": publish,
         "announce": announce,
         "generate": generate,

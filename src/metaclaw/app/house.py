@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import (
     UNTRAINED,
     Api,
+    Cost,
     EventFeed,
     Facts,
     LearningRoutes,
@@ -38,8 +40,9 @@ from metaclaw.domain.status import Health
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
 from metaclaw.learn.admitting import turned_away
+from metaclaw.learn.budget import Budget
 from metaclaw.learn.channel import Begin
-from metaclaw.learn.models import UNLEARNED, Models, add_up
+from metaclaw.learn.models import UNLEARNED, Models
 from metaclaw.learn.pending import PENDING, Pending, senses
 from metaclaw.learn.retention import Retention
 from metaclaw.learn.upkeep import Upkeep
@@ -72,6 +75,7 @@ from metaclaw.store import (
     SqlGenerations,
     SqlLedger,
     SqlPolicies,
+    SqlSpending,
     SqlUpkeep,
     connect,
 )
@@ -131,8 +135,10 @@ class House:
             is_embedded=self._routes.is_embedded,
         )
         self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
+        self.budget = Budget(config, SqlSpending(self.database))
+        self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner)
+        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner, self._waiting)
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -257,6 +263,7 @@ class House:
                 self._config.skills.enabled,
                 lambda version: () if self.policy is None else self.policy.slot.absorbed(version),
             ),
+            cost=self.cost,
             windows=self._window,
             end_session=self._end_session,
             registry=self.metrics if self._config.telemetry.prometheus else None,
@@ -278,6 +285,7 @@ class House:
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
             learning=self._learning_facts,
+            cost=self.cost.status,
             began=time.monotonic(),
             policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
             training=self._training,
@@ -298,9 +306,12 @@ class House:
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
         shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
-        asked = self.learner.asked if self._learning is None else add_up(self.learner.asked, self._learning.models.spent())
         on = {"on": config.skills.learn, "gate": config.skills.gate}
-        return {**on, **shown, **UNLEARNED, **self.learner.facts, "asked": asked}
+        return {**on, **shown, **UNLEARNED, **self.learner.facts}
+
+    def _waiting(self) -> Mapping[str, int]:
+        """How many requests wait for the budget, in the learner and here, where weights are trained."""
+        return Counter(self.learner.waiting) + Counter(self.budget.waiting)
 
     def _training(self) -> Mapping[str, object]:
         if self.policy is None:
@@ -411,7 +422,7 @@ class House:
         )
 
     def _build_deeds(self, inside: Mapping[str, ModelProvider], loop: asyncio.AbstractEventLoop) -> Mapping[str, Deed]:
-        deeds = build_deeds(self.database, self.ledger, self.shelf, inside, loop)
+        deeds = build_deeds(self.database, self.ledger, self.shelf, inside, self.budget, loop)
         if self.acknowledgements is None:
             return deeds
         return {**deeds, "publish": partial(self._publish_and_tell, deeds["publish"])}
@@ -461,6 +472,7 @@ class House:
                 shelf=self.shelf,
                 providers=self.providers,
                 words=own_words,
+                budget=self.budget,
             )
         return self._learning
 

@@ -29,6 +29,7 @@ from metaclaw.learn.errands import (
     SentEvents,
     SentProvider,
     SentShelf,
+    SentSpending,
     SentUses,
     SentVerdicts,
 )
@@ -116,7 +117,7 @@ class _Learner:
         learning = self._learning
         return Told(
             learning.facts(),
-            learning.models.spent(),
+            learning.waiting(),
             supervisor.states,
             learning.fast.lessons,
             learning.fast.writing,
@@ -143,6 +144,7 @@ def _books(database: Database, errands: Errands) -> Books:
         SentCandidates(database, errands),
         SentCursors(database, errands),
         SentUses(database, errands),
+        SentSpending(database, errands),
     )
 
 

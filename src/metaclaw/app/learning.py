@@ -22,7 +22,6 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError
 from metaclaw.learn.channel import Begin, Channel, Done, Errand, Failed, LetGo, Ring, Told, ToLearner
-from metaclaw.learn.models import Asked, add_up
 from metaclaw.learn.slate import Slate
 from metaclaw.learn.stumbles import SET_ASIDE, Falls, Piece
 
@@ -56,7 +55,6 @@ class Learner:
         self._outbox: Outbox | None = None
         self._told: Told | None = None
         self._facts: Mapping[str, object] = {}
-        self._asked_before: Asked = {}
         self._falls = Falls()
         self._set_aside: Mapping[Piece, int] = {}
         self.pid: int | None = None
@@ -70,9 +68,9 @@ class Learner:
         return {**self._facts, "set_aside": aside}
 
     @property
-    def asked(self) -> Asked:
-        """Whom learners have asked how much, by purpose, since the program started."""
-        return self._asked_before if self._told is None else add_up(self._asked_before, self._told.asked)
+    def waiting(self) -> Mapping[str, int]:
+        """How many requests of the learner wait for the budget, by purpose."""
+        return {} if self._told is None else self._told.waiting
 
     @property
     def loops(self) -> Mapping[str, str]:
@@ -127,7 +125,6 @@ class Learner:
         try:
             await asyncio.shield(talking)
         finally:
-            self._asked_before = self.asked
             self._outbox = self._told = self.pid = None
             outbox.put(None)
             with anyio.CancelScope(shield=True):

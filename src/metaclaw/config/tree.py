@@ -238,10 +238,57 @@ class EvolverConfig(Section):
     timeout_s: Seconds = Field(default=180.0, description="How long its answer may take.")
 
 
+class PriceConfig(Section):
+    """What a model costs, per million tokens, in the currency of `learning.daily_cost`."""
+
+    model: str = Field(
+        description="The model, or `provider/model` where providers charge differently.", examples=["gpt-5-mini"], min_length=1
+    )
+    input: float = Field(ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25])
+    output: float = Field(ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0])
+    cached: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Per million input tokens read from the provider's cache. Default: as `input`.",
+        examples=[0.025],
+    )
+
+
 class LearningConfig(Section):
     """What learning may cost in a day, and whether agents' answers tell of it."""
 
+    daily_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**15,
+        description="Most tokens a day for calls of the program's own; then learning waits until midnight. Default: "
+        "a tenth of the day's main turns (of the last days' average, if that is more), and at least 300,000. 0 makes no calls.",
+        examples=[1_000_000],
+    )
+    daily_cost: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Most money a day, by `learning.prices`. If it is set and `daily_tokens` is not, only models "
+        "without a price are limited in tokens.",
+        examples=[2.0],
+    )
+    prices: Annotated[tuple[PriceConfig, ...], Field(strict=False)] = Field(
+        default=(),
+        description='Prices, before the built-in ones (docs/cost.md): `[{ model = "gpt-5-mini", input = 0.25, output = 2.0 }]`, or '
+        "tables `[[learning.prices]]`.",
+    )
     acknowledge: bool = Field(default=False, description="Say in one line at the end of the next answer what was noted.")
+
+    @field_validator("prices")
+    @classmethod
+    def _price_each_model_once(cls, prices: tuple[PriceConfig, ...]) -> tuple[PriceConfig, ...]:
+        models = [price.model for price in prices]
+        twice = next((model for model in models if models.count(model) > 1), None)
+        if twice is not None:
+            raise PydanticCustomError("price_twice", "has two prices for {model}; keep one of them", {"model": twice})
+        return prices
 
 
 class TeamConfig(Section):

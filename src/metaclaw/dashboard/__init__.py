@@ -1,6 +1,7 @@
 """What people and tools read: the program's own API and its metrics."""
 
 from metaclaw.dashboard.api import Api, Facts
+from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
@@ -10,6 +11,7 @@ from metaclaw.dashboard.why import WhyRoutes
 __all__ = [
     "UNTRAINED",
     "Api",
+    "Cost",
     "EventFeed",
     "Facts",
     "LearningRoutes",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import anyio.to_thread
 
 from metaclaw import __version__
+from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
 from metaclaw.dashboard.policy import PolicyRoutes
@@ -42,6 +43,7 @@ class Facts:
     registry: Registry | None
     policy: PolicyRoutes | None = None
     why: WhyRoutes | None = None
+    cost: Cost | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
 
@@ -74,6 +76,7 @@ class Api:
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
             *(() if self._facts.why is None else self._facts.why.table()),
             *self._facts.learning.table(),
+            *(() if self._facts.cost is None else self._facts.cost.table()),
             *(() if self._facts.policy is None else self._facts.policy.table()),
             Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),

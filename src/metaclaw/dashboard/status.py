@@ -88,6 +88,8 @@ class Status:
     pending: Callable[[], Mapping[str, int] | None] = lambda: None
     """What there is still to learn from, counted; None where that is not known yet. Asked in a thread."""
 
+    cost: Callable[[], Mapping[str, object]] = dict
+    """The budget, and what learning cost. Asked in a thread."""
     store_size: Callable[[], StoreSize | None] = lambda: None
     """Asked in a thread."""
 
@@ -98,6 +100,7 @@ class Status:
         pending, turned_away = await _asked(self.pending), await _asked(self.turned_away)
         broken_checks = await _asked(lambda: _broken_checks(shelf.skills))
         size = await _asked(self.store_size)
+        cost = await _asked(self.cost)
         return {
             "version": __version__,
             "mode": self.mode,
@@ -118,7 +121,12 @@ class Status:
                 "rejections": None if rejections is None else dict(rejections),
                 "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
             },
-            "learning": {**self.learning(), "pending": None if pending is None else dict(pending), "rejected": turned_away},
+            "learning": {
+                **self.learning(),
+                **(cost or {}),
+                "pending": None if pending is None else dict(pending),
+                "rejected": turned_away,
+            },
             "skills": {
                 "generation": shelf.generation,
                 "count": shelf.count,

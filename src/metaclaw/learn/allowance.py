@@ -13,11 +13,6 @@ class Allowance:
         self.turns = 0
         self.questions = 0
 
-    @property
-    def share_asked(self) -> float | None:
-        """The share of main turns that went to the judge since the program started; None before the first."""
-        return self.questions / self.turns if self.turns else None
-
     def earn(self) -> None:
         """A main turn was made."""
         self.turns += 1
@@ -30,3 +25,8 @@ class Allowance:
         self._left -= 1.0
         self.questions += 1
         return True
+
+    def give_back(self) -> None:
+        """A question that was taken is not asked after all."""
+        self._left += 1.0
+        self.questions -= 1

@@ -1,11 +1,12 @@
 """The learning part put together from the configuration: what is asked, how it is proven, and the loops that run beside serving."""
 
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
@@ -15,6 +16,7 @@ from metaclaw.learn.admitting import Admitting
 from metaclaw.learn.aging import Aging
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.budget import Budget
 from metaclaw.learn.calibrating import Calibrating
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
@@ -37,6 +39,7 @@ from metaclaw.learn.tending import Tending
 from metaclaw.learn.widening import Widening
 from metaclaw.learn.worth import Worth
 from metaclaw.outcome import Judge
+from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
 from metaclaw.privacy.capabilities import skill_capabilities
 from metaclaw.skills import Budgets, Shelf
@@ -48,9 +51,13 @@ from metaclaw.store import (
     SqlCandidates,
     SqlCursors,
     SqlGenerations,
+    SqlSpending,
     SqlUses,
     SqlVerdicts,
 )
+from metaclaw.upstream import Spent
+
+_QUESTION_TOKENS: Final = 3_000
 
 
 class Herald(Protocol):
@@ -68,11 +75,13 @@ class Books:
     candidates: SqlCandidates
     cursors: SqlCursors
     uses: SqlUses
+    spending: SqlSpending
 
     @staticmethod
     def of(database: Database) -> "Books":
         """The database itself."""
-        return Books(SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database))
+        kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
+        return Books(*kept, SqlSpending(database))
 
 
 class Learning:
@@ -90,9 +99,10 @@ class Learning:
         books: Books | None = None,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        """`books` are the database's own unless others are given. `catch_up` brings the shelf up to date, where it is not always
-        so; it blocks. `book` tells what others fell over before."""
+        """`books` are the database's own unless others are given, and `budget` is one that counts into them. `catch_up` brings the
+        shelf up to date, where it is not always so; it blocks. `book` tells what others fell over before."""
         books = books or Books.of(database)
         self._config = config
         self._ledger = ledger
@@ -107,7 +117,8 @@ class Learning:
         self.candidates = books.candidates
         self.generations = SqlGenerations(database)
         self.steps = StepBuilder(words)
-        self.models = Models(providers, max(config.judge.timeout_s, config.evolver.timeout_s))
+        self.budget = budget or Budget(config, books.spending)
+        self.models = Models(providers, max(config.judge.timeout_s, config.evolver.timeout_s), self.budget)
         self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
         self.calibrating = Calibrating(self.verdicts)
@@ -141,10 +152,13 @@ class Learning:
             "gate": config.skills.gate,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
-            "judged_share": self.allowance.share_asked,
             "trust": asdict(self.calibrating.trust),
-            "asked": self.models.spent(),
         }
+
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait for the budget, by purpose."""
+        put_off = {Purpose.JUDGE.value: self.sensing.questions.waiting_for_budget}
+        return dict(Counter(self.budget.waiting) + Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
@@ -162,7 +176,7 @@ class Learning:
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, wish.votes, self._render, wish.timeout_s)
+            return None if found is None else Judge(found, wish.votes, self._render)
 
         return judge_for
 
@@ -245,7 +259,10 @@ class Learning:
 
     def _sensing(self) -> Sensing:
         assessing = Assessing(
-            judge_for=self.judge_for, skill=lambda name: self._shelf.view.get(name), calibration=lambda: self.calibrating.current
+            judge_for=self.judge_for,
+            skill=lambda name: self._shelf.view.get(name),
+            calibration=lambda: self.calibrating.current,
+            judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
         )
         return Sensing(
             reader=self.reader,
@@ -254,6 +271,7 @@ class Learning:
             steps=self.steps,
             assessor=assessing,
             allowance=self.allowance,
+            may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             heard=self.fast.hear if self._config.skills.learn else _pass_over,
             failed=self.failed,
             speaks=lambda step: bool(self._lessons.instructions(step)),

@@ -1,7 +1,7 @@
 """What a turn came to, from everyone who can say: a skill's own check, the detectors, the judge; and how a replay is scored."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -10,16 +10,21 @@ from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
-from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.replay import PlayedCall
-from metaclaw.outcome import Calibration, Judge, sense, verdict
+from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdict
 from metaclaw.skills.checks import check_of, run_check
 from metaclaw.skills.evolve import find_correction, find_instructions
+from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
 
 _MOST_ANSWER_CHARS: Final = 16_000
+
+
+async def _uncounted(model: str) -> None:
+    return None
 
 
 class Assessing:
@@ -31,10 +36,17 @@ class Assessing:
         judge_for: Callable[[str], Judge | None],
         skill: Callable[[SkillName], Skill | None],
         calibration: Callable[[], Calibration],
+        judged: Callable[[str], Awaitable[None]] = _uncounted,
     ) -> None:
+        """`judged` is told the judge's model for each turn it was asked about."""
         self._judge_for = judge_for
         self._skill = skill
         self._calibration = calibration
+        self._judged = judged
+
+    def signals(self, step: Step, later: Step | None = None) -> tuple[Signal, ...]:
+        """What the detectors see. Blocks."""
+        return sense(step, later).signals
 
     def at_once(self, step: Step, later: Step | None = None) -> Verdict | None:
         """What checks or detectors can tell; None where they cannot. Blocks.
@@ -56,12 +68,14 @@ class Assessing:
         return self._judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
-        """The judge's verdict; None where there is no judge."""
+        """The judge's verdict; None where there is no judge. Raises BudgetError where it may not be paid for now."""
         judge = self._judge_for(step.model)
         if judge is None:
             return None
-        votes = await judge.judge(step)
         sensed = await run_sync(sense, step, later)
+        with without_waiting():
+            votes = await judge.judge(step, is_suspect=not is_cleared_by_one(sensed))
+        await self._judged(votes.model)
         return verdict(step, sensed, votes, self._calibration())
 
     def _check(self, name: SkillName, answer: Sequence[Part]) -> Outcome | None:

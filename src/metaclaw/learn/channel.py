@@ -68,10 +68,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How learning is, how its loops are, what it is about, and what it will not touch again, with how often that was tried."""
+    """How learning is, how many requests wait for the budget by purpose, how its loops are, what it is about, and what it will not
+    touch again, with how often that was tried."""
 
     facts: Mapping[str, object]
-    asked: Mapping[str, Mapping[str, int]]
+    waiting: Mapping[str, int]
     loops: Mapping[str, str]
     lessons: int
     writing: int

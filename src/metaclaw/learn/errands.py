@@ -22,7 +22,18 @@ from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.channel import Done, Errand, Failed
 from metaclaw.skills import ShelfView
 from metaclaw.skills.library import Library
-from metaclaw.store import Database, SqlCandidates, SqlCursors, SqlGenerations, SqlUses, SqlVerdicts, TurnRow
+from metaclaw.store import (
+    Database,
+    PriceServed,
+    SqlCandidates,
+    SqlCursors,
+    SqlGenerations,
+    SqlSpending,
+    SqlUses,
+    SqlVerdicts,
+    Sums,
+    TurnRow,
+)
 
 
 class Errands(Protocol):
@@ -119,6 +130,26 @@ class SentUses(SqlUses):
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         if new := tuple(names):
             self._errands.run("begin_uses", new, at)
+
+
+class SentSpending(SqlSpending):
+    """Calls to models, counted by the serving process."""
+
+    def __init__(self, database: Database, errands: Errands) -> None:
+        super().__init__(database)
+        self._errands = errands
+
+    def add(self, sums: Sums) -> None:
+        if sums:
+            self._errands.run("add_spending", dict(sums))
+
+    def add_served(self, price: PriceServed) -> int:
+        """All of them are counted by the serving process, by its own prices."""
+        self._errands.run("add_served")
+        return 0
+
+    def forget_items_before(self, day: str) -> None:
+        self._errands.run("forget_items_before", day)
 
 
 class SentShelf:

@@ -5,14 +5,11 @@ from typing import Final
 
 from metaclaw.config import EvolverConfig, JudgeConfig
 from metaclaw.ports import Model, ModelProvider
-from metaclaw.upstream import HttpEndpoint, HttpModel, LocalModel, Spent
+from metaclaw.upstream import UNMETERED, HttpEndpoint, HttpModel, LocalModel, Meter
 
 Provider = HttpEndpoint | ModelProvider
-Asked = Mapping[str, Mapping[str, int]]
 UNLEARNED: Final[Mapping[str, object]] = {
-    "judged_share": None,
     "trust": {"turns": 0, "auroc": None, "ece": None},
-    "asked": {},
     "set_aside": [],
 }
 """What is told of learning before anything was learned."""
@@ -21,16 +18,20 @@ UNLEARNED: Final[Mapping[str, object]] = {
 class Models:
     """One `Model` for each provider and model name, made when it is first asked for."""
 
-    def __init__(self, providers: Sequence[Provider], timeout_s: float) -> None:
+    def __init__(self, providers: Sequence[Provider], timeout_s: float, meter: Meter = UNMETERED) -> None:
         self._providers = {provider.name: provider for provider in providers}
         self._timeout_s = timeout_s
-        self._known: dict[tuple[str, str], HttpModel | LocalModel | None] = {}
+        self._meter = meter
+        self._known: dict[tuple[str, str, float], HttpModel | LocalModel | None] = {}
 
     def served(self, provider: str, model: str) -> Model | None:
         """The model that served a turn, or None where the program cannot ask it: it is gone, or has no credentials of its own."""
-        key = (provider, model)
+        return self._model(provider, model, self._timeout_s)
+
+    def _model(self, provider: str, model: str, timeout_s: float) -> Model | None:
+        key = (provider, model, timeout_s)
         if key not in self._known:
-            self._known[key] = self._build(provider, model)
+            self._known[key] = self._build(*key)
         return self._known[key]
 
     def chosen(self, wish: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
@@ -41,7 +42,7 @@ class Models:
         def ask(served: str) -> Model | None:
             model = wish.model or served
             provider = wish.provider or self._having(model) or self._provider(wish)
-            return None if provider is None else self.served(provider, model)
+            return None if provider is None else self._model(provider, model, wish.timeout_s)
 
         return ask
 
@@ -54,39 +55,17 @@ class Models:
         provider = self._provider(wish)
         return None if provider is None else f"{provider}/{wish.model or 'the model that served the turn'}"
 
-    def spent(self) -> dict[str, dict[str, int]]:
-        """Calls and tokens so far, by purpose."""
-        total: dict[str, Spent] = {}
-        for model in self._known.values():
-            for purpose, spent in ({} if model is None else model.spent).items():
-                total[purpose.value] = total[purpose.value] + spent if purpose.value in total else spent
-        return {
-            purpose: {
-                "calls": spent.calls,
-                "failures": spent.failures,
-                "input_tokens": spent.usage.input_tokens,
-                "output_tokens": spent.usage.output_tokens,
-            }
-            for purpose, spent in total.items()
-        }
-
     def _provider(self, wish: JudgeConfig | EvolverConfig) -> str | None:
         return wish.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
 
-    def _build(self, provider: str, model: str) -> HttpModel | LocalModel | None:
+    def _build(self, provider: str, model: str, timeout_s: float) -> HttpModel | LocalModel | None:
         match self._providers.get(provider):
             case None:
                 return None
             case HttpEndpoint() as http:
-                return None if http.is_passthrough else HttpModel(http, model, timeout_s=self._timeout_s)
+                return None if http.is_passthrough else HttpModel(http, model, meter=self._meter, timeout_s=timeout_s)
             case inside:
-                return LocalModel(inside, model, timeout_s=self._timeout_s)
-
-
-def add_up(asked: Asked, more: Asked) -> dict[str, dict[str, int]]:
-    """Calls and tokens of two who asked, by purpose."""
-    names = {name: (asked.get(name, {}), more.get(name, {})) for name in (*asked, *more)}
-    return {name: {key: one.get(key, 0) + other.get(key, 0) for key in (one or other)} for name, (one, other) in names.items()}
+                return LocalModel(inside, model, meter=self._meter, timeout_s=timeout_s)
 
 
 def _may_be_asked(provider: Provider) -> bool:

@@ -1,11 +1,12 @@
 """What learning has still to do, in numbers: whoever wants everything learned before going on waits until all of them are zero."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
 from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR
+from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 
 PENDING: Final = ("turns", "sessions", "lessons", "evolutions", "candidates")
@@ -30,13 +31,23 @@ class Learner(Protocol):
 
 
 class Pending:
-    """Counts what is under way. A judge that is to be asked again in a minute is not waited for."""
+    """Counts what is under way. A judge that is to be asked again in a minute is not waited for, and neither is what waits for the
+    learning budget, possibly until midnight: `learning.budget.waiting` in `/api/status` tells of that."""
 
-    def __init__(self, reader: LedgerReader, cursors: SqlCursors, candidates: SqlCandidates, learner: Learner) -> None:
+    def __init__(
+        self,
+        reader: LedgerReader,
+        cursors: SqlCursors,
+        candidates: SqlCandidates,
+        learner: Learner,
+        waiting: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        """`waiting` is how many requests wait for the budget, by purpose."""
         self._reader = reader
         self._cursors = cursors
         self._candidates = candidates
         self._learner = learner
+        self._waiting = waiting
         self._has_looked_back = False
 
     def is_anything(self) -> bool:
@@ -61,6 +72,7 @@ class Pending:
         """
         turns, sessions = self._unread()
         lessons, writing = self._learner.lessons, self._learner.writing
-        evolutions = max(writing, len(self._candidates.interrupted()))
-        drafts = self._candidates.count(Standing.DRAFT)
+        waiting = self._waiting()
+        evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self._candidates.interrupted()))
+        drafts = 0 if waiting.get(Purpose.REPLAY) else self._candidates.count(Standing.DRAFT)
         return dict(zip(PENDING, (turns, sessions, lessons, evolutions, drafts), strict=True))

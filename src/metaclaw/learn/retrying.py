@@ -58,5 +58,5 @@ class Retrying:
 
 
 def has_no_vote(verdict: Verdict) -> bool:
-    """Whether a judge was asked and no vote of it could be read."""
-    return verdict.votes is not None and verdict.votes.share_failed is None
+    """Whether a judge was asked and no vote of it could be read. One that says it cannot tell has voted, and gives a reason."""
+    return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons

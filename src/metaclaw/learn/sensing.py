@@ -9,8 +9,8 @@ Stopped at any moment, it goes on where everything before is done (`Progress`); 
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -21,10 +21,12 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.domain.verdict import Outcome, Signal, Source, Verdict
+from metaclaw.errors import BudgetError
 from metaclaw.learn.allowance import Allowance
 from metaclaw.learn.bell import Bell
 from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR, Progress
+from metaclaw.learn.questions import BUDGET_USED, SHARE_USED, PutOffQuestions
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.retrying import Retrying, has_no_vote
 from metaclaw.learn.shelf import stay
@@ -44,6 +46,10 @@ _IN_VAIN: Final = 120
 _JUDGED_AT_ONCE: Final = 4
 
 
+async def _always() -> bool:
+    return True
+
+
 class Assessor(Protocol):
     """Says what a step came to."""
 
@@ -53,8 +59,11 @@ class Assessor(Protocol):
     def has_judge(self, step: Step) -> bool:
         """Whether anybody can be asked about it."""
 
+    def signals(self, step: Step, later: Step | None) -> tuple[Signal, ...]:
+        """What the detectors see, decided or not. Blocks."""
+
     async def asked(self, step: Step, later: Step | None) -> Verdict | None:
-        """The judge's verdict; None where there is no judge. An unknown one where it could not tell."""
+        """The judge's verdict; None where there is no judge. An unknown one where it could not tell. Raises BudgetError."""
 
 
 Heard = Callable[[Step, Callable[[], None]], None]
@@ -89,6 +98,7 @@ class Sensing:
         steps: StepBuilder,
         assessor: Assessor,
         allowance: Allowance,
+        may_ask: Callable[[], Awaitable[bool]] = _always,
         heard: Heard,
         failed: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
@@ -96,8 +106,8 @@ class Sensing:
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
     ) -> None:
-        """`speaks` says whether the words a task begins with are worth being `heard`; `catch_up` brings the skills in force up to
-        date. Both block."""
+        """`may_ask` says whether the budget has room for one more question. `speaks` says whether the words a task begins with are
+        worth being `heard`; `catch_up` brings the skills in force up to date. Both block."""
         self.bell = Bell()
         self._reader = reader
         self._cursors = cursors
@@ -109,7 +119,9 @@ class Sensing:
         self._heard = heard
         self._speaks = speaks
         self._failed = failed
+        self._may_ask = may_ask
         self._retrying = Retrying(verdicts, now)
+        self.questions = PutOffQuestions(verdicts)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
         self._turns: Progress | None = None
         self._ends = Progress()
@@ -150,6 +162,7 @@ class Sensing:
         ended = await self._sessions_that_ended(judging)
         for due in self._retrying.due():
             judging.start_soon(self._ask_again, due.turn, due.tries)
+        await self._ask_what_was_put_off(judging)
         await self._keep(TURNS_CURSOR, turns.settled)
         await self._keep(ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
@@ -160,6 +173,7 @@ class Sensing:
         self._turns, self._ends = Progress(self._kept[TURNS_CURSOR]), Progress(self._kept[ENDS_CURSOR])
         self._asking.clear()
         await run_sync(self._retrying.recall)
+        await run_sync(self.questions.recall)
         return self._turns
 
     async def _keep(self, name: str, point: int) -> None:
@@ -266,15 +280,35 @@ class Sensing:
             hold.progress.begin(hold.point)
             judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
         else:
-            await self._record(_unknown(step.turn, "the judge's share is used up"))
+            await self._put_off(step, later, SHARE_USED)
+
+    async def _put_off(self, step: Step, later: Step | None, why: str) -> None:
+        """Leave a turn unknown for now, and ask about it when that can be paid for."""
+        verdict = replace(_unknown(step.turn, why), signals=await run_sync(self._assessor.signals, step, later))
+        await self._record(verdict)
+        self.questions.put(verdict)
+
+    async def _ask_what_was_put_off(self, judging: TaskGroup) -> None:
+        while self.questions and len(self._asking) < _JUDGED_AT_ONCE and self._allowance.take():
+            if not await self._may_ask():
+                self._allowance.give_back()
+                return
+            turn = self.questions.pop()
+            self._asking.add(turn)
+            judging.start_soon(self._ask_again, turn, 1)
 
     async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
-        async with self._limiter, self._judging.taking(step.turn) as may:
-            asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
-        verdict = asked or _unknown(step.turn, "nobody judges")
-        await self._record(verdict)
-        if has_no_vote(verdict):
-            self._retrying.later(step.turn, tries)
+        try:
+            async with self._limiter, self._judging.taking(step.turn) as may:
+                asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
+        except BudgetError:
+            self._allowance.give_back()
+            await self._put_off(step, later, BUDGET_USED)
+        else:
+            verdict = asked or _unknown(step.turn, "nobody judges")
+            await self._record(verdict)
+            if has_no_vote(verdict):
+                self._retrying.later(step.turn, tries)
         self._asking.discard(step.turn)
         done()
 
@@ -284,6 +318,7 @@ class Sensing:
             step = await run_sync(self._read_again, turn) if may else None
         if step is not None:
             await self._ask(step, None, tries, lambda: None)
+        self._asking.discard(turn)
 
     def _read_again(self, turn: TurnId) -> Step | None:
         standing = self._reader.standing_of(turn)

@@ -2,7 +2,7 @@
 
 from metaclaw.outcome.calibration import Calibration, Isotonic
 from metaclaw.outcome.calibration import fit as fit_isotonic
-from metaclaw.outcome.deciding import SessionVerdict, raw_score, session_verdict, verdict
+from metaclaw.outcome.deciding import SessionVerdict, is_cleared_by_one, raw_score, session_verdict, verdict
 from metaclaw.outcome.judge import Judge
 from metaclaw.outcome.metrics import Interval, auroc, ece, interval
 from metaclaw.outcome.sensing import MARGIN, Sensed, fuse, sense
@@ -20,6 +20,7 @@ __all__ = [
     "fit_isotonic",
     "fuse",
     "interval",
+    "is_cleared_by_one",
     "raw_score",
     "sense",
     "session_verdict",

@@ -12,6 +12,9 @@ from metaclaw.outcome.sensing import Sensed, is_sure, sigmoid
 DECAY = 0.7
 """How much of a failure is still felt after one more decided turn: what was mended afterwards counts less."""
 
+_IMAGINED = 0.25
+"""Imagined votes for either outcome. Few, because votes of one model about one turn are nearly alike: the first tells most."""
+
 
 def raw_score(sensed: Sensed, votes: Votes | None) -> float | None:
     """What calibration maps to a probability: the detectors' word alone, or with the judge's; None where no vote could be read."""
@@ -20,8 +23,14 @@ def raw_score(sensed: Sensed, votes: Votes | None) -> float | None:
     readable = votes.passed + votes.failed
     if not readable:
         return None
-    share = (votes.failed + 0.5) / (readable + 1.0)
+    share = (votes.failed + _IMAGINED) / (readable + 2 * _IMAGINED)
     return sigmoid(_log_odds(sensed.p_fail) + _log_odds(share))
+
+
+def is_cleared_by_one(sensed: Sensed) -> bool:
+    """Whether one vote for a pass would settle it, by an uncalibrated score."""
+    score = raw_score(sensed, Votes(1, 0, 0, ""))
+    return score is not None and score < 0.5 and is_sure(score)
 
 
 def _log_odds(probability: float) -> float:

@@ -1,4 +1,4 @@
-"""The judge (process reward model): asked several times at once whether a turn did its work. It answers, or counts as unknown."""
+"""The judge (process reward model): asked whether a turn did its work, once where the answer is clear, else several times."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Sampling, Text, Wire
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome, Votes
-from metaclaw.errors import JudgeError, MetaClawError
+from metaclaw.errors import BudgetError, JudgeError, MetaClawError
 from metaclaw.ports import Model, Purpose
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ _TEMPERATURE = 0.3
 _MAX_ANSWER_TOKENS = 4_000
 _MAX_ANSWER_CHARS = 40_000
 _MAX_TRIES = 30
+_CLEAR_SCORE = 0.5
 _MAX_REASON_CHARS = 500
 
 _SHAPE = (
@@ -96,10 +97,12 @@ _DECODER = json.JSONDecoder()
 
 
 class Judge:
-    """Asks a model `votes` times at once. `redact` makes of a step the text that may leave; what it refuses is not sent.
+    """Asks a model for one vote, and for the rest of `votes` only where that one is not enough: each is paid for.
 
-    A model that answered with nothing but nonsense is asked once, and for the other votes only when that one makes sense: each
-    is paid for.
+    A clear pass of a turn is enough; a failure may teach and needs all votes. Whether an answer satisfies a requirement is settled
+    by a clear vote either way. A judge that says it cannot tell, or is not there, is not asked again at once, and of one that
+    answered with nothing but nonsense one vote is wanted until it makes sense. `redact` makes of a step the text that may leave;
+    what it refuses is not sent.
     """
 
     def __init__(
@@ -107,64 +110,83 @@ class Judge:
         model: Model,
         votes: int,
         redact: Callable[[Step], str],
-        timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
         self._votes = votes
         self._redact = redact
-        self._timeout_s = timeout_s
         self._clock = clock
         self._talked_nonsense = False
 
-    async def judge(self, step: Step) -> Votes:
-        """What the votes say about a step. Never raises: a judge that is down, slow or makes no sense counts as unknown."""
+    async def judge(self, step: Step, *, is_suspect: bool = False) -> Votes:
+        """What the votes say about a step; all of them are asked for where it `is_suspect`, so that one pass would not clear it.
+
+        A judge that is down, slow or makes no sense counts as unknown. Raises BudgetError where it may not be paid for now.
+        """
         try:
             record = await run_sync(self._redact, step)  # aside: requests are being served on this loop
         except (MetaClawError, ValueError) as error:
             log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
-            return Votes(0, 0, self._votes, self._model.name)
-        return await self._vote(_TURN_RULES, record)
+            return Votes(0, 0, 1, self._model.name)
+        return await self._vote(_TURN_RULES, record, settles=_nothing if is_suspect else _is_clear_pass)
 
     async def judge_against(self, requirement: str, answer: str) -> Votes:
-        """Whether an answer satisfies what the person asked for afterwards. Both texts must have been redacted. Never raises."""
-        return await self._vote(_REQUIREMENT_RULES, f"== The requirement\n{requirement}\n\n== The answer\n{answer}")
+        """Whether an answer satisfies what the person asked for afterwards. Both texts must have been redacted. Raises
+        BudgetError where it may not be paid for now."""
+        return await self._vote(
+            _REQUIREMENT_RULES, f"== The requirement\n{requirement}\n\n== The answer\n{answer}", settles=_is_clear
+        )
 
-    async def _vote(self, rules: str, record: str) -> Votes:
+    async def _vote(self, rules: str, record: str, *, settles: Callable[[Vote], bool]) -> Votes:
         begun = self._clock()
         mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]  # no text can hold its own hash
         found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
-            found[number] = await self._ask(_request(rules, record, mark, number))
+            try:
+                found[number] = await self._ask(_request(rules, record, mark, number))
+            except BudgetError:
+                found[number] = _NoVote.ABSENT
 
-        async def ask_all(numbers: Iterable[int]) -> None:
+        found[0] = await self._ask(_request(rules, record, mark, 0))
+        if self._wants_more(found[0], settles):
             async with anyio.create_task_group() as asking:
-                for number in numbers:
+                for number in range(1, self._votes):
                     asking.start_soon(ask, number)
-
-        if self._talked_nonsense:
-            await ask(0)
-            self._talked_nonsense = not isinstance(found[0], Vote)
-        if not self._talked_nonsense:
-            await ask_all(number for number in range(self._votes) if number not in found)
+        if any(vote is not _NoVote.ABSENT for vote in found.values()):
             self._talked_nonsense = all(vote is _NoVote.UNREADABLE for vote in found.values())
-        votes = _counted([found.get(number) for number in range(self._votes)], self._model.name)
+        votes = _counted([found[number] for number in sorted(found)], self._model.name)
         log.debug("judged passed=%d failed=%d unknown=%d s=%.1f", votes.passed, votes.failed, votes.unknown, self._clock() - begun)
         return votes
 
+    def _wants_more(self, first: "Vote | _NoVote", settles: Callable[[Vote], bool]) -> bool:
+        if isinstance(first, Vote):
+            return first.outcome is not Outcome.UNKNOWN and not settles(first)
+        return first is _NoVote.UNREADABLE and not self._talked_nonsense
+
     async def _ask(self, request: ChatRequest) -> Vote | _NoVote:
         try:
-            with anyio.fail_after(self._timeout_s):
-                return read_vote(await self._model.ask(request, Purpose.JUDGE))
-        except TimeoutError:
-            log.info("judge_too_slow model=%s timeout_s=%s", self._model.name, self._timeout_s)
+            return read_vote(await self._model.ask(request, Purpose.JUDGE))
+        except BudgetError:
+            raise
         except JudgeError as error:
             log.info("judge_makes_no_sense model=%s error=%s", self._model.name, error)
             return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)
         return _NoVote.ABSENT
+
+
+def _nothing(vote: Vote) -> bool:
+    return False
+
+
+def _is_clear(vote: Vote) -> bool:
+    return vote.outcome is not Outcome.UNKNOWN and abs(vote.score) >= _CLEAR_SCORE
+
+
+def _is_clear_pass(vote: Vote) -> bool:
+    return vote.outcome is Outcome.PASS and _is_clear(vote)
 
 
 def _request(rules: str, record: str, mark: str, number: int) -> ChatRequest:
@@ -201,8 +223,8 @@ def _checked(answer: _Answer) -> Vote:
     return Vote(Outcome(word), answer.score, " ".join(answer.reason.split())[:_MAX_REASON_CHARS])
 
 
-def _counted(found: Iterable[Vote | _NoVote | None], model: str) -> Votes:
+def _counted(found: Iterable[Vote | _NoVote], model: str) -> Votes:
     votes = [vote if isinstance(vote, Vote) else None for vote in found]
     outcomes = [vote.outcome if vote is not None else Outcome.UNKNOWN for vote in votes]
-    reasons = tuple(vote.reason for vote in votes if vote is not None and vote.outcome is not Outcome.UNKNOWN and vote.reason)
+    reasons = tuple(vote.reason for vote in votes if vote is not None and vote.reason)
     return Votes(outcomes.count(Outcome.PASS), outcomes.count(Outcome.FAIL), outcomes.count(Outcome.UNKNOWN), model, reasons)

@@ -1,6 +1,6 @@
 """The lexical index over skills: immutable snapshots, changed by making the next one, searched rarest words first.
 
-A term's postings are five sorted arrays of document numbers, one per grade (see `evidence`), so that each list has one weight. A
+A term's postings are sorted arrays of document numbers, one per grade (see `evidence`), so that each list has one weight. A
 search walks the lists by falling weight and stops where a skill seen in none of them so far could no longer reach the evidence
 needed; the remaining, long lists of ordinary words are only probed for the skills still in play. The result is that of scoring
 everything, except where a request has so many long lists that `_MOST_POSTINGS` is reached: then the lightest are only probed.
@@ -17,14 +17,19 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
 from itertools import chain
 from typing import NamedTuple
 
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
 from metaclaw.skills.members import Members, MembersDraft
+from metaclaw.skills.nearness import Nearness
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.terms import MAX_WORD_CHARS, list_words, terms_of
+
+MOST_RANKED = 128
+"""Most skills that are put in order for a request."""
 
 Postings = tuple["array[int]", ...]
 
@@ -38,6 +43,7 @@ _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _LONG_LIST = 2_000
 _NEAR_BEST = 0.6
+_MOST_KINDS = 4  # where only some kinds are wanted, so many times the limit is looked at
 _PROBE_COST = 16  # one binary search costs about as much as walking this many postings
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
@@ -47,10 +53,11 @@ _LONG_NUMBER = re.compile(r" [0-9]{6,}(?![\w+#])")
 
 
 class Found(NamedTuple):
-    """A skill and the evidence for it."""
+    """A skill, how well it fits a request (1.0 is the least with which it is placed), and whether it fits well enough."""
 
     skill: Skill
-    evidence: int
+    score: float
+    is_match: bool
 
 
 class Wanted(NamedTuple):
@@ -58,6 +65,11 @@ class Wanted(NamedTuple):
 
     terms: tuple[tuple[str, float], ...]
     floor: int
+
+
+class _Evident(NamedTuple):
+    skill: Skill
+    evidence: int
 
 
 class _PostingList(NamedTuple):
@@ -151,8 +163,51 @@ class SkillIndex:
         """The skills for a request that has been read."""
         floor, lists = wanted.floor, self._lists(dict(wanted.terms))
         evidence, rest = self._walk(lists, floor, scopes)
-        found = self._rank(evidence, rest, floor, limit, scopes)
-        return [one for one in found if one.evidence >= found[0].evidence * _NEAR_BEST]
+        found = self._best_of(evidence, rest, floor, limit, scopes)
+        near = [one for one in found if one.evidence >= found[0].evidence * _NEAR_BEST]
+        return [Found(one.skill, one.evidence / floor, True) for one in near]
+
+    def rank(
+        self,
+        query: str | Wanted,
+        nearness: Nearness | None = None,
+        kinds: frozenset[SkillKind] | None = None,
+        scopes: frozenset[str] = frozenset(),
+        limit: int = MOST_RANKED,
+    ) -> list[Found]:
+        """Up to `limit` skills, rules and facts that have anything in common with a request, best first; ties by name.
+
+        `nearness` says how near each is in meaning; without it words decide alone. `kinds` leaves out other kinds; `scopes` as in
+        `search`.
+        """
+        wanted = self.read(query) if isinstance(query, str) else query
+        evidence = self._evidence(wanted, scopes, limit * _MOST_KINDS if kinds else limit)
+        if nearness:
+            admitted = scopes | {_EVERYWHERE}
+            for name in nearness.names:
+                number = self._numbers.get(name)
+                if number is not None and self._scoped.get(number, _EVERYWHERE) in admitted:
+                    evidence.setdefault(number, 0)
+        found = []
+        for number, amount in evidence.items():
+            skill = self._documents[number]
+            if skill is not None and (kinds is None or skill.kind in kinds):
+                words = amount / wanted.floor
+                found.append((words if nearness is None else nearness.score(skill.name, words), skill))
+        found.sort(key=lambda one: (-one[0], one[1].name))
+        least = max(1.0, found[0][0] * _NEAR_BEST) if found else 1.0
+        return [Found(skill, score, score >= least) for score, skill in found[:limit]]
+
+    def _evidence(self, wanted: Wanted, scopes: frozenset[str], limit: int) -> dict[int, int]:
+        """The evidence for the skills with the most of it."""
+        evidence, rest = self._walk(self._lists(dict(wanted.terms)), 1, scopes)
+        admitted, scoped = scopes | {_EVERYWHERE}, self._scoped
+        mine = evidence if not scoped else {n: worth for n, worth in evidence.items() if scoped.get(n, _EVERYWHERE) in admitted}
+        best = dict(nlargest(limit, mine.items(), key=lambda one: one[1])) if len(mine) > limit else dict(mine)
+        for weight, _, documents in rest:
+            for number in _common(list(best), documents):
+                best[number] += weight
+        return best
 
     def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
         """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
@@ -228,9 +283,9 @@ class SkillIndex:
         scoped, scopes = self._scoped, scopes | {_EVERYWHERE}
         return max((worth for number, worth in evidence.items() if scoped.get(number, _EVERYWHERE) in scopes), default=0)
 
-    def _rank(
+    def _best_of(
         self, evidence: dict[int, int], rest: list[_PostingList], floor: int, limit: int, scopes: frozenset[str]
-    ) -> list[Found]:
+    ) -> list[_Evident]:
         """The best `limit` skills in play. Skills with equal evidence so far go on together, the best first, and as soon as `limit`
         are found the floor is the last of them."""
         bounds = _most_from(rest)
@@ -240,14 +295,14 @@ class SkillIndex:
         for number, worth in [one for one in evidence.items() if one[1] >= least]:
             if scoped.get(number, _EVERYWHERE) in scopes:
                 together.setdefault(worth, []).append(number)
-        found: list[Found] = []
+        found: list[_Evident] = []
         for worth in sorted(together, reverse=True):
             if worth + hoped < floor:
                 break
             for number, total in _probe(worth, together[worth], rest, bounds, floor):
                 skill = self._documents[number]
                 if skill is not None:
-                    found.append(Found(skill, total))
+                    found.append(_Evident(skill, total))
             found.sort(key=lambda one: (-one.evidence, one.skill.name))
             del found[limit:]
             if found:

@@ -36,6 +36,7 @@ from metaclaw.store.records import (
 )
 from metaclaw.store.restore import Restored, repair, restore
 from metaclaw.store.salvage import Salvaged
+from metaclaw.store.spending import PriceServed, SqlSpending, Sums
 from metaclaw.store.teams import SqlTeams
 from metaclaw.store.upkeep import SqlUpkeep, compact
 from metaclaw.store.uses import SqlUses
@@ -60,6 +61,7 @@ __all__ = [
     "LearningCounts",
     "LedgerReader",
     "Limits",
+    "PriceServed",
     "RecordedTurn",
     "RefusedError",
     "Restored",
@@ -75,11 +77,13 @@ __all__ = [
     "SqlGenerations",
     "SqlLedger",
     "SqlPolicies",
+    "SqlSpending",
     "SqlTeams",
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
     "Succession",
+    "Sums",
     "TurnRow",
     "Use",
     "VersionOutcome",

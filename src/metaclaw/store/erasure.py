@@ -28,6 +28,7 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
+from metaclaw.store.spending import erase_items
 
 NAMELESS: Final = "forgotten"
 """Stands for the name of a forgotten skill in what is kept."""
@@ -57,6 +58,7 @@ def erase(connection: Connection, found: Descent) -> None:
     connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
+    erase_items(connection, names)
     for name in names:
         _clear_name(connection, name)
 

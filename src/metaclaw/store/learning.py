@@ -1,4 +1,5 @@
-"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, policies, uses, the forgotten.
+"""The tables of what is learned: verdicts and roles that point at turns, draws, candidates, batches, policies, uses,
+spending, the forgotten.
 
 Verdicts, roles, draws and the turns of a batch are never edited and go only with their turn: triggers of `migrations/` see to it.
 So do they to the separation of support and query: the database itself refuses a batch with a turn that fed a skill, that was made
@@ -235,6 +236,26 @@ uses = Table(
     Column("times", BigInteger, nullable=False),
     CheckConstraint("times >= 0", name="times_are_counted"),
 )
+
+# What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were made for none.
+spending = Table(
+    "spending",
+    metadata,
+    Column("day", Text, primary_key=True),
+    Column("purpose", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("item", Text, primary_key=True),
+    Column("turns", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("estimated", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("unpriced_tokens", BigInteger, nullable=False),
+    Column("cost", Double, nullable=False),
+)
+Index("ix_spending_item", spending.c.item, sqlite_where=spending.c.item != literal_column("''"))
 
 # Turns a person wanted forgotten, and the batch each was in: their names only, so that nothing is learned from them afterwards.
 forgotten = Table(

@@ -1,13 +1,13 @@
 """Models that the program asks for itself (ports.Model): judge, evolver, and the serving model in a replay.
 
-An answer is whole or there is none. What a call was for travels with it (`X-Metaclaw-Purpose`) and is counted by itself, apart
-from what agents use.
+An answer is whole or there is none. The purpose of a call travels with it (`X-Metaclaw-Purpose`). A `Meter` lets each request
+through, as far as the budget goes, and counts every call it takes.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
@@ -15,14 +15,15 @@ from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.upstream.failures import TIMEOUT
 from metaclaw.upstream.fallback import moves_on
-from metaclaw.wires import collect, encode_json, plain, read_answer, wire_format
+from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent
+from metaclaw.wires import collect, encode_json, estimate_tokens, plain, read_answer, wire_format
 
 _PATHS: Final = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
 _PREFERRED: Final = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 _HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
 # What servers say to a field they do not know, or know and cannot do.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422, 501})
-_NOTHING: Final = Usage(0, 0)
+_USUAL_ANSWER_TOKENS: Final = 500
 _MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 _SCHEMA_IN_WORDS: Final = (
     "Answer with one JSON object and nothing else: no words before or after it, no code fence."
@@ -30,34 +31,21 @@ _SCHEMA_IN_WORDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What asking for one purpose came to. `uncounted` are the answers whose provider did not say how many tokens they took."""
-
-    calls: int = 0
-    failures: int = 0
-    uncounted: int = 0
-    usage: Usage = _NOTHING
-
-    def __add__(self, other: "Spent") -> "Spent":
-        mine, theirs = self.usage, other.usage
-        usage = Usage(
-            mine.input_tokens + theirs.input_tokens,
-            mine.output_tokens + theirs.output_tokens,
-            mine.cached_tokens + theirs.cached_tokens,
-            mine.cache_write_tokens + theirs.cache_write_tokens,
-            mine.reasoning_tokens + theirs.reasoning_tokens,
-        )
-        return Spent(self.calls + other.calls, self.failures + other.failures, self.uncounted + other.uncounted, usage)
-
-
 class HttpModel:
     """A model behind an HTTP provider, asked in the request's own wire where the provider speaks it, else in one it does."""
 
     def __init__(
-        self, provider: HttpProvider, model: str, *, max_concurrency: int = 4, timeout_s: float = 60.0, pause_s: float = 0.5
+        self,
+        provider: HttpProvider,
+        model: str,
+        *,
+        meter: Meter = UNMETERED,
+        max_concurrency: int = 4,
+        timeout_s: float = 60.0,
+        pause_s: float = 0.5,
     ) -> None:
-        """`timeout_s` is for a whole answer, a second try included. Raises ConfigError for a provider that cannot be asked."""
+        """`timeout_s` is for a whole answer, a second try included; the wait for the budget or for a free slot does not count.
+        Raises ConfigError for a provider that cannot be asked."""
         if getattr(provider, "is_passthrough", False):
             raise ConfigError(
                 f"provider {provider.name} forwards its callers' credentials and has none of its own, so the program cannot ask it;"
@@ -65,6 +53,7 @@ class HttpModel:
             )
         self._provider = provider
         self._model = model
+        self._meter = meter
         self._pause_s = pause_s
         self._desk = _Desk(f"provider {provider.name}", max_concurrency, timeout_s)
         self._wants_words = False
@@ -75,34 +64,29 @@ class HttpModel:
         """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
-    @property
-    def spent(self) -> dict[Purpose, Spent]:
-        """Calls and tokens so far, by purpose."""
-        return dict(self._desk.spent)
-
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         """A whole answer. Raises UpstreamError, after a second try where that may help."""
-        async with self._desk.turn() as deadline:
+        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._desk.turn() as deadline:
             try:
-                return await self._understood(request, purpose)
+                return await self._understood(request, purpose, charge)
             except UpstreamError as error:
                 pause_s = error.after_s if isinstance(error, _RefusedError) and error.after_s else self._pause_s
                 is_late = pause_s >= deadline - asyncio.get_running_loop().time()
                 if is_late or not (error.retryable or moves_on(error.status)):
                     raise
             await asyncio.sleep(pause_s)
-            return await self._understood(request, purpose)
+            return await self._understood(request, purpose, charge)
 
-    async def _understood(self, request: ChatRequest, purpose: Purpose) -> Completion:
+    async def _understood(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
         """Ask; where the provider does not understand what we added to the request, ask without it, and remember that."""
         wanted = self._wanted(request)
         try:
-            return await self._call(wanted, purpose)
+            return await self._call(wanted, purpose, charge)
         except UpstreamError as error:
             fewer = _without_seed(_in_words(wanted))
             if fewer == wanted or error.status not in _NOT_UNDERSTOOD:
                 raise
-        answer = await self._call(fewer, purpose)
+        answer = await self._call(fewer, purpose, charge)
         self._wants_words = self._wants_words or wanted.json_schema is not None
         self._wants_no_seed = self._wants_no_seed or wanted.sampling.seed is not None
         return answer
@@ -114,12 +98,12 @@ class HttpModel:
             whole = _in_words(whole)
         return _without_seed(whole) if self._wants_no_seed else whole
 
-    async def _call(self, request: ChatRequest, purpose: Purpose) -> Completion:
+    async def _call(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
         wires = self._provider.wires
         wire = request.wire if request.wire in wires else next(wire for wire in _PREFERRED if wire in wires)
         with _at_fault():
             body = encode_json(wire_format(wire).render_request(request))
-            with self._desk.counting(purpose) as count:
+            with _counted(request, charge) as count:
                 reply = await self._provider.call(Call("POST", _PATHS[wire], "", _HEADERS, body, purpose), {})
                 answer = await _read(reply, wire, self._provider.name)
                 count(answer)
@@ -129,9 +113,18 @@ class HttpModel:
 class LocalModel:
     """A model that answers in deltas, in this process or a child of it."""
 
-    def __init__(self, provider: ModelProvider, model: str, *, max_concurrency: int = 1, timeout_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        provider: ModelProvider,
+        model: str,
+        *,
+        meter: Meter = UNMETERED,
+        max_concurrency: int = 1,
+        timeout_s: float = 120.0,
+    ) -> None:
         self._provider = provider
         self._model = model
+        self._meter = meter
         self._desk = _Desk(f"provider {provider.name}", max_concurrency, timeout_s)
 
     @property
@@ -139,17 +132,12 @@ class LocalModel:
         """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
-    @property
-    def spent(self) -> dict[Purpose, Spent]:
-        """Calls and tokens so far, by purpose."""
-        return dict(self._desk.spent)
-
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         """A whole answer. Raises UpstreamError."""
-        async with self._desk.turn():
+        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._desk.turn():
             with _at_fault():
                 wanted = _in_words(replace(plain(request), model=self._model, stream=False, include_usage=False))
-                with self._desk.counting(purpose) as count:
+                with _counted(wanted, charge) as count:
                     async with aclosing(self._provider.generate(wanted)) as deltas:
                         answer = collect([delta async for delta in deltas])
                     count(answer)
@@ -165,10 +153,9 @@ class _RefusedError(UpstreamError):
 
 
 class _Desk:
-    """Lets so many callers in at once, each for so long, and keeps the books."""
+    """Lets so many callers in at once, each for so long."""
 
     def __init__(self, whom: str, max_concurrency: int, timeout_s: float) -> None:
-        self.spent: dict[Purpose, Spent] = {}
         self._whom = whom
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_concurrency)
@@ -185,21 +172,36 @@ class _Desk:
                 message = f"{self._whom} did not give a whole answer within {self._timeout_s:g} s"
                 raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
 
-    @contextmanager
-    def counting(self, purpose: Purpose) -> Iterator[Callable[[Completion], None]]:
-        """One call; it failed unless its answer is handed over."""
-        answers: list[Completion] = []
-        try:
-            yield answers.append
-        finally:
-            self.spent[purpose] = self.spent.get(purpose, Spent()) + _cost(answers)
+
+@contextmanager
+def _counted(request: ChatRequest, charge: Charge) -> Iterator[Callable[[Completion], None]]:
+    """Count one call. It failed unless its answer is handed over.
+
+    A provider that refuses or cannot be reached has worked on nothing; one that is given up on, because it takes too long, has.
+    """
+    answers: list[Completion] = []
+    sent = Usage(0, 0)
+    try:
+        yield answers.append
+    except asyncio.CancelledError:
+        sent = Usage(estimate_tokens(request), 0)
+        raise
+    finally:
+        charge.add(
+            _cost(request, answers[0]) if answers else Spent(1, failures=1, estimated=int(sent.input_tokens > 0), usage=sent)
+        )
 
 
-def _cost(answers: list[Completion]) -> Spent:
-    usage = answers[0].usage if answers else None
-    if usage is None:
-        return Spent(1, failures=int(not answers), uncounted=len(answers))
-    return Spent(1, usage=usage)
+def _cost(request: ChatRequest, answer: Completion) -> Spent:
+    if answer.usage is not None:
+        return Spent(1, usage=answer.usage)
+    said = ChatRequest(request.wire, "", (Message(Role.ASSISTANT, answer.parts),))
+    return Spent(1, estimated=1, usage=Usage(estimate_tokens(request), estimate_tokens(said)))
+
+
+def _expected(request: ChatRequest) -> int:
+    """About how many tokens a request and its answer will take."""
+    return estimate_tokens(request) + min(request.sampling.max_tokens or _USUAL_ANSWER_TOKENS, _USUAL_ANSWER_TOKENS)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def step(*skills: Skill, tools: tuple[Tool, ...] = ()) -> Step:
 
 
 def rewarding(judge: Speaker | None = None) -> Rewarding:
-    asked = None if judge is None else Judge(judge, 3, lambda one: "", 5.0)
+    asked = None if judge is None else Judge(judge, 3, lambda one: "")
     return Rewarding(judge_for=lambda model: asked, skill=SKILLS.get, redact=lambda text: text.replace("hunter2", "[secret]"))
 
 
@@ -42,7 +42,7 @@ async def test_of_several_checks_the_share_that_passes_counts() -> None:
 
 
 async def test_without_a_check_the_judges_votes_are_the_reward() -> None:
-    votes = iter([PASSED, FAILED, PASSED])
+    votes = iter([{**PASSED, "score": 0.2}, FAILED, PASSED])
     judge = Speaker("judge", lambda prompt: next(votes))
     assert await rewarding(judge).score(step(UNCHECKED), ["an answer"]) == [pytest.approx(2 / 3)]
 

@@ -1,0 +1,44 @@
+"""How near a request is to each skill in meaning, and how that and shared words become one score.
+
+The embedding model's process (`meaning`) compares the request with everything a skill, rule or fact is indexed by, and gives a
+similarity for the nearest ones. Similarity ranks well and abstains badly: any two texts are somewhat alike. So the request is also
+compared with ordinary requests that need nothing from a library (`background`), and being near those counts against a match, as
+common words do on the lexical side. The constants were chosen on `benchmarks/meaning`.
+"""
+
+from collections.abc import Iterable
+
+from metaclaw.domain.ids import SkillName
+
+_WORDS = 0.1
+_MOST_WORDS = 1.5
+_BACKGROUND = 0.4
+_BAR = 0.17
+_SCALE = 0.1
+
+
+class Nearness:
+    """The similarity of one request to the skills nearest to it, and to ordinary requests. Immutable and hashable."""
+
+    __slots__ = ("_background", "_hash", "_similar")
+
+    def __init__(self, similar: Iterable[tuple[SkillName, float]], background: float) -> None:
+        self._similar = dict(similar)
+        self._background = background
+        self._hash = hash((frozenset(self._similar.items()), background))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Nearness) and (self._similar, self._background) == (other._similar, other._background)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def names(self) -> Iterable[SkillName]:
+        """The skills that are near enough to be considered."""
+        return self._similar
+
+    def score(self, name: SkillName, words: float) -> float:
+        """One score from similarity and from `words`, the lexical score; like that, it is 1.0 where a skill just matches."""
+        both = self._similar.get(name, 0.0) + _WORDS * min(words, _MOST_WORDS) - _BACKGROUND * self._background
+        return max(0.0, 1.0 + (both - _BAR) / _SCALE)
