@@ -132,3 +132,18 @@ def test_why_says_what_stood_in_a_prompt_and_why_the_rest_did_not(own_program: P
     missing = program.command("why", "t_nothing")
     assert (missing.returncode, "there is no turn t_nothing" in missing.stderr) == (1, True)
     assert httpx.get(f"{program.url}/api/turns/t_nothing/why", headers=program.auth, timeout=PATIENCE_S).status_code == 404
+
+
+def test_status_shows_what_was_noted_lately_and_counts_rules_apart_from_skills(own_program: Program) -> None:
+    program = own_program
+    say(program, "Use uv.")
+    made = {"text": "The staging server is stage-2.", "kind": "fact"}
+    httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    facts = program.get("/api/status")
+    assert (facts["counts"]["rules"], facts["counts"]["facts"], facts["counts"]["skills"]) == (1, 1, {})
+    newest, first = facts["learning"]["noted"]
+    assert (newest["put"][0]["text"], first["reason"]) == ("The staging server is stage-2.", "noted the rule use-uv")
+    words = program.command("status").stdout
+    assert "1 rule, 1 fact of yours" in words
+    assert "0 skills, generation 2" in words
+    assert "canary" not in words

@@ -32,6 +32,7 @@ from metaclaw.dashboard import (
     Status,
     WhyRoutes,
 )
+from metaclaw.dashboard.views import change_view
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
@@ -89,6 +90,7 @@ _SWEEP_EVERY_S = 15.0
 _SWEEPS_A_LOOK_AROUND = 240
 _RESTORED_SESSIONS = 500
 _FIRST_REQUESTS_S = 0.3
+_NOTED_SHOWN = 5
 
 if TYPE_CHECKING:
     # Imported where they are used: most programs have no weights of their own, and everybody waits for the start.
@@ -134,6 +136,7 @@ class House:
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
         )
+        self.rulebook = Rulebook(self.shelf, self.generations)
         self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
         self.budget = Budget(config, SqlSpending(self.database))
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
@@ -244,7 +247,7 @@ class House:
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
-                rulebook=Rulebook(self.shelf, self.generations),
+                rulebook=self.rulebook,
                 noted=lambda rule, turn: self._tell_of_rules([rule], (), [turn]),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),
@@ -290,6 +293,7 @@ class House:
             policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
             training=self._training,
             rejections=self._rejections,
+            noted=lambda: [change_view(change) for change in self.rulebook.lately(_NOTED_SHOWN)],
             turned_away=lambda: turned_away(SqlCandidates(self.database)),
             window=self._window,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),

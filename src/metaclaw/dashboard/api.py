@@ -10,6 +10,7 @@ from metaclaw import __version__
 from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
+from metaclaw.dashboard.pages import pages
 from metaclaw.dashboard.policy import PolicyRoutes
 from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
 from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
@@ -67,6 +68,7 @@ class Api:
     def _table(self) -> list[Route]:
         return [
             Route("GET", "/", self._root, "Where to go from here"),
+            *pages(),
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
             Route("GET", "/api/status", self._status, "How the program is"),
@@ -83,7 +85,13 @@ class Api:
         ]
 
     async def _root(self, ask: Ask) -> object:
-        return {"name": "MetaClaw", "version": __version__, "status": "/api/status", "description": "/api/openapi.json"}
+        return {
+            "name": "MetaClaw",
+            "version": __version__,
+            "rules": "/ui",
+            "status": "/api/status",
+            "description": "/api/openapi.json",
+        }
 
     async def _ready(self, ask: Ask) -> object:
         reason = self._facts.unready()

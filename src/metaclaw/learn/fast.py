@@ -99,6 +99,13 @@ class Fast:
         self._repeats_of = -1
         self._is_looking = False
         self._writing = 0
+        self._counted: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def counted(self) -> list[dict[str, object]]:
+        """Kinds of failure that have not happened often enough to make a skill of: how often, of how many."""
+        needed = self._rules.min_failures
+        return [{"kind": kind, "failures": failures, "needed": needed} for kind, failures in self._counted]
 
     @property
     def lessons(self) -> int:
@@ -145,7 +152,9 @@ class Fast:
             async with self._stumbles.taking(one.step.turn) as may:
                 failures = await self._from_words(one.step, failures, aside) if may else failures
             one.done()
-        for kind in await run_sync(group, await run_sync(self._without_repeats, failures)):
+        kinds = await run_sync(group, await run_sync(self._without_repeats, failures))
+        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
+        for kind in kinds:
             if ripe(kind, self._rules.min_failures):
                 async with self._stumbles.taking(f"failures since {kind.turns[0]}") as may:
                     if may:
