@@ -341,15 +341,16 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
         if run.feedback:
             world.reject(world.turns[0], lesson.correction)
         deadline = time.monotonic() + run.patience_s
-        while lesson.name not in (known := _skills(world)) and time.monotonic() < deadline:
+        while not _evolved_name(world, lesson) and time.monotonic() < deadline:
             time.sleep(0.1)
         run.settle(part, world)
         world.restart()  # what was paid for must not be paid for again
         run.settle(part, world)
         learning, corrected = world.provider.learning_tokens(), world.provider.traffic[0]
-        state = str(known.get(lesson.name, {}).get("state", "not in force"))
+        name = _evolved_name(world, lesson)
+        state = world.program.get(f"/api/skills/{name}")["state"] if name else "not in force"
         tries = [world.say("les", lesson.later, system=system) for _ in range(_TRIES)]
-        placed = [sent.names(lesson.name) for sent in tries]
+        placed = [sent.names(name) for sent in tries]
     times, label = learning / corrected, f"prompt of {size:,} tokens"
     note = f"{learning:,} tokens for learning, {times:.1f} ×; skill {state}"
     return [
@@ -358,8 +359,10 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
     ]
 
 
-def _skills(world: World) -> dict[str, Record]:
-    return {str(skill["name"]): skill for skill in world.program.get("/api/skills")["skills"]}
+def _evolved_name(world: World, lesson: Lesson) -> str:
+    """The name under which the evolver's skill is in the library; the program may have added a number to it."""
+    names = (str(skill["name"]) for skill in world.program.get("/api/skills")["skills"])
+    return next((name for name in names if name.startswith(lesson.name)), "")
 
 
 def budget(run: Run) -> list[Figure]:

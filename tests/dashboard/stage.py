@@ -17,7 +17,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.owner import Owner
-from metaclaw.skills import Rulebook, Shelf
+from metaclaw.skills import Budgets, Rulebook, Shelf
 from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
@@ -56,7 +56,7 @@ class Stage:
             self._owner,
             Rulebook(self.shelf, self.generations),
         )
-        why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, {})
+        why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, Budgets(), {})
         self.api = Api(
             Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
         )

@@ -25,6 +25,9 @@ from metaclaw.learn.assessing import Assessing, ReplayScorer
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.messages import Messages
+from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.owner import Owner
 from metaclaw.learn.probes import Probes
@@ -126,9 +129,11 @@ class House:
     gate: GateMode = GateMode.LINT
     min_failures: int = 1
     share: float = 1.0
+    can_pay: bool = True
     judge: Speaker | None = None
     evolver: Speaker | None = None
     worker: Speaker | None = None
+    listener: Speaker | None = None
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
@@ -165,6 +170,29 @@ class House:
             book=self.book,
         )
         self.worth = Worth(self.reader, self.generations)
+        messages = Messages(self.reader, self.recorded, self.steps)
+        self.listening = Listening(
+            reader=self.reader,
+            cursors=self.cursors,
+            candidates=self.candidates,
+            messages=messages,
+            rules=RuleWriter(
+                shelf=self.shelf,
+                candidates=self.candidates,
+                verdicts=self.verdicts,
+                announce=self.announce,
+                redact=self.redact,
+                foreign=messages.foreign,
+                teams=self.teams,
+                now=self.clock,
+            ),
+            listener=lambda provider, model: self.listener,
+            timeout_s=5.0,
+            redact=self.redact,
+            today=lambda: self.clock.now.date(),
+            now=lambda: self.clock.now.timestamp(),
+            book=self.book,
+        )
         self.fast = Fast(
             lessons=Lessons(
                 reader=self.reader,
@@ -190,7 +218,7 @@ class House:
             steps=self.steps,
             assessor=Assessing(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
             allowance=self.allowance,
-            heard=self.fast.hear,
+            may_ask=self.may_ask,
             failed=self.fast.bell.ring,
             now=lambda: self.clock.now.timestamp(),
             book=self.book,
@@ -227,6 +255,9 @@ class House:
             book=self.book,
         )
 
+    async def may_ask(self) -> bool:
+        return self.can_pay
+
     def judge_for(self, model: str) -> Judge | None:
         return None if self.judge is None else Judge(self.judge, VOTES, self.render)
 
@@ -259,6 +290,15 @@ class House:
         async with anyio.create_task_group() as judging:
             await self.sensing.look(judging)
 
+    async def listen(self) -> None:
+        """Read every message that can be read now."""
+        for _ in range(100):
+            before = self.listening.reading
+            async with anyio.create_task_group() as asking:
+                found = await self.listening.look(asking)
+            if not found and self.listening.reading >= before:
+                return
+
     async def learn(self) -> None:
         """Take up once what there is, and wait until everything that went aside is done."""
         async with anyio.create_task_group() as aside:
@@ -275,6 +315,7 @@ class House:
     async def live(self) -> None:
         """One round of the loops."""
         await self.sense()
+        await self.listen()
         await self.learn()
 
     @property

@@ -122,6 +122,7 @@ class House:
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
         self.provider_health = ProviderHealth()
+        self.budget = Budget(config, SqlSpending(self.database))
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -138,10 +139,16 @@ class House:
         )
         self.rulebook = Rulebook(self.shelf, self.generations)
         self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
-        self.budget = Budget(config, SqlSpending(self.database))
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner, self._waiting)
+        self.pending = Pending(
+            self.reader,
+            SqlCursors(self.database),
+            SqlCandidates(self.database),
+            self.learner,
+            self._waiting,
+            listens=config.skills.learn,
+        )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -186,6 +193,7 @@ class House:
             embedded=self.embedded,
             model_folder=self._model_folder,
             providers={one.name: one for one in self.providers if isinstance(one, HttpEndpoint)},
+            meter=self.budget,
         )
         if built.parts.serves is not None:
             # Trained weights answer first; whoever else is configured steps in where their service cannot.
@@ -262,9 +270,10 @@ class House:
                 self.reader,
                 self.generations.at,
                 lambda: self.shelf.view.skills,
+                Budgets.configured(self._config.skills),
                 {team.name: team.users for team in self._config.teams},
-                self._config.skills.enabled,
                 lambda version: () if self.policy is None else self.policy.slot.absorbed(version),
+                None if self.embedded is None else self.embedded.name,
             ),
             cost=self.cost,
             windows=self._window,
@@ -309,7 +318,11 @@ class House:
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
-        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
+        shown = {
+            "listen": self._models.shown_listener(config.listen, config.judge),
+            "judge": self._models.shown(config.judge),
+            "evolver": self._models.shown(config.evolver),
+        }
         on = {"on": config.skills.learn, "gate": config.skills.gate}
         return {**on, **shown, **UNLEARNED, **self.learner.facts}
 
@@ -442,10 +455,13 @@ class House:
         *more: object,
     ) -> object:
         """Publish for the learner; the session that taught a rule is told in its next answer. Blocks."""
-        before = [skill for name in gone if (skill := self.shelf.view.get(name)) is not None]
+        view = self.shelf.view
+        before = [skill for name in gone if (skill := view.get(name)) is not None]
+        # A rule that only got an example says what it said.
+        new = [skill for skill in put if (known := view.get(skill.name)) is None or known.content_hash != skill.content_hash]
         published = publish(put, gone, reason, expected, learned, *more)
         if learned is not None:
-            self._tell_of_rules(put, before, learned.turns)
+            self._tell_of_rules(new, before, learned.turns)
         return published
 
     def _tell_of_rules(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:

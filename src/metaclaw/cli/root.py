@@ -10,6 +10,7 @@ import click
 from metaclaw import __version__
 from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
+from metaclaw.cli.cost import cost
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
@@ -56,7 +57,7 @@ def root(context: click.Context, home: Path | None) -> None:
 
 
 _SAID = (rules, undo, why, watch)
-_LEARNED = (skills, candidates, policy, windows)
+_LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
 for command in (start, stop, status, doctor, config, key, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

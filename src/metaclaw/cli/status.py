@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import at, connect, rows
+from metaclaw.cli.cost import asked_about, budget_lines
 from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json
 from metaclaw.domain.chat import Json
 from metaclaw.instance import find
@@ -142,9 +143,10 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         yield "rejected", reasons
     for one in rows(at(learning, "rejected", "last")):
         yield "", f"{at(one, 'name')} ({at(one, 'text')}): {at(one, 'reason')}"
-    share = at(learning, "judged_share")
-    asked = f", asked about {share:.0%} of turns" if isinstance(share, int | float) else ""
-    yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked if at(learning, 'judge') else ''}"
+    for number, line in enumerate(budget_lines(at(learning, "budget")) if at(learning, "budget") else ()):
+        yield "" if number else "budget", line
+    asked = asked_about(at(learning, "judged_today")) if at(learning, "judge") else ""
+    yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked}"
     yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
     yield from _trust(at(learning, "trust"))
     for piece in rows(at(learning, "set_aside")):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.client import at, rows
-from metaclaw.cli.output import json_option, moment, plain, print_json
+from metaclaw.cli.output import counted, json_option, moment, plain, print_json
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
     from metaclaw.config import load
     from metaclaw.dashboard.why import WhyRoutes
     from metaclaw.domain.ids import TurnId
+    from metaclaw.skills import Budgets
     from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
 
     config = load(home)
@@ -54,8 +55,10 @@ def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
 
         turn = _last(reader) if wanted is None else TurnId(wanted)
         teams = {team.name: team.users for team in config.teams}
+        budgets = Budgets.configured(config.skills)
+        embedded = next((one.name for one in config.providers if one.kind == "embedded"), None if config.providers else "embedded")
         explainer = WhyRoutes(
-            reader, SqlGenerations(database).at, lambda: read_in_force(home)[0], teams, config.skills.enabled, absorbed
+            reader, SqlGenerations(database).at, lambda: read_in_force(home)[0], budgets, teams, absorbed, embedded
         )
         facts = None if turn is None else explainer.explain(turn)
     if facts is None:
@@ -80,22 +83,21 @@ def _tell(facts: "dict[str, Json]") -> None:
     where = f"project {plain(at(scope, 'workspace'))}" if at(scope, "workspace") else "no known project"
     when = moment(datetime.fromisoformat(str(facts.get("at"))))
     click.echo(f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}, from {who}, {where}")
-    considered = len(rows(facts.get("considered")))
-    click.echo(f"{considered} of generation {plain(facts.get('generation'))} were for this speaker and place.")
-    _section("placed in full", [(one, "") for one in rows(facts.get("placed"))])
-    _section("listed in one line", [(one, "") for one in rows(facts.get("listed"))])
-    withheld = [(one, f"placed on {float(str(at(one, 'share'))):.0%} of such tasks") for one in rows(facts.get("withheld"))]
-    _section("withheld by chance, to see whether it helps", withheld)
-    _section("not placed", [(one, str(at(one, "reason"))) for one in rows(facts.get("not_placed"))])
+    considered = counted(len(rows(facts.get("considered"))), "rule or skill", "rules and skills")
+    click.echo(f"{considered} of generation {plain(facts.get('generation'))} considered.")
+    for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
+        _section(title, rows(facts.get(field)))
+    _section("not placed", rows(facts.get("not_placed")))
     for name in rows(facts.get("forgotten")):
         click.echo(f"  {plain(name)} was there and is forgotten")
 
 
-def _section(title: str, items: "list[tuple[Json, str]]") -> None:
+def _section(title: str, items: "list[Json]") -> None:
     if not items:
         return
     click.echo(f"{title}:")
-    for one, reason in items:
+    for one in items:
         text = " ".join(str(at(one, "text")).split())
         shown = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
-        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(reason or shown)}")
+        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(shown)}")
+        click.echo(f"    {plain(at(one, 'reason'))}")

@@ -9,7 +9,7 @@ from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.eligibility import RoleKind, Standing
 from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
-from metaclaw.domain.turn import Turn, TurnKind, listed_names
+from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
 from metaclaw.skills.rule import rule_text, rule_when
@@ -215,7 +215,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         **turn_row_view(turn),
         "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
         "agent": turn.agent,
-        "listed": list(listed_names(turn.placements)),
+        "listed": list(turn.listed),
         "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),

@@ -29,6 +29,7 @@ from metaclaw.skills.evolve import named_apart
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
+from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +155,8 @@ class Admitting:
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         async with self._limiter, self._stumbles.taking(candidate.id) as may:
-            await (self._decide(candidate, learned, proving) if may else self.set_aside(candidate))
+            with spending_on(candidate.proposal.skill.name):
+                await (self._decide(candidate, learned, proving) if may else self.set_aside(candidate))
 
     async def _decide(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         proposal = candidate.proposal
@@ -187,7 +189,8 @@ class Admitting:
             if not may:
                 return
             probes = await run_sync(learned.probes)
-            admission = await self._gate.prove(proposal, probes, model=learned.model)
+            with spending_on(proposal.skill.name):
+                admission = await self._gate.prove(proposal, probes, model=learned.model)
         in_force = self._shelf.view.get(proposal.skill.name)
         if in_force is None or not _is_same(in_force, proposal.skill):
             return  # a person has changed or withdrawn it meanwhile

@@ -6,7 +6,7 @@ somebody else's until the person speaks.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from metaclaw.privacy.capabilities import capabilities
 from metaclaw.privacy.sentences import is_imperative, lays_down
@@ -162,17 +162,29 @@ _WIDE_REPORT = re.compile(
 _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞きたかった)|(?:が|けど)、")
 
 
-def foreign_stretches(text: str) -> Iterator[tuple[int, int]]:
-    """Where in a person's message somebody else speaks. Stretches may overlap. The middle of what is longer than anybody types is
+def foreign_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Where in a person's message pasted text stands. Blocks may overlap. The middle of what is longer than anybody types is
     pasted."""
-    if len(text) > _TYPED_CHARS:
-        half = _TYPED_CHARS // 2
-        tail = len(text) - half
-        yield half, tail
-        yield from foreign_stretches(text[:half])
-        yield from ((start + tail, end + tail) for start, end in foreign_stretches(text[tail:]))
+    yield from _in_halves(text, _blocks)
+
+
+def foreign_clauses(text: str) -> Iterator[tuple[int, int]]:
+    """Where a person's own sentences quote or report somebody else. Clauses may overlap."""
+    yield from _in_halves(text, _clauses)
+
+
+def _in_halves(text: str, find: Callable[[str], Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+    if len(text) <= _TYPED_CHARS:
+        yield from find(text)
         return
-    yield from _blocks(text)
+    half = _TYPED_CHARS // 2
+    tail = len(text) - half
+    yield half, tail
+    yield from find(text[:half])
+    yield from ((start + tail, end + tail) for start, end in find(text[tail:]))
+
+
+def _clauses(text: str) -> Iterator[tuple[int, int]]:
     for found in _SENTENCE.finditer(text):
         yield from _in_sentence(found[0], found.start())
 

@@ -29,6 +29,7 @@ from metaclaw.domain.turn import Draw, Placement, Scope, Splice, Stamp, TurnKind
 from metaclaw.proxy.brought import Brought
 from metaclaw.proxy.chance import Chance
 from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.side_turns import rules_about, words_for
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import (
     Block,
@@ -150,7 +151,7 @@ class Placer:
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is _SIDE:
-            return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
+            return self._place_aside(incoming, origin, view, version)
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
@@ -167,6 +168,18 @@ class Placer:
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
         return Placed(stamp, spliced.placed, spliced.splices, draws, listed_names(standing))
+
+    def _place_aside(self, incoming: Incoming, origin: Origin, view: View, version: int) -> Placed:
+        """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
+        words = words_for(origin.kind_reason) if self._enabled else ()
+        found = view.select("", self._budgets, origin.scope, self._teams, today=self._today()).rules if words else ()
+        block = self._render(Selection(rules_about(words, found)))
+        if not block.text:
+            return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
+        placements = (Placement(b"", block.skills, block.text),)
+        spliced = placement_splices(incoming.wire, incoming.body, incoming.json, placements, ())
+        skills = block.skills if spliced.placed else ()
+        return Placed(Stamp(view.generation, version, view.hash, skills), spliced.placed, spliced.splices)
 
     def restore(
         self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()

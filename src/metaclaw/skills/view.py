@@ -122,7 +122,7 @@ class ShelfView:
         without: frozenset[str] = _NOTHING,
     ) -> Selection:
         """What to place for a request of this speaker, leaving out the names in `without`."""
-        ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
+        ranks = self._ranks(scope, teams)
         workspace = None if scope is None else scope.workspace
         speaker = self._speaker(ranks, workspace, today)
         # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
@@ -144,7 +144,13 @@ class ShelfView:
         brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
         return (*brief.rules, *brief.full)
 
+    def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
+        """What this speaker may be given, whatever they ask."""
+        return self._speaker(self._ranks(scope, teams), None if scope is None else scope.workspace, today)
+
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
+        if not self._scopes:
+            return _FOR_EVERYONE
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
 
     def _speaker(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:

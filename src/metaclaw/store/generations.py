@@ -265,8 +265,9 @@ class SqlGenerations:
         self._hashed = {}
         for skill in skills:
             known = before.get(skill.name)
-            is_same = known is not None and known.skill == skill
-            self._hashed[skill.name] = known if is_same else _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+            if known is None or known.skill != skill:
+                known = _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+            self._hashed[skill.name] = known
         return {name: one.address for name, one in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
