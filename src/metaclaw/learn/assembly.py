@@ -160,6 +160,7 @@ class Learning:
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibrating.trust),
+            "counted": self.fast.counted,
         }
 
     def waiting(self) -> dict[str, int]:

@@ -94,6 +94,13 @@ class Fast:
         self._stumbles, self._attempts = Stumbles("fast", book), Stumbles("writing", book)
         self._is_looking = False
         self._writing = 0
+        self._counted: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def counted(self) -> list[dict[str, object]]:
+        """Kinds of failure that have not happened often enough to make a skill of: how often, of how many."""
+        needed = self._rules.min_failures
+        return [{"kind": kind, "failures": failures, "needed": needed} for kind, failures in self._counted]
 
     @property
     def lessons(self) -> int:
@@ -131,7 +138,9 @@ class Fast:
         await run_sync(self._catch_up)
         failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
         heard = [one for one in failures if not self._is_spoken_for(one)]
-        for kind in await run_sync(group, heard):
+        kinds = await run_sync(group, heard)
+        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
+        for kind in kinds:
             if ripe(kind, self._rules.min_failures):
                 async with self._stumbles.taking(f"failures since {kind.turns[0]}") as may:
                     if may:
