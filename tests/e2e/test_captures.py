@@ -87,7 +87,7 @@ def test_a_real_agents_request_keeps_its_meaning_and_its_prefix(taught: Program,
         assert len(provider.requests) == before
         return
     got = provider.requests[-1].body
-    skills = answer.headers["x-metaclaw-skills"]
+    skills = answer.headers["x-metaclaw-skills"] + answer.headers["x-metaclaw-listed"]
     if is_side:
         assert skills == ""
         assert got == sent
