@@ -146,6 +146,7 @@ class GenerationChange:
     """What one generation changed: the skills concerned as they were before and as they are in it."""
 
     number: int
+    published_at: datetime | None
     reason: str
     is_revert: bool
     before: Mapping[SkillName, Skill]
