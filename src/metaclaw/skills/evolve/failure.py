@@ -27,6 +27,11 @@ class Failure:
         return comment or (self.step.said_after or "").strip()
 
 
+def is_spoken_against(failure: Failure) -> bool:
+    """Whether the person spoke against the answer, in their feedback or next."""
+    return is_on_users_word(failure) or any(one.detector.startswith("correction.") for one in failure.verdict.signals)
+
+
 def is_on_users_word(failure: Failure) -> bool:
     """Whether the person said what was wrong, in their feedback or in a message that a model read: then one failure is enough to
     learn from."""
