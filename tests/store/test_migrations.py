@@ -223,7 +223,7 @@ def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(tm
     database = open_database(snapshot("0002", tmp_path / "ledger.db"))
     (candidate,) = SqlCandidates(database).candidates()
     assert candidate.certificate is not None
-    assert (candidate.standing, candidate.proposal.support, candidate.certificate.e_value) == ("accepted", ("t_0000",), 12.5)
+    assert (candidate.standing, candidate.proposal.support, candidate.certificate.wins) == ("accepted", ("t_0000",), 3)
     verdict = SqlVerdicts(database).verdict_of(TurnId("t_0001"))
     assert verdict is not None
     assert verdict.votes is not None

@@ -25,6 +25,7 @@ from metaclaw.cli.status import status
 from metaclaw.cli.stop import stop
 from metaclaw.cli.store import store
 from metaclaw.cli.watch import watch
+from metaclaw.cli.why import why
 from metaclaw.cli.windows import windows
 
 
@@ -55,7 +56,7 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-_SAID = (rules, undo, watch)
+_SAID = (rules, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
 for command in (start, stop, status, doctor, config, key, *_SAID, *_LEARNED, *_RECORDED):

@@ -11,6 +11,7 @@ Provider = HttpEndpoint | ModelProvider
 UNLEARNED: Final[Mapping[str, object]] = {
     "trust": {"turns": 0, "auroc": None, "ece": None},
     "set_aside": [],
+    "counted": [],
 }
 """What is told of learning before anything was learned."""
 

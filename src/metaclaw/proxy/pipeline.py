@@ -9,6 +9,7 @@ from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
+from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.answering import generate, relay, said_parts, translate
 from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
@@ -54,6 +55,7 @@ class Pipeline:
         limits: Limits,
         ranks: Ranks,
         attendant: Attendant | None = None,
+        acknowledgements: Acknowledgements | None = None,
     ) -> None:
         self._origins = origins
         self._placer = placer
@@ -62,6 +64,7 @@ class Pipeline:
         self._metrics = metrics
         self._limits = limits
         self._attendant = attendant
+        self._acknowledgements = acknowledgements
         self._ranks = ranks
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
@@ -83,12 +86,16 @@ class Pipeline:
                 await self._let_others_catch_up()
             placed = self._placer.place(incoming, origin)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
+            if self._acknowledgements is not None:
+                draft.footer = self._acknowledgements.footer(incoming, origin)
             try:
                 tail = await self._attempt(draft, client, in_step=in_step)
             except WireError:
                 if self._origins.withdraw(origin):
                     self._placer.forget((origin.session,))
                 raise
+            if self._acknowledgements is not None and draft.footer is not None and draft.footer.is_added:
+                self._acknowledgements.told(origin.session)
             turn, recorded, end = draft.turn(), turn_id, draft.end
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)
