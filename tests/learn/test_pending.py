@@ -69,3 +69,19 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_h
     with anyio.fail_after(60):
         await house.take_up_again()
     assert pending(house)["evolutions"] == 0
+
+
+async def test_what_waits_for_the_budget_is_not_pending(new_house: NewHouse) -> None:
+    house = await new_house(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}))
+    talk = Talk(house)
+    turn = await talk.say(TASK.format(1))
+    house.candidates.begin_attempt("dates", 0, [turn])
+    house.cursors.move_cursor(TURNS_CURSOR, house.reader.turns_after(0)[-1].seq)
+
+    def count(**waiting: int) -> dict[str, int]:
+        learner = Told(house, reading=2)
+        return dict(Pending(house.reader, house.cursors, house.candidates, learner, lambda: waiting).count())
+
+    assert (count()["evolutions"], count()["listening"]) == (1, 2)
+    assert (count(evolve=1)["evolutions"], count(evolve=1)["listening"]) == (0, 2)
+    assert (count(listen=1)["evolutions"], count(listen=1)["listening"]) == (1, 0)
