@@ -35,6 +35,7 @@ from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.stumbles import Falls, Piece, Workbook
@@ -243,6 +244,14 @@ class House:
         merging = Merging(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
         widening = Widening(**shared, **tried, teams=self.teams)
         aging = Aging(uses=self.uses, generations=self.generations, admitting=self.admitting, teams=self.teams, now=self.clock)
+        watch = RuleWatch(
+            uses=self.uses,
+            generations=self.generations,
+            cursors=self.cursors,
+            shelf=self.shelf,
+            announce=self.announce,
+            teams=self.teams,
+        )
         regating = Regating(uses=self.uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth, now=self.clock)
         return Tending(
             **shared,
@@ -250,7 +259,7 @@ class House:
             uses=self.uses,
             admitting=self.admitting,
             worth=self.worth,
-            chores=(aging, merging, widening, *([regating] if self.gate is GateMode.FULL else [])),
+            chores=(aging, merging, widening, watch, *([regating] if self.gate is GateMode.FULL else [])),
             now=self.clock,
             book=self.book,
         )

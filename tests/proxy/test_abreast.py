@@ -23,7 +23,7 @@ from metaclaw.proxy.opening import Opener, Providers
 from metaclaw.proxy.origin import Origins
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placed, Placer
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, Nearness, ShelfView
 from metaclaw.skills.index import SkillIndex
 from tests.proxy.talking import connected, echo, read_response, serving
 
@@ -94,9 +94,9 @@ class House:
                 return super().identify(wire, headers, body, peer, path=path)
 
         class Placing(Placer):
-            def place(self, incoming: Incoming, origin: Origin) -> Placed:
+            def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
                 trace.append(f"placed {incoming.json['user']}")
-                return super().place(incoming, origin)
+                return super().place(incoming, origin, nearness)
 
         class Model:
             name, models = "model", ("m",)

@@ -183,10 +183,10 @@ class SkillsConfig(Section):
     learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
     gate: Literal["off", "lint", "shadow", "full"] = Field(
         default="full",
-        description="What a learned skill must pass: nothing; the draft checks; replay of recorded sessions too; a canary too.",
+        description="What a learned skill must pass: nothing; the draft checks; replays of recorded turns, too; a live trial, too.",
     )
     canary_share: float = Field(
-        default=0.8, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
+        default=0.67, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
     )
     holdout_share: float = Field(
         default=0.05,

@@ -117,7 +117,7 @@ def certificate_view(certificate: Certificate | None) -> Json:
         "ties": certificate.ties,
         "undecided": certificate.undecided,
         "regressions": certificate.regressions,
-        "e_value": certificate.e_value,
+        "expected_loss": certificate.expected_loss,
         "tokens": certificate.tokens,
         "model": certificate.model,
         "notes": list(certificate.notes),

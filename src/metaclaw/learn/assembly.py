@@ -33,6 +33,7 @@ from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.steps import StepBuilder
@@ -215,6 +216,14 @@ class Learning:
             teams=self._teams,
         )
         aging = Aging(uses=uses, generations=self.generations, admitting=self.admitting, teams=self._teams)
+        watch = RuleWatch(
+            uses=uses,
+            generations=self.generations,
+            cursors=cursors,
+            shelf=self._shelf,
+            announce=self.announce,
+            teams=self._teams,
+        )
         regating = Regating(uses=uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth)
         return Tending(
             reader=self.reader,
@@ -226,7 +235,7 @@ class Learning:
             worth=self.worth,
             catch_up=self._catch_up,
             book=self.book,
-            chores=(aging, merging, widening, *([regating] if self._config.skills.gate == "full" else [])),
+            chores=(aging, merging, widening, watch, *([regating] if self._config.skills.gate == "full" else [])),
         )
 
     def _listening(self) -> Listening:
@@ -250,6 +259,7 @@ class Learning:
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
+            may_spend=self.budget.may_spend,
             read=self.failed,
             catch_up=self._catch_up,
             book=self.book,

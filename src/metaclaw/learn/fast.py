@@ -6,6 +6,7 @@ that was interrupted before anything came of it is taken up again.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ from metaclaw.store import Attempt, RefusedError, SqlCandidates
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 30.0
+_CONTINUE_EVERY_S: Final = 600.0
 _NEAR: Final = 5
 _WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
@@ -70,6 +72,7 @@ class Fast:
         pauses_s: Sequence[float] = _PAUSES_S,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
+        clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
@@ -84,6 +87,7 @@ class Fast:
         self._rules = rules
         self._pauses_s = pauses_s
         self._catch_up = catch_up
+        self._clock = clock
         self._is_unread = is_unread
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         book = book or Workbook()
@@ -114,8 +118,12 @@ class Fast:
         async with anyio.create_task_group() as aside:
             await run_sync(self._catch_up)
             await self.take_up_again(aside)
+            continued = self._clock()
             while True:
                 await self.learn(aside)
+                if self._clock() - continued >= _CONTINUE_EVERY_S:
+                    await self.take_up_candidates(aside)
+                    continued = self._clock()
                 await self.bell.wait(_LOOK_EVERY_S)
 
     async def learn(self, aside: TaskGroup) -> None:
@@ -140,9 +148,23 @@ class Fast:
 
     async def take_up_again(self, aside: TaskGroup) -> None:
         """What was under way when the program stopped goes on: candidates on their way, attempts of which nothing has come yet."""
+        await self.take_up_candidates(aside)
+        try:
+            interrupted = await run_sync(self._candidates.interrupted)
+        except StoreError as error:
+            log.warning("unfinished_learning_unread reason=%s", error)
+            return
+        for attempt in (one for one in interrupted if one.kind != LISTENED):
+            async with self._stumbles.taking(f"attempt {attempt.number}") as may:
+                if may:
+                    await self._resume(attempt, aside)
+                else:
+                    await run_sync(self._candidates.end_attempt, attempt.number)
+
+    async def take_up_candidates(self, aside: TaskGroup) -> None:
+        """Continue candidates that are not decided yet: replays that were interrupted, or could not be had."""
         try:
             waiting = await run_sync(self._lessons.unfinished)
-            interrupted = await run_sync(self._candidates.interrupted)
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
@@ -152,12 +174,6 @@ class Fast:
                     await self._admitting.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
                 else:
                     await self._admitting.set_aside(candidate)
-        for attempt in (one for one in interrupted if one.kind != LISTENED):
-            async with self._stumbles.taking(f"attempt {attempt.number}") as may:
-                if may:
-                    await self._resume(attempt, aside)
-                else:
-                    await run_sync(self._candidates.end_attempt, attempt.number)
 
     def _is_spoken_for(self, failure: Failure) -> bool:
         """Whether the message that answers it is still being read: what it says may become a rule."""
@@ -217,7 +233,7 @@ class Fast:
         proposals = await writer.propose(whole, near, rejected[:_NEAR])
         seen = {skill.name: skill.content_hash for skill in near}
         step = kind.failures[-1].step
-        return [(one, replace(self._learned(one, step), seen=seen, attempt=1 + len(rejected))) for one in proposals]
+        return [(one, replace(self._learned(one, step), seen=seen)) for one in proposals]
 
     def _learned(self, proposal: Proposal, step: Step) -> Learned:
         scopes = frozenset(applying(step.scope, self._rules.teams))

@@ -95,8 +95,8 @@ class Lessons:
         return next((without_bodies(step) for step in steps if step is not None), None)
 
     def unfinished(self) -> list[Candidate]:
-        """Candidates that were on their way, oldest first: those to be decided, and those in force whose test is still to come."""
-        found = [one for standing in (Standing.DRAFT, Standing.SHADOW, Standing.ACCEPTED) for one in self._of(standing)]
+        """Candidates that are not decided yet, oldest first."""
+        found = [one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._of(standing)]
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
     def turned_away(self, kind: Kind) -> list[Candidate]:

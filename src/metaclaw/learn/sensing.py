@@ -258,7 +258,7 @@ class Sensing:
             await self._record(verdict)
         elif not self._assessor.has_judge(step):
             await self._record(_unknown(step.turn, "nobody judges"))
-        elif self._allowance.take():
+        elif self._allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
             judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
@@ -323,6 +323,11 @@ class Sensing:
 def pause_s(in_vain: int) -> float:
     """How long to wait after so many looks in a row that found nothing: longer once nobody has been at work for half a minute."""
     return _LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S
+
+
+def _ends_a_trial_task(step: Step) -> bool:
+    """Whether a task of a live trial ends with this turn: without its outcome the trial learns nothing."""
+    return step.is_drawn and (step.said_after is not None or step.is_last)
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:

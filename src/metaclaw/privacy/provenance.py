@@ -78,13 +78,24 @@ def take_apart(text: str) -> PersonsMessage:
     """Tell a person's own words from what is not theirs; where something stood inside a line, an ellipsis stands."""
     blocks = [(start, end) for start, end, _ in _blocks(text)]
     foreign = [*blocks, *foreign_clauses(text)]
-    pieces = tuple(piece for start, end in dict.fromkeys(foreign) if (piece := text[start:end]).strip())
-    return PersonsMessage(_without(text, blocks), _without(text, foreign), pieces)
+    return PersonsMessage(_without(text, blocks), _without(text, foreign), tuple(_joined(text, foreign)))
 
 
 def own_words(text: str) -> str:
     """A person's message without what is not theirs."""
     return take_apart(text).own
+
+
+def _joined(text: str, stretches: Iterable[tuple[int, int]]) -> Iterator[str]:
+    """The texts of these stretches; those with nothing between them are one."""
+    begin = end = 0
+    for start, behind in sorted(stretches):
+        if text[end:start].strip():
+            yield text[begin:end]
+            begin = start
+        end = max(end, behind)
+    if text[begin:end].strip():
+        yield text[begin:end]
 
 
 def _without(text: str, stretches: Iterable[tuple[int, int]]) -> str:

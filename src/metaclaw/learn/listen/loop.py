@@ -8,7 +8,7 @@ again later; meanwhile sure phrases count, as they do where nobody can be asked.
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final, Protocol
@@ -85,14 +85,15 @@ class Listening:
         listener: Listener,
         timeout_s: float,
         redact: Callable[[str], str],
-        may_spend: Callable[[Purpose, int], bool] = lambda purpose, tokens: True,
+        may_spend: Callable[[Purpose, int, str], Awaitable[bool]] | None = None,
         read: Callable[[], None] = lambda: None,
         catch_up: Callable[[], object] = stay,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
         now: Callable[[], float] = time.monotonic,
         book: Workbook | None = None,
     ) -> None:
-        """`read` is called when a message has been read; `catch_up` brings the shelf up to date, and blocks."""
+        """`may_spend` says whether the budget allows a call. `read` is called when a message has been read. `catch_up` brings the
+        shelf up to date, and blocks."""
         self.bell = Bell()
         self._reader = reader
         self._cursors = cursors
@@ -194,15 +195,19 @@ class Listening:
 
     def _ask_those_due(self, asking: TaskGroup) -> None:
         """Start reading messages: the oldest of each person, so that the newest word wins."""
-        passed_over: set[str] = set(self._busy)
+        passed_over, unreachable = set(self._busy), set[str]()
         for one in list(self._waiting):
             if len(self._busy) >= _READ_AT_ONCE:
                 return
             person = scope_of_lesson(one.spoken.scope)
             if person in passed_over:
+                if person in unreachable and not one.is_sure:
+                    asking.start_soon(self._take_sure, one)
                 continue
             passed_over.add(person)
-            if one.again_at <= self._now():
+            if one.again_at > self._now():
+                unreachable.add(person)
+            else:
                 self._waiting.remove(one)
                 self._busy[person] = one
                 asking.start_soon(self._take, person, one)
@@ -230,7 +235,7 @@ class Listening:
         if model is None:
             await self._take_sure(one)
             return True
-        if not self._may_spend(Purpose.LISTEN, _TOKENS):
+        if self._may_spend is not None and not await self._may_spend(Purpose.LISTEN, _TOKENS, model.name):
             await self._take_sure(one)
             is_worth_waiting = is_promising(spoken.words, is_answer=bool(spoken.answer))
             return not is_worth_waiting or not self._later(one)

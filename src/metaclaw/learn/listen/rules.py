@@ -202,7 +202,7 @@ class RuleWriter:
         extra: dict[str, object] = {"kind": item.kind.value}
         if is_always:
             extra["applies"] = ALWAYS
-        if item.scope is Reach.PROJECT and spoken.scope.workspace and spoken.scope.user:
+        if item.scope is Reach.PROJECT and spoken.scope.workspace:
             extra["workspace"] = spoken.scope.workspace
         if item.expires is not None:
             extra["expires"] = item.expires.isoformat()
