@@ -184,14 +184,14 @@ def _pending(pending: Json) -> str:
     if not isinstance(pending, dict):
         return "cannot be counted now"
     kinds = {
-        "listening": "message being read",
         "turns": "turn",
         "sessions": "ended session",
+        "listening": "message",
         "lessons": "lesson",
         "evolutions": "skill in writing",
         "candidates": "candidate",
     }
-    many = {"listening": "messages being read", "evolutions": "skills in writing"}
+    many = {"evolutions": "skills in writing"}
     left = [counted(number, kinds[kind], many.get(kind)) for kind, number in pending.items() if number and kind in kinds]
     return ", ".join(left) or "nothing; everything so far has been looked at"
 
