@@ -25,7 +25,7 @@ LONG = Skill(SkillName("long-one"), "When it is long", "word " * 2000)
 def test_a_block_names_each_skill_says_what_they_are_and_holds_them_whole() -> None:
     block = render_block((ONE, TWO), 1000)
     assert block.skills == ("iso-times", "refunds")
-    assert "learned from earlier work in this installation" in block.text
+    assert "Procedures for requests like this" in block.text
     for skill in (ONE, TWO):
         assert f"[{skill.name}] {skill.trigger}\n{skill.body}" in block.text
     assert block.text.startswith("\n\n<house_rules ")
@@ -81,7 +81,7 @@ def test_a_rule_of_an_older_home_shows_only_the_quoted_words() -> None:
 
 def test_where_not_all_lines_fit_the_list_is_short_and_then_cut() -> None:
     many = [Skill(SkillName(f"s-{number:02}"), f"When number {number} is up", "Say so, and say it well.") for number in range(30)]
-    whole, short, cut = (render_block((), budget, listed=many) for budget in (1000, 500, 200))
+    whole, short, cut = (render_block((), budget, listed=many) for budget in (1000, 400, 160))
     assert "- s-07: When number 7 is up — Say so, and say it well." in whole.text
     assert "- s-07: When number 7 is up\n" in short.text
     assert (len(whole.listed), len(short.listed)) == (30, 30)

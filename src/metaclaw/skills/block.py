@@ -20,19 +20,16 @@ from metaclaw.skills.rule import ALWAYS, is_template, rule_text, rule_when
 RULES_BUDGET_TOKENS = 800
 """Default budget for the lines of rules and facts."""
 
-_ASCII_CHARS_A_TOKEN = 3.5
-_TOKENS_A_WIDE_CHAR = 1.5
-_TOKENS_AN_ACCENTED_CHAR = 0.75
+_ASCII_CHARS_A_TOKEN = 4.0
+_TOKENS_A_WIDE_CHAR = 1.0
+_TOKENS_AN_ACCENTED_CHAR = 0.5
 _WIDE_CHARS = re.compile("[\u2e80-\U0010ffff]+")
 
-_PREAMBLE = (
-    "Rules, facts and procedures learned from earlier work in this installation."
-    " What the user says in this conversation comes first."
-)
-_RULES = "Rules the user laid down. Each holds wherever it applies, or only in the case given in brackets:"
-_FACTS = "Facts the user wants you to know:"
-_LISTED = "Procedures for other tasks, in one line each. Where one fits what you are asked to do, work that way:"
-_FULL = "Procedures for tasks like this one. Each says when it applies; follow those that fit and pass over the others."
+_PREAMBLE = "The request itself has priority over what follows."
+_RULES = "User rules, [where they apply]:"
+_FACTS = "User facts:"
+_LISTED = "Further procedures, a line apiece; where one fits the request, work that way:"
+_FULL = "Procedures for requests like this. They say when they apply; follow those that fit, skip others."
 _CLOSE = "\n</house_rules>\n"
 _OPEN = re.compile(r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n")
 _RULE, _FACT, _SKILL = SkillKind.RULE, SkillKind.FACT, SkillKind.SKILL
@@ -55,11 +52,8 @@ class Block:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text takes, rather too many than too few.
-
-    Usual tokenisers make one token of four English letters or three characters of code: 3.5 ASCII characters are counted as one, an
-    accented, Cyrillic or Arabic letter as three quarters, a Chinese, Japanese or Korean character or an emoji as one and a half.
-    """
+    """About how many tokens a text takes: a token for four ASCII characters, for two accented, Cyrillic or Arabic letters, and for
+    one Chinese, Japanese or Korean character or emoji. Tokenisers need a little less for prose and more for code."""
     if text.isascii():
         return ceil(len(text) / _ASCII_CHARS_A_TOKEN)
     plain = len(text.encode("ascii", "ignore"))

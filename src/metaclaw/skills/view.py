@@ -26,6 +26,8 @@ _CACHED_SCOPES = 256
 _MOST_MATCHING = 24
 _MOST_RULES = 64
 _MOST_LISTED = 96
+# Rules that exceed their budget at most so many times fill it, the best ranked first; of more, only those that match are placed.
+_NEARLY_FITTING = 3
 # Of a budget that the rules do not fit, those for every task take at most so much before those that match.
 _ALWAYS_SHARE = 2 / 3
 _SKILL = SkillKind.SKILL
@@ -205,7 +207,10 @@ class ShelfView:
         if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
             ranked = self._index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
             # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
-            rules = _most_needed(rules, [one.skill for one in ranked if one.score >= 1.0], budgets)
+            matching = [one.skill for one in ranked if one.score >= 1.0]
+            if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens and not budgets.is_brief:
+                matching += [one.skill for one in ranked if one.score < 1.0] + list(rules)
+            rules = _most_needed(rules, matching, budgets)
         if not budgets.max_placed:
             return Selection(rules, (), (), speaker.replaced, speaker.until)
         fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
@@ -247,7 +252,7 @@ def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
 
 
 def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """Of rules that do not all fit: those for every task, and those that match the request."""
+    """Of rules that do not all fit: those for every task, and those of `matching`, best first."""
     known = {rule.name for rule in rules}
     always = [rule for rule in rules if rule.applies_always]
     matching = [rule for rule in matching if rule.name in known and not rule.applies_always]
