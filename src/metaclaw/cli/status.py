@@ -52,6 +52,9 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     yield "mode", f"{at(facts, 'mode')}{since}"
     yield "recorded", _recorded(at(facts, "counts"))
     yield "skills", _skills(facts)
+    if mode := at(facts, "skills", "retrieval", "mode"):
+        searched = "words and meaning" if mode == "hybrid" else "words alone"
+        yield "", f"found by {searched} ({at(facts, 'skills', 'retrieval', 'state')})"
     if at(facts, "skills", "trouble"):
         yield "", at(facts, "skills", "trouble")
     for skipped in rows(at(facts, "skills", "skipped")):

@@ -5,7 +5,9 @@ import logging
 from typing import Final, Protocol
 
 from metaclaw.domain.ids import SessionId, new_turn_id
-from metaclaw.domain.turn import TurnEnd, TurnKind
+from metaclaw.domain.nearness import Nearness
+from metaclaw.domain.session import Origin
+from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
@@ -40,6 +42,12 @@ class Attendant(Protocol):
     def ended(self) -> None: ...
 
 
+class Similarity(Protocol):
+    """Searches by meaning, within milliseconds or not at all."""
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None: ...
+
+
 class Pipeline:
     """Serves requests for answers. Sessions, shelf, providers and ledger each have one owner elsewhere."""
 
@@ -54,6 +62,7 @@ class Pipeline:
         limits: Limits,
         ranks: Ranks,
         attendant: Attendant | None = None,
+        similarity: Similarity | None = None,
     ) -> None:
         self._origins = origins
         self._placer = placer
@@ -63,6 +72,7 @@ class Pipeline:
         self._limits = limits
         self._attendant = attendant
         self._ranks = ranks
+        self._similarity = similarity
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request, whole or in part, and leave exactly one turn in the ledger.
@@ -81,7 +91,8 @@ class Pipeline:
         try:
             if in_step:
                 await self._let_others_catch_up()
-            placed = self._placer.place(incoming, origin)
+            nearness = None if self._similarity is None else await self._search(self._similarity, origin)
+            placed = self._placer.place(incoming, origin, nearness)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
             try:
                 tail = await self._attempt(draft, client, in_step=in_step)
@@ -108,6 +119,16 @@ class Pipeline:
     async def _let_others_catch_up(self) -> None:
         try:
             await self._ranks.step()
+        except asyncio.CancelledError:
+            _forgive_cancellation()
+            raise _stopped() from None
+
+    async def _search(self, similarity: Similarity, origin: Origin) -> Nearness | None:
+        query = self._placer.query(origin)
+        if not query:
+            return None
+        try:
+            return await similarity.near(query, origin.scope)
         except asyncio.CancelledError:
             _forgive_cancellation()
             raise _stopped() from None

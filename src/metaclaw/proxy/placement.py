@@ -22,6 +22,7 @@ import msgspec
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
@@ -78,6 +79,7 @@ class View(Protocol):
         *,
         today: date,
         without: frozenset[str] = frozenset(),
+        nearness: Nearness | None = None,
     ) -> Selection: ...
 
 
@@ -145,8 +147,17 @@ class Placer:
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
-    def place(self, incoming: Incoming, origin: Origin) -> Placed:
-        """Read the shelf once, and settle stamp and placements of this request."""
+    def query(self, origin: Origin) -> str:
+        """What to search for before this request is placed; empty where it begins no task."""
+        if not self._enabled or origin.kind is _SIDE or not origin.task:
+            return ""
+        adopted = None if origin.session_began else self._adopted.get(origin.session)
+        if adopted is not None and not origin.segment_began and adopted.segment == origin.segment:
+            return ""
+        return query_text(origin.task)
+
+    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
+        """Read the shelf once, and settle stamp and placements of this request. `nearness` is what was found by meaning."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is _SIDE:
@@ -154,7 +165,7 @@ class Placer:
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            adopted = self._adopt(incoming, origin, view, before, version)
+            adopted = self._adopt(incoming, origin, view, before, version, nearness)
         held = () if before is None else _held_by_provider(incoming, before)
         wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
         if not wanted and not held:
@@ -179,8 +190,16 @@ class Placer:
         for session in sessions:
             self._adopted.pop(session, None)
 
-    def _adopt(self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int) -> _Adopted:
-        found = self._select(incoming, origin, view, version) if self._enabled else _NOTHING
+    def _adopt(
+        self,
+        incoming: Incoming,
+        origin: Origin,
+        view: View,
+        before: _Adopted | None,
+        version: int,
+        nearness: Nearness | None,
+    ) -> _Adopted:
+        found = self._select(incoming, origin, view, version, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
         chosen = self._choose(incoming, origin, found, kept)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen.selection, view):
@@ -197,14 +216,14 @@ class Placer:
         self._remember(origin.session, adopted)
         return adopted
 
-    def _select(self, incoming: Incoming, origin: Origin, view: View, version: int) -> Selection:
+    def _select(self, incoming: Incoming, origin: Origin, view: View, version: int, nearness: Nearness | None) -> Selection:
         """What is for the task and its speaker, without what the weights that will answer have absorbed."""
         absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
         if absorbed and not self._policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         budgets = self._brief if self._is_embedded(incoming.wire, incoming.model) else self._budgets
         query = query_text(origin.task) if origin.task else ""
-        return view.select(query, budgets, origin.scope, self._teams, today=self._today(), without=absorbed)
+        return view.select(query, budgets, origin.scope, self._teams, today=self._today(), without=absorbed, nearness=nearness)
 
     def _choose(self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]) -> _Chosen:
         """What of the selection goes into a new block beside the kept ones. Only a session's first block lists skills."""

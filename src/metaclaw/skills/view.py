@@ -10,6 +10,7 @@ from datetime import date
 from typing import NamedTuple, TypeVar
 
 from metaclaw.config import SkillsConfig
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
@@ -28,6 +29,7 @@ _MOST_RANKED = 128
 # Of a budget that the rules do not fit, those for every task take at most so much before those that match.
 _ALWAYS_SHARE = 2 / 3
 _SKILL = SkillKind.SKILL
+_SKILLS_ONLY = frozenset({_SKILL})
 
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
@@ -120,17 +122,19 @@ class ShelfView:
         *,
         today: date,
         without: frozenset[str] = _NOTHING,
+        nearness: Nearness | None = None,
     ) -> Selection:
-        """What to place for a request of this speaker, leaving out the names in `without`."""
+        """What to place for a request of this speaker, leaving out the names in `without`. Without `nearness`, which says what is
+        near in meaning, words decide alone."""
         ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
         workspace = None if scope is None else scope.workspace
         speaker = self._speaker(ranks, workspace, today)
         # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
         wanted = self._index.read(query)
-        key = (wanted, budgets, ranks, workspace, without)
+        key = (wanted, budgets, ranks, workspace, without, nearness)
         found = self._cached.get(key)
         if found is None:
-            found = self._select(wanted, budgets, speaker, workspace, today, without)
+            found = self._select(wanted, nearness, budgets, speaker, workspace, today, without)
             _remember(self._cached, key, found, _CACHED_QUERIES)
         return found
 
@@ -143,6 +147,10 @@ class ShelfView:
             return ()
         brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
         return (*brief.rules, *brief.full)
+
+    def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
+        """The scopes of this speaker that something here has."""
+        return frozenset(named for named, _ in self._ranks(scope, teams)) if self._scopes else _NOTHING
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
@@ -181,7 +189,14 @@ class ShelfView:
         )
 
     def _select(
-        self, wanted: Wanted, budgets: Budgets, speaker: InScope, workspace: str | None, today: date, without: frozenset[str]
+        self,
+        wanted: Wanted,
+        nearness: Nearness | None,
+        budgets: Budgets,
+        speaker: InScope,
+        workspace: str | None,
+        today: date,
+        without: frozenset[str],
     ) -> Selection:
         def may_stand(skill: Skill) -> bool:
             is_left_out = skill.name in without or skill.name in speaker.replaced
@@ -190,7 +205,11 @@ class ShelfView:
         fits = speaker.rules_tokens <= budgets.rules_tokens and not budgets.is_brief
         limit = (budgets.max_placed + len(without)) * _SPARE if fits else _MOST_RANKED
         scopes = frozenset(speaker.rank)
-        matching = [one.skill for one in self._index.find(wanted, limit, scopes) if may_stand(one.skill)]
+        if nearness is None:
+            found = self._index.find(wanted, limit, scopes)
+        else:
+            found = self._index.rank(wanted, nearness, None if not fits else _SKILLS_ONLY, scopes, _MOST_RANKED)
+        matching = [one.skill for one in found if one.is_match and may_stand(one.skill)]
         rules = tuple(rule for rule in speaker.rules if rule.name not in without)
         if not fits:
             rules = _most_needed(rules, [one for one in matching if one.kind is not _SKILL], budgets)
@@ -209,14 +228,21 @@ class ShelfView:
         if speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens:
             listed: Iterable[Skill] = speaker.skills
         else:
-            listed = self._ranked(wanted, speaker, scopes, may_stand)
+            listed = self._ranked(wanted, nearness, speaker, scopes, may_stand)
         listed = tuple(one for one in listed if one.name not in placed)
         return Selection(rules, tuple(full), listed, speaker.replaced)
 
-    def _ranked(self, wanted: Wanted, speaker: InScope, scopes: frozenset[str], may_stand: Callable[[Skill], bool]) -> list[Skill]:
+    def _ranked(
+        self,
+        wanted: Wanted,
+        nearness: Nearness | None,
+        speaker: InScope,
+        scopes: frozenset[str],
+        may_stand: Callable[[Skill], bool],
+    ) -> list[Skill]:
         """The skills to list where not all fit, best first."""
-        found = [one.skill for one in self._index.find(Wanted(wanted.terms, 1), _MOST_RANKED, scopes)]
-        ranked = {one.name: one for one in found if one.kind is _SKILL and not one.applies_always and may_stand(one)}
+        found = [one.skill for one in self._index.rank(wanted, nearness, _SKILLS_ONLY, scopes, _MOST_RANKED)]
+        ranked = {one.name: one for one in found if not one.applies_always and may_stand(one)}
         for skill in speaker.skills or ():
             ranked.setdefault(skill.name, skill)
         return list(ranked.values())[:_MOST_RANKED]
