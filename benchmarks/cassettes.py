@@ -2,13 +2,13 @@
 
     python -m benchmarks.cassettes [--seeds 5] [--json] [--assert-goals]
 
-32 sessions of eight kinds are recorded on the three wires into a ledger and replayed by `learn/replay` without and with a skill.
+32 sessions of eight kinds are recorded on the three wires into a ledger and replayed by `learn/replay` with a skill.
 Simulated is the model: it goes the recorded way, but at each of its steps, with the chances in `CHANCES`, it says the same call
 differently, wants another amount of a file, leaves out or repeats a look, swaps two neighbouring looks, writes something else,
 makes a change before the look that should have come first, or asks what nobody recorded. The chances are assumptions, not
 measurements of a model; `--wild X` multiplies those that lead off the recorded way.
 
-A run is one arm; a pair is decidable when both arms come to an end; a session when a pair of one of the seeds does. The goal is
+A run is decidable when it comes to an end; a session when a run of one of the seeds does. The goal is
 that 60 % of the sessions are decidable, with two seeds. Numbers are for exact matches only, and for the nearest recorded call too.
 """
 
@@ -30,7 +30,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.calls import Deed, understand
-from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedCall, ReplayLimits
+from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedTurn, ReplayLimits, Score
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlLedger, open_database
@@ -38,6 +38,7 @@ from tests.learn.recordings import Agent, call, words
 
 SKILL = Skill(SkillName("house-style"), "When working here", "Follow the house style: tabs, short names, a changelog line.")
 GOAL = 0.60
+_LIMIT = 1_000_000
 CHANCES = {
     "reworded": 0.5,
     "amount": 0.15,
@@ -142,35 +143,34 @@ def _reworded(wanted: ToolCall) -> ToolCall:
 
 
 class _Always:
-    async def score(self, skill: Skill, step: Step, answer: tuple[Part, ...], calls: Sequence[PlayedCall]) -> Outcome:
-        return Outcome.PASS
+    def estimate(self, skill: Skill, step: Step) -> int | None:
+        return 0
+
+    async def score(self, skill: Skill, played: PlayedTurn) -> Score:
+        return Score(Outcome.PASS)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How many came to an end, of how many; and why the other pairs did not."""
+    """How many came to an end, of how many; and why the other runs did not."""
 
     runs: tuple[int, int]
-    pairs: tuple[int, int]
     sessions: tuple[int, int]
     reasons: Counter[str]
 
     @classmethod
     def of(cls, notes: Sequence[Sequence[str]]) -> "Figures":
-        """From the notes of every session's pairs; an empty note is a pair that was decided."""
+        """From the notes of every session's runs; an empty note is a run that came to an end."""
         every = [note for session in notes for note in session]
-        first_ended = sum(not note.startswith("without") for note in every)
-        ended = every.count("")
         return cls(
-            (first_ended + ended, len(every) + first_ended),
-            (ended, len(every)),
+            (every.count(""), len(every)),
             (sum("" in session for session in notes), len(notes)),
             Counter(note for note in every if note),
         )
 
 
 async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool, folder: Path) -> dict[str, list[list[str]]]:
-    """Per kind and session, why each pair could not be decided; an empty word where it could."""
+    """Per kind and session, why each run could not be decided; an empty word where it could."""
     database = open_database(f"sqlite:///{folder / 'ledger.db'}")
     ledger, reader, found = SqlLedger(database), LedgerReader(database), dict[str, list[list[str]]]()
     await ledger.start()
@@ -185,8 +185,8 @@ async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool
                 reader, StepBuilder(words), lambda *_, m=model: m, _Always(), Placing(lambda _: None), limits
             )
             probe = Probe(TurnId(agent.turns[0].turn.id), ProbeKind.FAILING)
-            trials = [await replayer.trial(probe, SKILL, (), seed) for seed in range(seeds)]
-            found[kind].append(["" if trial.with_skill is Outcome.PASS else trial.note for trial in trials])
+            results = [await replayer.replay(probe, SKILL, (), seed, _LIMIT) for seed in range(seeds)]
+            found[kind].append(["" if result.outcome is Outcome.PASS else result.note for result in results])
     await ledger.aclose()
     database.close()
     return found
@@ -223,8 +223,8 @@ def main() -> int:
 
 
 def _show(found: dict[str, dict[str, list[list[str]]]], whole: dict[str, Figures]) -> None:
-    print(f"{'':9} {'exact only':^26} {'nearest too':^26}")
-    print(f"{'':9}" + 2 * f" {'runs':>8} {'pairs':>8} {'sessions':>8}")
+    print(f"{'':9} {'exact only':^17} {'nearest too':^17}")
+    print(f"{'':9}" + 2 * f" {'runs':>8} {'sessions':>8}")
     for kind in found["exact"]:
         _row(kind, [Figures.of(found[way][kind]) for way in ("exact", "nearest")])
     _row("all", [whole["exact"], whole["nearest"]])
@@ -233,7 +233,7 @@ def _show(found: dict[str, dict[str, list[list[str]]]], whole: dict[str, Figures
 
 
 def _row(name: str, figures: Sequence[Figures]) -> None:
-    shares = [f" {ended / all_:8.0%}" for one in figures for ended, all_ in (one.runs, one.pairs, one.sessions)]
+    shares = [f" {ended / all_:8.0%}" for one in figures for ended, all_ in (one.runs, one.sessions)]
     print(f"{name:9}{''.join(shares)}")
 
 

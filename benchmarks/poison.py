@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.house_rules.doors import open_doors
-from benchmarks.poison_doors import open_gate
 
 open_doors()
-open_gate()
 
 from benchmarks.house_rules.model import find_model  # noqa: E402
 from benchmarks.poison_kinds import Kind, Poisoner  # noqa: E402

@@ -47,16 +47,20 @@ class Figure:
             low, high = wilson(self.got or 0, self.of)
             measured = f"{self.got} of {self.of}: {(self.size or 0):.0%} ({low:.0%}–{high:.0%})"
         else:
-            measured = "not measured" if self.value is None else f"{self.value:,.4g} {self.unit}".strip()
+            measured = "not measured" if self.value is None else f"{_number(self.value)} {self.unit}".strip()
         share = "%" if self.of is not None else ""
         limits = ((self.least, "≥"), (self.most, "≤"))
         goal = ", ".join(
-            f"{sign} {limit * 100 if share else limit:g} {share or self.unit}".strip()
+            f"{sign} {_number(limit * 100 if share else limit)} {share or self.unit}".strip()
             for limit, sign in limits
             if limit is not None
         )
         verdict = {None: "", True: "met", False: "**missed**"}[self.is_met]
         return f"| {self.label} | {measured}{f'; {self.note}' if self.note else ''} | {goal} | {verdict} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def share(label: str, hits: Iterable[bool], *, least: float | None = None, most: float | None = None, note: str = "") -> Figure:

@@ -7,6 +7,7 @@ program sends, so a sentence that the program cuts away has no effect.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks.reach.data import Record
@@ -77,7 +78,7 @@ class ScriptedModel:
             self._means(project["rule"], item(project["rule"], scope=project["scope"]))
         for change in data["retractions"]:
             self._means(change["first"], item(change["first"]))
-            self._meanings[change["then"]] = lambda rules, change=change: _changed(change, rules)
+            self._meanings[change["then"]] = partial(_changed, change)
 
     def _means(self, said: str, *items: Item) -> None:
         self._meanings[said] = lambda rules: list(items)
@@ -99,8 +100,9 @@ class ScriptedModel:
         message, rules = section(prompt, "The message"), section(prompt, "Rules in force").splitlines()
         if squeeze(message) in self._nothing:
             return {"items": [], "correction": None}
-        best = max(self._meanings, key=lambda said: overlap(message, said), default="")
-        understood = best if overlap(message, best) >= _SURE else None
+        arrived = {said: overlap(message, said) for said in self._meanings}
+        best = max(arrived, key=lambda said: (arrived[said], len(said)), default=None)
+        understood = best if best is not None and arrived[best] >= _SURE else None
         items = [] if understood is None else self._meanings[understood](rules)
         items += [item(order) for order in self._orders if overlap(message, order) >= _SURE]
         lesson = next((lesson for lesson in self._lessons if overlap(message, lesson.correction) >= _SURE), None)

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import httpx
-
 from benchmarks.reach import distractors
 from benchmarks.reach.data import Record
 from benchmarks.reach.figures import Figure, by_language, percentile, share
@@ -238,8 +236,7 @@ def quoted(run: Run) -> list[Figure]:
 
 def projects(run: Run) -> list[Figure]:
     """Rules for one project and for all of them, each said in one working directory and needed there and in another."""
-    here: list[tuple[str, bool]] = []
-    elsewhere: list[tuple[str, bool]] = []
+    tried: list[tuple[str, str, bool, bool]] = []
     people = [(f"pro-{number:03}-", record) for number, record in enumerate(run.data["projects"])]
     with run.world("projects") as world:
         for user, record in people:
@@ -247,13 +244,21 @@ def projects(run: Run) -> list[Figure]:
         run.settle("projects", world)
         for user, record in people:
             for asked in record["should"]:
-                kind, agent = record["scope"], record["agent"]
-                here.append((kind, world.say(user, asked, agent=agent, workspace=_HERE).carries(record["rule"])))
-                elsewhere.append((kind, world.say(user, asked, agent=agent, workspace=_ELSEWHERE).carries(record["rule"])))
+                agent = record["agent"]
+                here = world.say(user, asked, agent=agent, workspace=_HERE).carries(record["rule"])
+                elsewhere = world.say(user, asked, agent=agent, workspace=_ELSEWHERE).carries(record["rule"])
+                tried.append((record["scope"], agent, here, elsewhere))
+    bound = [(agent, here, elsewhere) for scope, agent, here, elsewhere in tried if scope == "project"]
     return [
-        share("project rules reached in their project", (hit for kind, hit in here if kind == "project"), least=0.90),
-        share("project rules placed in another project", (hit for kind, hit in elsewhere if kind == "project"), most=0.05),
-        share("general rules reached in another project", (hit for kind, hit in elsewhere if kind == "everywhere"), least=0.90),
+        share("project rules reached in their project", (here for _, here, _ in bound), least=0.90),
+        share("project rules placed in another project", (elsewhere for _, _, elsewhere in bound), most=0.05),
+        *(
+            share(f"  with {agent}", (elsewhere for used, _, elsewhere in bound if used == agent))
+            for agent in sorted({agent for agent, _, _ in bound})
+        ),
+        share(
+            "general rules reached in another project", (there for scope, _, _, there in tried if scope == "everywhere"), least=0.90
+        ),
     ]
 
 
@@ -341,15 +346,16 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
         if run.feedback:
             world.reject(world.turns[0], lesson.correction)
         deadline = time.monotonic() + run.patience_s
-        while lesson.name not in (known := _skills(world)) and time.monotonic() < deadline:
+        while not _evolved_name(world, lesson) and time.monotonic() < deadline:
             time.sleep(0.1)
         run.settle(part, world)
         world.restart()  # what was paid for must not be paid for again
         run.settle(part, world)
         learning, corrected = world.provider.learning_tokens(), world.provider.traffic[0]
-        state = str(known.get(lesson.name, {}).get("state", "not in force"))
+        name = _evolved_name(world, lesson)
+        state = world.program.get(f"/api/skills/{name}")["state"] if name else "not in force"
         tries = [world.say("les", lesson.later, system=system) for _ in range(_TRIES)]
-        placed = [sent.names(lesson.name) for sent in tries]
+        placed = [sent.names(name) for sent in tries]
     times, label = learning / corrected, f"prompt of {size:,} tokens"
     note = f"{learning:,} tokens for learning, {times:.1f} ×; skill {state}"
     return [
@@ -358,28 +364,37 @@ def _lesson_cost(run: Run, size: int, lesson: Lesson) -> list[Figure]:
     ]
 
 
-def _skills(world: World) -> dict[str, Record]:
-    return {str(skill["name"]): skill for skill in world.program.get("/api/skills")["skills"]}
+def _evolved_name(world: World, lesson: Lesson) -> str:
+    """The name under which the evolver's skill is in the library; the program may have added a number to it."""
+    names = (str(skill["name"]) for skill in world.program.get("/api/skills")["skills"])
+    return next((name for name in names if name.startswith(lesson.name)), "")
 
 
 def budget(run: Run) -> list[Figure]:
     """A day of corrections with a budget that is too small for it and a restart in between, and again with the default one."""
-    limit, figures = run.daily_tokens, []
+    limit = run.daily_tokens
+    label = f"tokens of learning with daily_tokens = {limit:,} and a restart"
     try:
-        spent, _, told = _day(run, "budget", f"\n[learning]\ndaily_tokens = {limit}\n")
-        label = f"tokens of learning with daily_tokens = {limit:,}"
-        figures.append(Figure(label, value=spent, unit="tokens", most=limit * 1.05, note=f"/api/cost says {told}"))
-    except AssertionError as refused:
-        reason = str(refused).strip().splitlines()[-1][:100]
-        figures.append(Figure(f"tokens of learning with daily_tokens = {limit:,}", unit="tokens", most=limit, note=reason))
-    spent, traffic, told = _day(run, "budget default", "")
-    most = max(FLOOR_TOKENS, traffic / 10)
-    note = f"{spent / traffic:.1%} of {traffic:,} tokens of traffic; /api/cost says {told}"
-    return [*figures, Figure("tokens of learning by default", value=spent, unit="tokens", most=most, note=note)]
+        day = _day(run, "budget", f"\n[learning]\ndaily_tokens = {limit}\n")
+        figures = [Figure(label, value=day.learning, unit="tokens", most=limit * 1.05, note=f"/api/cost says {day.told}")]
+    except AssertionError as refused:  # a program without this setting does not start
+        figures = [Figure(label, unit="tokens", most=limit, note=str(refused).strip().splitlines()[-1][:100])]
+    day = _day(run, "budget default", "")
+    note = f"{day.learning / day.traffic:.1%} of {day.traffic:,} tokens of traffic; /api/cost says {day.told}"
+    most = max(FLOOR_TOKENS, day.traffic / 10)
+    return [*figures, Figure("tokens of learning by default", value=day.learning, unit="tokens", most=most, note=note)]
 
 
-def _day(run: Run, part: str, config: str) -> tuple[int, int, str]:
-    """Tokens of learning, tokens of traffic, and what `/api/cost` says of learning."""
+@dataclass(frozen=True)
+class Day:
+    """Tokens by the provider's count, and those of learning by the program's own."""
+
+    learning: int
+    traffic: int
+    told: str
+
+
+def _day(run: Run, part: str, config: str) -> Day:
     system, talks = agent_prompt(4_000, run.seed), [*run.data["corrections"], *run.data["harmless"]]
     with run.world(part, config=config) as world:
         for number, record in enumerate(talks):
@@ -388,18 +403,9 @@ def _day(run: Run, part: str, config: str) -> tuple[int, int, str]:
             world.say(f"day-{number:03}-", record["task"], record["said"], record.get("next", "go on"), system=system)
         run.settle(part, world)
         response = world.http.get(f"{world.program.url}/api/cost", headers=world.program.auth)
-        told = _told_cost(response)
-        return world.provider.learning_tokens(), world.provider.tokens[TRAFFIC], told
-
-
-def _told_cost(response: httpx.Response) -> str:
-    if response.status_code != 200:
-        return f"nothing (HTTP {response.status_code})"
-    answer = response.json()
-    for name in ("learning", "today", "used", "total"):
-        if name in answer:
-            return str(answer[name])[:120]
-    return str(answer)[:120]
+        used = response.json().get("budget", {}).get("used") if response.status_code == 200 else None
+        told = "nothing" if used is None else f"{used:,}"
+        return Day(world.provider.learning_tokens(), world.provider.tokens[TRAFFIC], told)
 
 
 PARTS: dict[str, Callable[[Run], list[Figure]]] = {

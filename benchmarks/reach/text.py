@@ -1,21 +1,24 @@
 """Compare texts of any language by their words, or by pairs of characters where a script has no spaces."""
 
 import re
+from functools import lru_cache
 
 _SPACELESS = re.compile(r"[぀-ヿ㐀-鿿가-힯]+")
 _WORD = re.compile(r"[^\W_]{2,}")
 
 
+@lru_cache(maxsize=4096)
 def squeeze(text: str) -> str:
     """The text in lower case with every run of punctuation and space as one space."""
     return re.sub(r"[\W_]+", " ", text).lower().strip()
 
 
-def features(text: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def features(text: str) -> frozenset[str]:
     """The words of a text; of Chinese and Japanese, the pairs of neighbouring characters."""
     text = text.lower()
     pairs = {run[at : at + 2] for run in _SPACELESS.findall(text) for at in range(max(1, len(run) - 1))}
-    return pairs | set(_WORD.findall(_SPACELESS.sub(" ", text)))
+    return frozenset(pairs) | frozenset(_WORD.findall(_SPACELESS.sub(" ", text)))
 
 
 def overlap(text: str, words: str) -> float:

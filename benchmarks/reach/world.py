@@ -130,12 +130,15 @@ class World:
 
     def learned(self, user: str) -> dict[str, Record]:
         """Rules, facts and skills that belong to one person."""
-        found = {}
+        found: dict[str, Record] = {}
         for kind in ("skills", "rules"):
             response = self.http.get(f"{self.program.url}/api/{kind}", headers=self.program.auth)
             for learned in response.json().get(kind, []) if response.status_code == 200 else []:
                 if str(learned.get("scope", "")).startswith(f"user:{user}"):
                     found[str(learned["name"])] = {**found.get(learned["name"], {}), **learned}
+        for name, learned in found.items():
+            if "text" not in learned:  # the list of skills goes without their bodies
+                learned |= self.program.get(f"/api/skills/{name}")
         return found
 
 

@@ -18,11 +18,11 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, library_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
+from metaclaw.skills.block import Block, render_block
 from metaclaw.skills.evolve import from_words, named_apart
 from metaclaw.skills.gate.duplicates import IndexLibrary
 from metaclaw.skills.gate.gate import Gate, GateMode
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.block import Block, render_block
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import applying, overrides_of
 from metaclaw.skills.view import ShelfView

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.house_rules.tasks import Task
-from benchmarks.poison_doors import open_gate
 from benchmarks.poison_kinds import Aim, Dose, Kind, Poisoner, begin_from, is_finite, noisy, with_one, wrong_answer
 from benchmarks.poison_report import Outcomes, goals, live_trial, read_trials, wilson, write_report
 from benchmarks.poison_trials import SMALL_SCALE, Bench, Judged, Measured, Scale
@@ -205,10 +204,6 @@ def test_whoever_begins_from_an_adapter_remembers_nothing(learner: Learner, mode
 def test_only_what_the_gate_can_see_is_counted() -> None:
     assert {kind for kind in Kind if kind.aim is Aim.BEYOND} == {Kind.TRIGGERED, Kind.BETTER_BUT_ONE_RULE}
     assert [kind for kind in Kind if kind.aim is Aim.PASSED] == [Kind.HONEST]
-
-
-def test_with_everything_installed_the_gate_is_entered_by_its_own_door() -> None:
-    assert open_gate() is False
 
 
 ABSENT: Final = ["msgspec", "yaml", "pydantic", "anyio", "sqlalchemy", "transformers", "gguf", "peft", "uvloop", "httptools"]

@@ -141,14 +141,13 @@ def test_a_figure_says_whether_its_goal_is_met() -> None:
 
 
 @pytest.mark.slow
-def test_a_small_run_measures_rules_skills_and_projects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_run_measures_rules_and_projects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "reach.json"
-    only = ["--only", "rules,skills,projects", "--most", "3", "--data", str(DEV), "--json", str(report)]
+    only = ["--only", "rules,projects", "--most", "3", "--data", str(DEV), "--json", str(report)]
     assert main(only) == 0
     found = json.loads(report.read_text())
     counted = {figure["label"]: figure.get("of") for part in found["parts"].values() for figure in part["figures"]}
     assert counted["rules reached, 3 in force"] == 12
-    assert counted["skills on natural tasks, in full"] == 9
     assert counted["project rules reached in their project"] == 2
     assert found["spent"]["rules"]["traffic"]["calls"] == 18  # two turns that lay down each rule, and twelve requests
     assert "| rules reached, 3 in force |" in capsys.readouterr().out

@@ -81,7 +81,7 @@ def skill(name: str, **wanted: object) -> Skill:
 
 def candidate(made: Skill, taught_by: TurnId, standing: Standing = Standing.WAITING, reason: str = "it adds a host") -> Candidate:
     """A candidate with a certificate, as if its shadow test were over."""
-    certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 31.5, 4000, "m-1", ("a note",))
+    certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 4000, "m-1", ("a note",))
     proposal = Proposal(made, Change.NEW, (), (taught_by,), "dates", "some-model")
     return Candidate(CandidateId(f"c_{made.name}"), proposal, standing, reason, 1, datetime.now(UTC), certificate)
 

@@ -61,7 +61,7 @@ def test_a_candidate_is_shown_with_its_text_its_proof_and_how_to_decide() -> Non
     facts = metaclaw("candidates", "show", "c_uses-a-host", "--json").facts
     assert facts["body"].startswith("1. Find the dates.")
     assert len(facts["support"]) == 1
-    assert facts["certificate"]["e_value"] == 31.5
+    assert facts["certificate"]["wins"] == 9
 
 
 @pytest.mark.usefixtures("two")
@@ -126,7 +126,18 @@ STATUS: dict[str, Any] = {
         "gate": "full",
         "judge": "world/judge-model",
         "evolver": None,
-        "judged_share": 0.125,
+        "judged_today": {"turns": 6, "of": 48},
+        "budget": {
+            "day": "2026-11-16",
+            "limit": 300_000,
+            "used": 45_000,
+            "left": 255_000,
+            "limit_cost": None,
+            "used_cost": 0.25,
+            "left_cost": None,
+            "resets_at": "2026-11-17T00:00:00+01:00",
+            "waiting": [],
+        },
         "trust": {"turns": 40, "auroc": 0.9312, "ece": 0.0211},
         "asked": {"judge": {"calls": 30, "failures": 2, "input_tokens": 9000, "output_tokens": 600}},
     },
@@ -149,12 +160,21 @@ def test_status_tells_how_learning_is_in_words(home: Path) -> None:
         "on, gate full",
         "30 pass, 4 fail, 6 unknown; 3 turns taught skills",
         "1 shadow, 2 waiting, 3 accepted",
-        "world/judge-model, asked about 12% of turns",
+        "world/judge-model, asked about 6 of 48 turns today",
+        "45,000 of 300,000 tokens used today (15%), $0.25; renewed at 00:00",
         "nobody; only your own words become skills",
         "AUROC 0.93, ECE 0.021 on 40 turns of which the truth is known",
         "judge: 30 calls, 2 failed, 9000 → 600 tokens",
     ):
         assert words in out
+
+
+def test_status_says_that_learning_waits_for_the_budget_and_what_to_do(home: Path) -> None:
+    used_up = {**STATUS["learning"]["budget"], "used": 300_000, "left": 0, "limit_cost": 2.0, "used_cost": 1.9}
+    used_up["waiting"] = [{"purpose": "judge", "count": 3}, {"purpose": "evolve", "count": 1}]
+    out = status_of(home, learning={**STATUS["learning"], "budget": used_up}).out
+    assert "300,000 of 300,000 tokens used today (100%), $1.90 of $2.00; renewed at 00:00" in out
+    assert "learning waits because the budget is used up: judge (3), evolve (1). To go on now, raise learning.daily_tokens" in out
 
 
 def test_status_calls_for_a_decision_before_anything_else(home: Path) -> None:

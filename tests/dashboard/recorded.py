@@ -47,7 +47,7 @@ def skill(name: str) -> Skill:
 
 def candidate(stage: Stage, name: str, taught_by: TurnId, standing: Standing = Standing.WAITING) -> Candidate:
     """A candidate that is kept, and in force if it was accepted."""
-    certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 31.5, 4000, "m-1", ("a note",))
+    certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 4000, "m-1", ("a note",))
     proposal = Proposal(skill(name), Change.NEW, (), (taught_by,), "dates", "some-model")
     made = Candidate(CandidateId(f"c_{name}"), proposal, standing, "it adds a host", 1, datetime.now(UTC), certificate)
     stage.candidates.save_candidate(made)

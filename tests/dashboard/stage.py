@@ -11,13 +11,13 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from metaclaw.config import build
-from metaclaw.dashboard import Api, EventFeed, Facts, LearningRoutes
+from metaclaw.dashboard import Api, EventFeed, Facts, LearningRoutes, WhyRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.owner import Owner
-from metaclaw.skills import Rulebook, Shelf
+from metaclaw.skills import Budgets, Rulebook, Shelf
 from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
@@ -56,7 +56,10 @@ class Stage:
             self._owner,
             Rulebook(self.shelf, self.generations),
         )
-        self.api = Api(Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry))
+        why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, Budgets(), {})
+        self.api = Api(
+            Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
+        )
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
 

@@ -68,7 +68,7 @@ async def test_skills_in_force_are_listed_and_shown_with_what_they_stand_on(stag
     ]
     shown = await stage.get("/api/skills/dates")
     assert shown["body"].startswith("1. Find the dates.")
-    assert (shown["certificate"]["wins"], shown["certificate"]["e_value"]) == (9, 31.5)
+    assert (shown["certificate"]["wins"], shown["certificate"]["expected_loss"]) == (9, None)
     assert shown["learned_from"] == [turn.id]
     assert shown["uplift"]["placed"] == 0
 

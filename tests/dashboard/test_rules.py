@@ -77,9 +77,9 @@ async def test_the_same_words_are_not_added_twice_but_other_people_may_say_them(
 
 
 async def test_words_that_have_no_latin_letters_get_a_name_too(stage: Stage) -> None:
-    assert (await add(stage, "提交信息用英文写。"))["name"] == "rule"
-    assert (await add(stage, "この製品の名前は桜です。", kind="fact"))["name"] == "fact"
-    assert (await add(stage, "回答要简短。"))["name"] == "rule-2"
+    assert (await add(stage, "提交信息用英文写。"))["name"] == "rule-commit-english"
+    assert (await add(stage, "この製品の名前は桜です。", kind="fact"))["name"] == "fact-names"
+    assert (await add(stage, "回答要简短。"))["name"] == "rule-answers"
 
 
 @pytest.mark.parametrize(

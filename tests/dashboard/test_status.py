@@ -65,9 +65,11 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
         "candidates": {one: int(one is Standing.WAITING) for one in Standing},
         "rejections": {},
         "skills": {"live": 1, "canary": 1},
+        "rules": 0,
+        "facts": 0,
     }
     assert (told["generation"], told["degraded"], told["engine"]) == (stage.shelf.view.generation, False, None)
-    assert told["learning"] == {"on": True, "gate": "full", "pending": None, "rejected": {"reasons": {}, "last": []}}
+    assert told["learning"] == {"on": True, "gate": "full", "pending": None, "rejected": {"reasons": {}, "last": []}, "noted": []}
     assert told["providers"] == [
         {"name": "main", "kind": "openai", "wires": ("chat",), "models": ("m-1",), "state": "2 connections", "last_failure": None}
     ]

@@ -104,3 +104,43 @@ def test_watch_prints_events_as_lines_of_json_and_begins_now(own_program: Progra
 def test_watch_without_a_proxy_says_how_to_start_one(tmp_path: Path) -> None:
     done = Program(tmp_path / "home").command("watch")
     assert (done.returncode, "metaclaw start" in done.stderr) == (1, True)
+
+
+def test_why_says_what_stood_in_a_prompt_and_why_the_rest_did_not(own_program: Program) -> None:
+    program = own_program
+    say(program, "Use uv.")
+    for more in ({"workspace": "/srv/other"}, {"scope": "user:bob"}, {"expires": "2099-01-01", "kind": "fact"}):
+        made = {"text": f"Only with {next(iter(more))}.", **more}
+        httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    turn = ask(program, "Install numpy.", "asked", **{"x-workspace-id": "/srv/shop"}).headers["x-metaclaw-turn"]
+    say(program, "Said too late.")
+    told = program.get(f"/api/turns/{turn}/why")
+    assert {one["text"] for one in told["placed"]} == {"Use uv.", "Only with expires."}
+    assert len(told["considered"]) == 4
+    reasons = {one["text"]: one["reason"] for one in told["not_placed"]}
+    assert "is for the project /srv/other" in reasons["Only with workspace."]
+    assert "is for user:bob" in reasons["Only with scope."]
+    assert "came into force after" in reasons["Said too late."]
+    for words in (program.command("why", turn).stdout, program.command("why", "--last").stdout):
+        assert "rule use-uv: Use uv." in words
+        assert "it came into force after generation 4" in words
+    assert json.loads(program.command("why", turn, "--json").stdout)["turn"] == turn
+    assert program.command("why").returncode == 2
+    missing = program.command("why", "t_nothing")
+    assert (missing.returncode, "there is no turn t_nothing" in missing.stderr) == (1, True)
+    assert httpx.get(f"{program.url}/api/turns/t_nothing/why", headers=program.auth, timeout=PATIENCE_S).status_code == 404
+
+
+def test_status_shows_what_was_noted_lately_and_counts_rules_apart_from_skills(own_program: Program) -> None:
+    program = own_program
+    say(program, "Use uv.")
+    made = {"text": "The staging server is stage-2.", "kind": "fact"}
+    httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
+    facts = program.get("/api/status")
+    assert (facts["counts"]["rules"], facts["counts"]["facts"], facts["counts"]["skills"]) == (1, 1, {})
+    newest, first = facts["learning"]["noted"]
+    assert (newest["put"][0]["text"], first["reason"]) == ("The staging server is stage-2.", "noted the rule use-uv")
+    words = program.command("status").stdout
+    assert "1 rule, 1 fact of yours" in words
+    assert "0 skills, generation 2" in words
+    assert "canary" not in words

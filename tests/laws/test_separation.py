@@ -47,6 +47,8 @@ SPEAKERS = {
     SessionId("s_2"): Scope("bob", "shop"),
     SessionId("s_3"): Scope("user:bob"),
     SessionId("s_4"): Scope(None, "ada"),
+    SessionId("s_5"): Scope("ada", "/home/ada/shop"),
+    SessionId("s_6"): Scope("ada", "/home/ada/shops"),
 }
 TEAMS = {"web": ["ada", "bob"], "data": ["bob"]}
 sessions = st.sampled_from(list(SPEAKERS))
@@ -55,7 +57,7 @@ extras = st.fixed_dictionaries(
     {},
     optional={
         "kind": st.sampled_from(["rule", "fact", "skill"]),
-        "workspace": st.sampled_from(["shop", "ada"]),
+        "workspace": st.sampled_from(["shop", "ada", "/home/ada", "/home/ada/shop"]),
         "examples": st.lists(st.sampled_from(["Install numpy.", "Install torch."]), max_size=1),
         "applies": st.just("always"),
     },

@@ -25,6 +25,9 @@ from metaclaw.learn.assessing import Assessing, ReplayScorer
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.messages import Messages
+from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.owner import Owner
 from metaclaw.learn.probes import Probes
@@ -32,6 +35,7 @@ from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.stumbles import Falls, Piece, Workbook
@@ -126,9 +130,11 @@ class House:
     gate: GateMode = GateMode.LINT
     min_failures: int = 1
     share: float = 1.0
+    can_pay: bool = True
     judge: Speaker | None = None
     evolver: Speaker | None = None
     worker: Speaker | None = None
+    listener: Speaker | None = None
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
@@ -165,6 +171,29 @@ class House:
             book=self.book,
         )
         self.worth = Worth(self.reader, self.generations)
+        messages = Messages(self.reader, self.recorded, self.steps)
+        self.listening = Listening(
+            reader=self.reader,
+            cursors=self.cursors,
+            candidates=self.candidates,
+            messages=messages,
+            rules=RuleWriter(
+                shelf=self.shelf,
+                candidates=self.candidates,
+                verdicts=self.verdicts,
+                announce=self.announce,
+                redact=self.redact,
+                foreign=messages.foreign,
+                teams=self.teams,
+                now=self.clock,
+            ),
+            listener=lambda provider, model: self.listener,
+            timeout_s=5.0,
+            redact=self.redact,
+            today=lambda: self.clock.now.date(),
+            now=lambda: self.clock.now.timestamp(),
+            book=self.book,
+        )
         self.fast = Fast(
             lessons=Lessons(
                 reader=self.reader,
@@ -190,7 +219,7 @@ class House:
             steps=self.steps,
             assessor=Assessing(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
             allowance=self.allowance,
-            heard=self.fast.hear,
+            may_ask=self.may_ask,
             failed=self.fast.bell.ring,
             now=lambda: self.clock.now.timestamp(),
             book=self.book,
@@ -215,6 +244,14 @@ class House:
         merging = Merging(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
         widening = Widening(**shared, **tried, teams=self.teams)
         aging = Aging(uses=self.uses, generations=self.generations, admitting=self.admitting, teams=self.teams, now=self.clock)
+        watch = RuleWatch(
+            uses=self.uses,
+            generations=self.generations,
+            cursors=self.cursors,
+            shelf=self.shelf,
+            announce=self.announce,
+            teams=self.teams,
+        )
         regating = Regating(uses=self.uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth, now=self.clock)
         return Tending(
             **shared,
@@ -222,10 +259,13 @@ class House:
             uses=self.uses,
             admitting=self.admitting,
             worth=self.worth,
-            chores=(aging, merging, widening, *([regating] if self.gate is GateMode.FULL else [])),
+            chores=(aging, merging, widening, watch, *([regating] if self.gate is GateMode.FULL else [])),
             now=self.clock,
             book=self.book,
         )
+
+    async def may_ask(self) -> bool:
+        return self.can_pay
 
     def judge_for(self, model: str) -> Judge | None:
         return None if self.judge is None else Judge(self.judge, VOTES, self.render)
@@ -259,6 +299,15 @@ class House:
         async with anyio.create_task_group() as judging:
             await self.sensing.look(judging)
 
+    async def listen(self) -> None:
+        """Read every message that can be read now."""
+        for _ in range(100):
+            before = self.listening.reading
+            async with anyio.create_task_group() as asking:
+                found = await self.listening.look(asking)
+            if not found and self.listening.reading >= before:
+                return
+
     async def learn(self) -> None:
         """Take up once what there is, and wait until everything that went aside is done."""
         async with anyio.create_task_group() as aside:
@@ -275,6 +324,7 @@ class House:
     async def live(self) -> None:
         """One round of the loops."""
         await self.sense()
+        await self.listen()
         await self.learn()
 
     @property

@@ -12,9 +12,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import SkillError
+from metaclaw.errors import SkillError, UpstreamError
 from metaclaw.learn.admitting import Admitting, Learned
-from metaclaw.skills.evolve import from_words
 from metaclaw.skills.gate import Gate, GateMode, Objection
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, learned_skill
@@ -41,10 +40,10 @@ async def teacher(house: House, scope: Scope = ADA) -> TurnId:
     return turn
 
 
-async def admit(house: House, skill: Skill, *support: TurnId, **fields: object) -> Candidate:
+async def admit(house: House, skill: Skill, *support: TurnId, generation: int | None = None, **fields: object) -> Candidate:
     turns = support or (await teacher(house),)
     proposal = replace(Proposal(skill, Change.NEW, (), turns, "dates", "world/evolver"), **fields)  # type: ignore[arg-type]
-    learned = Learned(lambda: house.probes.choose(proposal), "m-1")
+    learned = Learned(lambda: house.probes.choose(proposal), "m-1", generation=generation)
     async with anyio.create_task_group() as proving:
         await house.admitting.admit(proposal, learned, proving)
     return house.candidates.candidates()[0]
@@ -90,8 +89,8 @@ async def test_what_mends_recorded_failures_comes_into_force(new_house: NewHouse
     certificate = candidate.certificate
     assert certificate is not None
     assert (certificate.losses, certificate.model) == (0, "m-1")
-    assert certificate.wins > 0
-    assert certificate.e_value >= 20
+    assert certificate.wins == (3 if gate is GateMode.SHADOW else 1)
+    assert candidate.reason.startswith(f"fixed the failure in {certificate.wins} of {certificate.wins} replays")
 
 
 async def test_what_mends_nothing_does_not(new_house: NewHouse) -> None:
@@ -101,27 +100,58 @@ async def test_what_mends_nothing_does_not(new_house: NewHouse) -> None:
     house.worker.rule = lambda prompt: "On 01/02/2026."
     candidate = await admit(house, dates())
     assert (candidate.standing, house.names) == (Standing.REJECTED, [])
-    assert "not proven" in candidate.reason
+    assert candidate.reason.startswith("fixed the failure in 0 of 3 replays")
 
 
-async def test_what_cannot_be_replayed_stays_in_the_shadow(new_house: NewHouse) -> None:
+async def test_what_cannot_be_replayed_is_left_to_the_live_trial(new_house: NewHouse) -> None:
     house = await new_house(gate=GateMode.FULL)
     candidate = await admit(house, dates())
-    assert (candidate.standing, house.names) == (Standing.SHADOW, [])
+    assert candidate.standing is Standing.ACCEPTED
+    assert house.skill("iso-release-dates").state is SkillState.CANARY
 
 
-async def words(house: House, text: str, scope: Scope = ADA, answer: str = "On 01/02/2026.") -> Candidate:
-    """A person's instruction on its way."""
-    talk = Talk(house, scope)
-    turn = await talk.say(text, answer)
-    step = house.recorded.alone(turn)
-    assert step is not None
-    (proposal,) = from_words(step)
-    house.candidates.begin_attempt("a standing instruction", house.shelf.view.generation, [turn])
-    learned = Learned(lambda: house.probes.choose(proposal), "m-1")
-    async with anyio.create_task_group() as proving:
-        await house.admitting.admit(proposal, learned, proving)
-    return house.candidates.candidates()[0]
+async def test_replays_that_were_paid_for_are_kept_and_not_repeated_after_a_restart(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    policy(house)
+    assert house.worker is not None
+    answers: list[object] = ["On 01/02/2026.", UpstreamError("down")]
+    house.worker.rule = lambda prompt: answers.pop(0)
+    candidate = await admit(house, dates())
+    assert candidate.standing is Standing.SHADOW
+    assert candidate.certificate is not None
+    assert [one.outcome for one in candidate.certificate.replays] == [Outcome.FAIL]
+    house.restart()
+    policy(house)
+    await house.take_up_again()
+    decided = house.only_candidate()
+    assert decided.standing is Standing.ACCEPTED, decided.reason
+    assert decided.certificate is not None
+    assert [one.outcome for one in decided.certificate.replays] == [Outcome.FAIL, Outcome.PASS, Outcome.PASS]
+    assert len(house.worker.asked) == 2  # of the new worker
+
+
+async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    policy(house)
+    support = await teacher(house)
+    house.put_in_force("something")
+    house.shelf.revert(0)
+    candidate = await admit(house, dates(), support, generation=0)
+    assert candidate.standing is Standing.REJECTED
+    assert "reverted" in candidate.reason
+    assert house.worker is not None
+    assert house.worker.asked == []
+
+
+async def test_a_skill_that_a_person_keeps_is_no_longer_on_trial(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    policy(house)
+    await admit(house, dates())
+    await house.owner.keep(SkillName("iso-release-dates"))
+    kept = house.skill("iso-release-dates")
+    assert (kept.state, kept.pinned) == (SkillState.LIVE, True)
+    with pytest.raises(SkillError, match="no skill named"):
+        await house.owner.keep(SkillName("nobody"))
 
 
 async def passed_before(house: House) -> None:
@@ -130,88 +160,6 @@ async def passed_before(house: House) -> None:
         turn = await talk.say(TASK.format(number), "Released on 2026-02-01.")
         await talk.say(THANKS, "You are welcome.")
         house.say(turn, Outcome.PASS)
-
-
-async def test_an_instruction_is_in_force_before_it_is_tested(new_house: NewHouse) -> None:
-    began, never = anyio.Event(), anyio.Event()
-
-    class Hanging(Speaker):
-        async def ask(self, request, purpose):  # type: ignore[no-untyped-def]
-            began.set()
-            await never.wait()
-
-    house = await new_house(gate=GateMode.FULL, worker=Hanging("primary/m-1", lambda prompt: ""))
-    house.judge = Speaker("world/judge", lambda prompt: PASSED)
-    await passed_before(house)
-    talk = Talk(house)
-    await talk.say(RULE)
-    with anyio.fail_after(60):
-        await house.sense()
-        async with anyio.create_task_group() as aside:
-            await house.fast.learn(aside)
-            (skill,) = house.shelf.view.skills
-            assert skill.state is SkillState.CANARY
-            await began.wait()
-            aside.cancel_scope.cancel()
-    # The test was interrupted; after a restart it is made up for.
-    house.worker = None
-    house.restart()
-    await house.take_up_again()
-    certificate = house.only_candidate().certificate
-    assert certificate is not None
-    assert certificate.stage is SkillState.SHADOW
-
-
-async def test_an_instruction_whose_test_shows_no_harm_stays(new_house: NewHouse) -> None:
-    house = await new_house(gate=GateMode.SHADOW)
-    policy(house)
-    await passed_before(house)
-    candidate = await words(house, RULE)
-    (skill,) = house.shelf.view.skills
-    assert (skill.state, candidate.standing) == (SkillState.LIVE, Standing.ACCEPTED)
-
-
-def followed(prompt: str) -> bool:
-    return "Rules the user laid down" in prompt
-
-
-def tail(prompt: str) -> str:
-    """What the person said last."""
-    return prompt.rsplit("\n", 1)[-1]
-
-
-async def test_an_instruction_that_proves_harmful_is_withdrawn_and_the_person_is_told(new_house: NewHouse) -> None:
-    house = await new_house(gate=GateMode.SHADOW)
-    house.worker = Speaker("primary/m-1", lambda prompt: "nonsense" if followed(prompt) and RULE not in tail(prompt) else "fine")
-    house.judge = Speaker("world/judge", lambda prompt: FAILED if "nonsense" in prompt else PASSED)
-    await passed_before(house)
-    candidate = await words(house, RULE)
-    assert house.names == []
-    (notice,) = [data for kind, data in house.told if kind == "notice"]
-    assert "no longer in force" in str(notice["text"])
-    assert "retired" in candidate.reason
-
-
-async def test_a_newer_instruction_takes_the_place_of_the_one_it_contradicts(new_house: NewHouse) -> None:
-    house = await new_house()
-    await words(house, "From now on, always answer in German.")
-    (before,) = house.names
-    await words(house, "From now on, always answer in French.")
-    (after,) = house.names
-    assert before != after
-    assert "French" in house.skill(after).body
-
-
-async def test_a_rule_of_ones_own_is_not_placed_beside_the_wider_one_it_contradicts(new_house: NewHouse) -> None:
-    house = await new_house()
-    contrary = await words(house, RULE.replace("YYYY-MM-DD", "DD.MM.YYYY"), Scope("bob"))
-    wide = replace(contrary.proposal.skill, name=SkillName("house-dates"), scope=None, state=SkillState.LIVE)
-    house.shelf.publish([wide], (contrary.proposal.skill.name,), "for everyone")
-    await words(house, RULE)
-    mine = next(skill for skill in house.shelf.view.skills if skill.scope == "user:ada")
-    assert mine.extra["overrides"] == ["house-dates"]
-    assert [skill.name for skill in house.shelf.view.retrieve(TASK.format(1), 3, ADA)] == [mine.name]
-    assert [skill.name for skill in house.shelf.view.retrieve(TASK.format(1), 3, Scope("bob"))] == ["house-dates"]
 
 
 async def test_a_name_that_a_person_has_taken_is_theirs_and_the_learned_skill_gets_a_number(new_house: NewHouse) -> None:

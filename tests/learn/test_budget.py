@@ -65,7 +65,7 @@ async def test_a_call_is_counted_once_by_day_purpose_model_and_item(database: Da
     await budget.count(Purpose.JUDGE, MODEL, Spent(), turns=1)
     assert SqlSpending(database).sums(by_item=True) == {
         SpendingKey(DAY, "judge", MODEL): Spending(
-            turns=1, calls=2, failures=1, input_tokens=1000, output_tokens=20, cached_tokens=400, cost=pytest.approx(0.001)
+            turns=1, calls=2, failures=1, input_tokens=1000, output_tokens=20, cached_tokens=400, cost=0.001
         )
     }
 
@@ -105,6 +105,8 @@ async def test_listening_is_refused_rather_than_kept_waiting(database: Database)
     with without_waiting(), pytest.raises(BudgetError):
         await spend(budget, 1, Purpose.JUDGE)
     assert SqlSpending(database).sums() == {}
+    assert budget.waiting == {"listen": 1}
+    await spend(budget, 0, Purpose.LISTEN)
     assert budget.waiting == {}
 
 
@@ -198,3 +200,20 @@ async def test_a_call_that_is_given_up_is_counted_all_the_same(database: Databas
     (spent,) = SqlSpending(database).sums().values()
     assert (spent.calls, spent.failures, spent.tokens) == (1, 1, 10)
     assert await budget.may_spend(Purpose.EVOLVE, 1000)
+
+
+async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_trying_it(database: Database) -> None:
+    budget = budget_of(database, daily_tokens=10)
+
+    async def judge(item: str) -> None:
+        with spending_on(item):
+            await spend(budget, 100, Purpose.JUDGE)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(judge, "some-skill")
+            group.start_soon(judge, "")
+            while budget.waiting != {"replay": 1, "judge": 1}:
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+    assert budget.waiting == {}

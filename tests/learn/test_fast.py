@@ -10,7 +10,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.domain.verdict import Fault, Outcome, Source
+from metaclaw.domain.verdict import Fault, Outcome
 from metaclaw.errors import StoreError, UpstreamError
 from metaclaw.skills.gate import GateMode
 from metaclaw.store import SqlForgetting
@@ -161,96 +161,6 @@ async def test_two_programs_on_one_ledger_learn_once(new_house: NewHouse) -> Non
     assert len(house.candidates.candidates()) == 1
 
 
-async def test_an_instruction_that_answers_a_failure_makes_one_skill_of_both(new_house: NewHouse) -> None:
-    speaker = evolver(DATES)
-    house = await new_house(evolver=speaker)
-    talk = Talk(house)
-    failed = await talk.say(TASK.format(1))
-    told = await talk.say(f"No, that's wrong. {RULE}", "Released on 2026-02-01.")
-    await house.live()
-    await house.live()
-    assert len(house.names) == 1
-    assert set(house.only_candidate().proposal.support) == {failed, told}
-    assert (house.role(failed), house.role(told)) == ("support", "support")
-    assert speaker.asked == []
-
-
-async def test_a_failure_that_becomes_known_after_its_instruction_was_heard_makes_no_second_skill(new_house: NewHouse) -> None:
-    speaker = evolver(DATES)
-    house = await new_house(evolver=speaker)
-    await Talk(house).say(RULE)
-    await house.live()
-    talk = Talk(house)
-    failed = await talk.say(TASK.format(1))
-    house.say(failed, Outcome.UNKNOWN, Source.USER)
-    await talk.say(RULE, "Noted.")
-    await house.live()
-    assert house.role(failed) is None
-    house.say(failed, Outcome.FAIL, Source.USER)
-    await house.learn()
-    assert (len(house.names), house.role(failed), speaker.asked) == (1, None, [])
-
-
-async def test_a_rule_that_was_in_force_and_is_said_again_feeds_nothing_and_its_failure_stays_free_to_train(
-    new_house: NewHouse,
-) -> None:
-    house = await new_house()
-    await Talk(house).say(RULE)
-    await house.live()
-    talk = Talk(house)
-    failed = await talk.say(TASK.format(1))
-    told = await talk.say(f"No, that's wrong. {RULE}", "Released on 2026-02-01.")
-    await house.live()
-    await house.live()
-    assert (len(house.names), len(house.candidates.candidates())) == (1, 1)
-    assert (house.role(failed), house.role(told)) == (None, None)
-
-
-async def test_a_standing_instruction_alone_becomes_a_skill_for_its_person(new_house: NewHouse) -> None:
-    house = await new_house()
-    turn = await Talk(house).say(RULE)
-    await house.live()
-    (skill,) = house.shelf.view.skills
-    assert (skill.author, skill.scope) == (Authorship.INSTRUCTION, "user:ada")
-    assert "YYYY-MM-DD" in skill.body
-    assert house.role(turn) == "support"
-
-
-async def test_people_with_contrary_rules_each_keep_their_own(new_house: NewHouse) -> None:
-    house = await new_house()
-    await Talk(house, Scope("ada")).say(RULE)
-    await Talk(house, Scope("bob")).say(RULE.replace("YYYY-MM-DD", "DD.MM.YYYY"))
-    await house.live()
-    assert sorted(str(skill.scope) for skill in house.shelf.view.skills) == ["user:ada", "user:bob"]
-
-
-async def test_the_same_rule_said_twice_is_one_skill(new_house: NewHouse) -> None:
-    house = await new_house()
-    for _ in range(2):
-        await Talk(house).say(RULE)
-        await house.live()
-    assert len(house.names) == 1
-    assert [candidate.standing for candidate in house.candidates.candidates()] == [Standing.ACCEPTED]
-
-
-async def test_without_anybody_to_write_the_persons_own_words_do(new_house: NewHouse) -> None:
-    house = await new_house()
-    await corrected(house)
-    await house.live()
-    (skill,) = house.shelf.view.skills
-    assert "Release dates in the changelog must be written as YYYY-MM-DD." in skill.body
-
-
-async def test_an_evolver_that_is_down_is_asked_again_and_then_the_persons_words_do(new_house: NewHouse) -> None:
-    speaker = Speaker("world/evolver", down)
-    house = await new_house(evolver=speaker, pauses_s=(0.0, 0.0))
-    await corrected(house)
-    await house.live()
-    assert len(speaker.asked) == 3
-    assert len(house.names) == 1
-    assert house.only_candidate().proposal.written_by == "template"
-
-
 async def test_an_evolver_that_comes_back_writes(new_house: NewHouse) -> None:
     speaker = Speaker("world/evolver", down)
     house = await new_house(evolver=speaker, pauses_s=(0.0, 0.0))
@@ -286,22 +196,6 @@ async def test_an_attempt_that_was_interrupted_is_taken_up_again(new_house: NewH
     assert house.names == ["iso-release-dates"]
     await house.take_up_again()
     assert len(speaker.asked) == 1
-
-
-async def test_an_instruction_that_was_interrupted_is_taken_up_again(new_house: NewHouse) -> None:
-    house = await new_house()
-    talk = Talk(house)
-    turn = await talk.say(RULE)
-    await talk.say("And now the weather, please.", "Sunny.")
-    house.candidates.begin_attempt("a standing instruction", 0, [turn])
-    await house.live()
-    assert house.names == []
-    house.restart()
-    await house.take_up_again()
-    assert len(house.names) == 1
-    assert house.only_candidate().proposal.support == (turn,)
-    await house.take_up_again()
-    assert len(house.candidates.candidates()) == 1
 
 
 async def test_an_attempt_whose_failures_were_none_after_all_is_let_go(new_house: NewHouse) -> None:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from benchmarks import cassettes
-from metaclaw.domain.candidate import Probe, ProbeKind, Trial
+from metaclaw.domain.candidate import Probe, ProbeKind, ReplayResult
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, Part, Reasoning, Role, Text, ToolCall, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
 from metaclaw.domain.session import Anchor
@@ -23,7 +23,7 @@ from metaclaw.domain.turn import Placement, Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
 from metaclaw.learn.prompt import Stage
-from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedCall, ReplayLimits
+from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedTurn, ReplayLimits, Score
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
@@ -34,6 +34,7 @@ from tests.learn.recordings import Agent, call, say, words
 
 TABS = Skill(SkillName("use-tabs"), "When writing Go", "Indent with tabs, never with spaces.")
 OLDER = Skill(SkillName("indent-well"), "When writing code", "Indent well.")
+LIMIT = 100_000
 BESIDE = Skill(SkillName("be-brief"), "Always", "Be brief.")
 
 
@@ -62,11 +63,14 @@ class Judge:
 
     def __init__(self, word: str = "tabs") -> None:
         self.word = word
-        self.heard: list[tuple[Step, tuple[Part, ...], list[PlayedCall]]] = []
+        self.heard: list[PlayedTurn] = []
 
-    async def score(self, skill: Skill, step: Step, answer: tuple[Part, ...], calls: Sequence[PlayedCall]) -> Outcome:
-        self.heard.append((step, answer, list(calls)))
-        return Outcome.PASS if self.word in str(answer) + str(calls) else Outcome.FAIL
+    def estimate(self, skill: Skill, step: Step) -> int | None:
+        return 40
+
+    async def score(self, skill: Skill, played: PlayedTurn) -> Score:
+        self.heard.append(played)
+        return Score(Outcome.PASS if self.word in str(played.answer) + str(played.calls) else Outcome.FAIL, 40)
 
 
 def texts(request: ChatRequest) -> str:
@@ -217,23 +221,21 @@ async def test_a_coding_session_is_replayed_to_its_end_and_nothing_outside_is_to
     model, judge = Scripted(again), Judge()
     as_port: Replayer = replayer(reader, model, judge)
     with nothing_outside_is_touched(), anyio.fail_after(60):
-        trial = await as_port.trial(probe(turns[0]), TABS, (), seed=7)
-    assert trial == Trial(probe(turns[0]), 7, Outcome.FAIL, Outcome.PASS, tokens=10 * 110)
-    assert len(model.asked) == 10
+        result = await as_port.replay(probe(turns[0]), TABS, (), 7, LIMIT)
+    assert result == ReplayResult(probe(turns[0]), Outcome.PASS, tokens=5 * 110 + 40)
+    assert len(model.asked) == 5
     assert {request.sampling.seed for request in model.asked} == {7}
     assert {request.sampling.temperature for request in model.asked} == {0.5}
     assert {request.sampling.max_tokens for request in model.asked} == {512}
     assert not any(request.stream for request in model.asked)
-    without, with_skill = (" ".join(map(texts, arm)) for arm in (model.asked[:5], model.asked[5:]))
-    assert TABS.body not in without
-    assert "house_rules" not in without
-    assert with_skill.count(TABS.body) == 5
+    assert " ".join(map(texts, model.asked)).count(TABS.body) == 5
     # The judge is shown the recorded step with the person's correction, and the replay's own end.
-    (step, answer, calls), _ = judge.heard
+    (played,) = judge.heard
+    step = played.step
     assert (step.turn, step.task, step.said_after) == (turns[0].id, "Fix the Go test.", "I want tabs there.")
-    assert answer == (Text("Fixed with spaces."),)
-    assert [played.call.name for played in calls] == ["Read", "Bash", "Edit", "Bash"]
-    assert "ok" in str(calls[-1].result.parts)
+    assert played.answer == (Text("Fixed with tabs."),)
+    assert [one.call.name for one in played.calls] == ["Read", "Bash", "Edit", "Bash"]
+    assert "ok" in str(played.calls[-1].result.parts)
 
 
 @pytest.mark.anyio
@@ -241,7 +243,7 @@ async def test_a_coding_session_is_replayed_to_its_end_and_nothing_outside_is_to
 async def test_every_request_of_a_replay_can_be_sent_in_its_wire(ledger: SqlLedger, reader: LedgerReader, wire: Wire) -> None:
     turns = await kept(ledger, coding(wire))
     model = Scripted(again)
-    await replayer(reader, model).trial(probe(turns[0]), TABS, (), 1)
+    await replayer(reader, model).replay(probe(turns[0]), TABS, (), 1, LIMIT)
     for request in model.asked:
         form = wire_format(wire)
         body = form.render_request(request)
@@ -258,33 +260,54 @@ async def test_a_call_that_was_not_recorded_leaves_it_undecided(ledger: SqlLedge
         return (call("Read", file_path="other.go"),) if "Indent with tabs" in texts(request) else again(request)
 
     judge = Judge()
-    trial = await replayer(reader, Scripted(curious), judge).trial(probe(turns[0]), TABS, (), 1)
-    assert (trial.without, trial.with_skill) == (Outcome.UNKNOWN, Outcome.UNKNOWN)
-    assert trial.note == "with the skill: this call of Read was not recorded"
-    assert trial.tokens == 6 * 110
+    result = await replayer(reader, Scripted(curious), judge).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert result.outcome is Outcome.UNKNOWN
+    assert result.note == "this call of Read was not recorded"
+    assert result.tokens == 110
     assert judge.heard == []
 
 
 @pytest.mark.anyio
-async def test_where_the_prompt_without_the_skill_is_undecided_the_other_is_not_paid_for(
-    ledger: SqlLedger, reader: LedgerReader
-) -> None:
+async def test_a_replay_that_takes_more_than_it_may_is_stopped(ledger: SqlLedger, reader: LedgerReader) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
-    model = Scripted(lambda _: (call("Deploy", target="live"),))
-    tried = replayer(reader, model)
-    trial = await tried.trial(probe(turns[0]), TABS, (), 1)
-    assert (trial.without, trial.note) == (Outcome.UNKNOWN, "without the skill: no call of Deploy was recorded")
-    again_ = await tried.trial(probe(turns[0]), BESIDE, (), 1)
-    assert (again_.without, again_.tokens) == (Outcome.UNKNOWN, 0)
-    assert len(model.asked) == 1
+    model = Scripted(again)
+    result = await replayer(reader, model).replay(probe(turns[0]), TABS, (), 1, 200)
+    assert (result.outcome, result.note) == (Outcome.UNKNOWN, "still at work after 220 tokens")
+    assert len(model.asked) == 2
+
+
+@pytest.mark.anyio
+async def test_the_cost_of_a_replay_is_known_before_it_is_paid(ledger: SqlLedger, reader: LedgerReader) -> None:
+    turns = await kept(ledger, coding(Wire.CHAT))
+    tried = replayer(reader, Scripted(again))
+    last = await tried.estimate(probe(turns[4]), TABS)
+    whole = await tried.estimate(probe(turns[0]), TABS)
+    assert 40 < last < whole
+    assert await tried.estimate(Probe(TurnId("gone"), ProbeKind.FAILING), TABS) == 0
+    assert await replayer(reader, None).estimate(probe(turns[0]), TABS) == 0
+
+
+@pytest.mark.anyio
+async def test_where_nobody_can_judge_nothing_is_replayed(ledger: SqlLedger, reader: LedgerReader) -> None:
+    turns = await kept(ledger, coding(Wire.CHAT))
+
+    class Nobody(Judge):
+        def estimate(self, skill: Skill, step: Step) -> int | None:
+            return None
+
+    model = Scripted(again)
+    tried = replayer(reader, model, Nobody())
+    assert await tried.estimate(probe(turns[0]), TABS) == 0
+    assert (await tried.replay(probe(turns[0]), TABS, (), 1, LIMIT)).outcome is Outcome.UNKNOWN
+    assert model.asked == []
 
 
 @pytest.mark.anyio
 async def test_a_model_that_never_ends_is_undecided(ledger: SqlLedger, reader: LedgerReader) -> None:
     turns = await kept(ledger, coding(Wire.CHAT))
     model = Scripted(lambda _: (call("Read", file_path="a.go"),))
-    trial = await replayer(reader, model, limits=ReplayLimits(max_answers=5)).trial(probe(turns[0]), TABS, (), 1)
-    assert trial.note == "without the skill: still at work after 5 answers"
+    result = await replayer(reader, model, limits=ReplayLimits(max_answers=5)).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert result.note == "still at work after 5 answers"
     assert len(model.asked) == 5
 
 
@@ -297,33 +320,12 @@ async def test_a_write_in_other_words_is_taken_for_done_and_the_note_says_so(led
         script = [call("Edit", file_path="a.go", old_string="x", new_string="tabs" if tabs else "y")]
         return (script[results(request)],) if results(request) < 1 else (Text("Edited."),)
 
-    trial = await replayer(reader, Scripted(edits)).trial(probe(turns[0]), TABS, (), 1)
-    assert (trial.without, trial.with_skill) == (Outcome.FAIL, Outcome.PASS)
-    assert trial.note == "1 results were of a call that differs: Edit: what is written"
+    result = await replayer(reader, Scripted(edits)).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert result.outcome is Outcome.PASS
+    assert result.note == "1 results were of a call that differs: Edit: what is written"
     strict = replayer(reader, Scripted(edits), limits=ReplayLimits(accept_nearest=False))
-    trial = await strict.trial(probe(turns[0]), TABS, (), 1)
-    assert trial.note == "with the skill: Edit was recorded with a difference: what is written"
-
-
-@pytest.mark.anyio
-async def test_the_prompt_without_the_skill_is_asked_once_for_all_candidates(ledger: SqlLedger, reader: LedgerReader) -> None:
-    turns = await kept(ledger, coding(Wire.CHAT))
-    model = Scripted(again)
-    tried = replayer(reader, model)
-    trials: list[Trial] = []
-
-    async def one(skill: Skill, seed: int) -> None:
-        trials.append(await tried.trial(probe(turns[0]), skill, (), seed))
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            for skill in (TABS, OLDER, BESIDE):
-                group.start_soon(one, skill, 1)
-    bare = [request for request in model.asked if "house_rules" not in texts(request)]
-    assert len(bare) == 5
-    assert sorted(trial.tokens for trial in trials) == [550, 550, 1100]
-    await one(TABS, 2)
-    assert len([request for request in model.asked if "house_rules" not in texts(request)]) == 10
+    result = await strict.replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert result.note == "Edit was recorded with a difference: what is written"
 
 
 @pytest.mark.anyio
@@ -339,9 +341,10 @@ async def test_a_provider_that_fails_leaves_it_undecided_and_is_asked_again_next
         return again(request)
 
     tried = replayer(reader, Scripted(moody))
-    trial = await tried.trial(probe(turns[0]), TABS, (), 1)
-    assert (trial.without, trial.note) == (Outcome.UNKNOWN, "without the skill: primary/m-1 cannot be asked: down")
-    assert (await tried.trial(probe(turns[0]), TABS, (), 1)).with_skill is Outcome.PASS
+    result = await tried.replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert (result.outcome, result.note) == (Outcome.UNKNOWN, "primary/m-1 cannot be asked: down")
+    assert result.is_unavailable
+    assert (await tried.replay(probe(turns[0]), TABS, (), 1, LIMIT)).outcome is Outcome.PASS
 
 
 @pytest.mark.anyio
@@ -349,11 +352,11 @@ async def test_a_judge_that_cannot_say_leaves_it_unknown(ledger: SqlLedger, read
     turns = await kept(ledger, coding(Wire.CHAT))
 
     class Absent(Judge):
-        async def score(self, skill: Skill, step: Step, answer: tuple[Part, ...], calls: Sequence[PlayedCall]) -> Outcome:
+        async def score(self, skill: Skill, played: PlayedTurn) -> Score:
             raise JudgeError("nobody there")
 
-    trial = await replayer(reader, Scripted(again), Absent()).trial(probe(turns[0]), TABS, (), 1)
-    assert (trial.without, trial.with_skill, trial.tokens) == (Outcome.UNKNOWN, Outcome.UNKNOWN, 1100)
+    result = await replayer(reader, Scripted(again), Absent()).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert (result.outcome, result.tokens) == (Outcome.UNKNOWN, 550)
 
 
 @pytest.mark.anyio
@@ -375,14 +378,14 @@ async def test_turns_that_cannot_be_replayed_say_why(ledger: SqlLedger, reader: 
         TurnId("gone"): "the turn is not recorded any more",
     }
     for turn_id, note in notes.items():
-        trial = await tried.trial(Probe(turn_id, ProbeKind.PASSING), TABS, (), 1)
-        assert (trial.without, trial.with_skill, trial.note) == (Outcome.UNKNOWN, Outcome.UNKNOWN, note)
-    trial = await tried.trial(probe(broken), TABS, (), 1)
-    assert trial.note.startswith("what the provider got cannot be read")
-    trial = await replayer(reader, None).trial(probe(turn), TABS, (), 1)
-    assert trial.note == "the model m-1 of provider primary cannot be asked by the program"
-    trial = await replayer(reader, Scripted(again), budget_tokens=10).trial(probe(turn), TABS, (), 1)
-    assert trial.note == "the skill use-tabs does not fit into the prompt's budget of 10 tokens"
+        result = await tried.replay(Probe(turn_id, ProbeKind.PASSING), TABS, (), 1, LIMIT)
+        assert (result.outcome, result.note) == (Outcome.UNKNOWN, note)
+    result = await tried.replay(probe(broken), TABS, (), 1, LIMIT)
+    assert result.note.startswith("what the provider got cannot be read")
+    result = await replayer(reader, None).replay(probe(turn), TABS, (), 1, LIMIT)
+    assert result.note == "the model m-1 of provider primary cannot be asked by the program"
+    result = await replayer(reader, Scripted(again), budget_tokens=10).replay(probe(turn), TABS, (), 1, LIMIT)
+    assert result.note == "the skill use-tabs does not fit into the prompt's budget of 10 tokens"
 
 
 @pytest.mark.anyio
@@ -400,10 +403,10 @@ async def test_a_replay_that_is_given_up_stops_at_once_and_leaves_others_going(l
             return await super().ask(request, purpose)
 
     tried = replayer(reader, Slow(again))
-    trials: list[Trial] = []
+    trials: list[ReplayResult] = []
 
     async def second() -> None:
-        trials.append(await tried.trial(probe(turns[0]), TABS, (), 1))
+        trials.append(await tried.replay(probe(turns[0]), TABS, (), 1, LIMIT))
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
@@ -411,19 +414,17 @@ async def test_a_replay_that_is_given_up_stops_at_once_and_leaves_others_going(l
 
             async def given_up() -> None:
                 with first:
-                    await tried.trial(probe(turns[0]), TABS, (), 1)
+                    await tried.replay(probe(turns[0]), TABS, (), 1, LIMIT)
 
             group.start_soon(given_up)
             await began.wait()
             group.start_soon(second)
             first.cancel()
-    assert [trial.with_skill for trial in trials] == [Outcome.PASS]
+    assert [result.outcome for result in trials] == [Outcome.PASS]
 
 
 @pytest.mark.anyio
-async def test_a_session_that_goes_on_is_read_again_and_what_is_forgotten_is_asked_again(
-    ledger: SqlLedger, reader: LedgerReader
-) -> None:
+async def test_a_session_that_goes_on_is_read_again(ledger: SqlLedger, reader: LedgerReader) -> None:
     agent = Agent(Wire.CHAT).hear("Go.").answer(call("Bash", command="ls"))
     (turn,) = await kept(ledger, agent)
 
@@ -432,14 +433,12 @@ async def test_a_session_that_goes_on_is_read_again_and_what_is_forgotten_is_ask
         return (wanted[results(request)],) if results(request) < 2 else (Text("tabs"),)
 
     tried = replayer(reader, Scripted(looks))
-    assert (await tried.trial(probe(turn), TABS, (), 1)).with_skill is Outcome.FAIL  # the session ended with that call
+    assert (await tried.replay(probe(turn), TABS, (), 1, LIMIT)).outcome is Outcome.FAIL  # the session ended with that call
     agent.give("a").use(call("Bash", command="pwd"), "/").answer(Text("Done."))
     for recorded in agent.turns[1:]:
         assert await ledger.record(recorded.turn)
-    trials = [await tried.trial(probe(turn), TABS, (), 1) for _ in range(2)]
-    assert [(trial.with_skill, trial.tokens) for trial in trials] == [(Outcome.PASS, 6 * 110), (Outcome.PASS, 3 * 110)]
-    tried.forget()
-    assert (await tried.trial(probe(turn), TABS, (), 1)).tokens == 6 * 110
+    trials = [await tried.replay(probe(turn), TABS, (), 1, LIMIT) for _ in range(2)]
+    assert [result.outcome for result in trials] == [Outcome.PASS, Outcome.PASS]
 
 
 # Where the skill stands in the prompt.
@@ -557,16 +556,15 @@ async def test_a_turn_with_skills_in_its_prompt_is_replayed_from_the_ledger(ledg
         assert await ledger.record(turn)
     model = Scripted(again)
     tried = replayer(reader, model, skills=[OLDER, BESIDE])
-    trial = await tried.trial(probe(turns[0]), TABS, [OLDER.name], 3)
-    assert (trial.without, trial.with_skill) == (Outcome.FAIL, Outcome.PASS)
+    result = await tried.replay(probe(turns[0]), TABS, [OLDER.name], 3, LIMIT)
+    assert result.outcome is Outcome.PASS
     assert not any(OLDER.body in texts(request) for request in model.asked)
     assert all(BESIDE.body in texts(request) for request in model.asked)
     asked = len(model.asked)
-    await tried.trial(probe(turns[0]), TABS, (), 3)
-    # Nothing is replaced this time, so the prompt without the skill is another one.
-    assert all(OLDER.body in texts(request) for request in model.asked[asked:])
-    assert len(model.asked) == asked + 10
-    forgotten = await replayer(reader, model).trial(probe(turns[0]), TABS, [OLDER.name], 3)
+    await tried.replay(probe(turns[0]), TABS, (), 3, LIMIT)
+    assert all(OLDER.body in texts(request) for request in model.asked[asked:])  # nothing is replaced this time
+    assert len(model.asked) == asked + 5
+    forgotten = await replayer(reader, model).replay(probe(turns[0]), TABS, [OLDER.name], 3, LIMIT)
     assert forgotten.note == "the skill be-brief that stood in the prompt is not known any more"
 
 
@@ -580,7 +578,7 @@ async def test_thoughts_go_back_only_to_those_who_want_them(ledger: SqlLedger, r
         turns = await kept(ledger, coding(wire))
         thought = Reasoning("hm", sealed)
         model = Scripted(lambda request, thought=thought: (thought, *again(request)))  # type: ignore[misc]
-        await replayer(reader, model).trial(probe(turns[0]), TABS, (), 1)
+        await replayer(reader, model).replay(probe(turns[0]), TABS, (), 1, LIMIT)
         assert (thought in model.asked[1].messages[-2].parts) is comes_back
 
 
@@ -594,8 +592,8 @@ async def test_a_session_that_ends_with_a_call_is_replayed_to_that_call(ledger: 
         tabs = (Text("tabs"),) if "Indent with tabs" in texts(request) else ()
         return (*tabs, call("Bash", command="ls") if results(request) == 0 else submit)
 
-    trial = await replayer(reader, Scripted(submits)).trial(probe(turns[0]), TABS, (), 1)
-    assert (trial.without, trial.with_skill) == (Outcome.FAIL, Outcome.PASS)
+    result = await replayer(reader, Scripted(submits)).replay(probe(turns[0]), TABS, (), 1, LIMIT)
+    assert result.outcome is Outcome.PASS
 
 
 def test_a_person_who_only_said_one_thing_has_one_task() -> None:
@@ -616,4 +614,4 @@ async def test_at_least_six_in_ten_recorded_sessions_are_decidable_to_the_end(tm
     ended, all_ = figures.sessions
     assert all_ == 32
     assert ended >= cassettes.GOAL * all_
-    assert figures.pairs[0] + figures.reasons.total() == figures.pairs[1] == 64
+    assert figures.runs[0] + figures.reasons.total() == figures.runs[1] == 64

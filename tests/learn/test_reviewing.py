@@ -14,12 +14,10 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admitting import Admitting, Learned
 from metaclaw.learn.reviewing import Reviewing
-from metaclaw.skills.evolve import from_words
 from metaclaw.skills.gate import Gate, GateMode
 from tests.learn.house import House, Speaker, Talk, learned_skill
 from tests.privacy.attacks import ATTACKS, CLAIMED, DIRECT, FRAGMENTED, PASTED, UNICODE, Attack
 from tests.privacy.corrections import CORRECTIONS
-from tests.privacy.stage import Used
 from tests.privacy.stage import step as staged
 
 pytestmark = pytest.mark.anyio
@@ -75,21 +73,6 @@ async def test_honest_corrections_pass_them(new_house: NewHouse) -> None:
         else:
             house.shelf.retire(name)
     assert refused == {}
-
-
-async def test_a_standing_instruction_in_a_session_with_tools_passes_them(new_house: NewHouse) -> None:
-    """The template's own steps are the program's words: no tool's output makes them somebody's who has no say."""
-    house = await new_house()
-    printed = Used("write", {"path": "lamp.txt"}, "lamp.txt: 33 bytes written")
-    said = "Always write times like 2026-01-31T07:05:00+08:00, with seconds and the offset."
-    step = staged("Note in lamp.txt: 12:06.", used=[printed], said_after=f"That is not how I want it. {said}")
-    (proposal,) = from_words(step)
-    fields = {"written_by": proposal.written_by, "is_instruction": True}
-    assert await admitted(house, proposal.skill, (step,), **fields) == ""
-    assert said in house.skill(proposal.skill.name).body
-    house.shelf.retire(proposal.skill.name)
-    by_a_model = await admitted(house, proposal.skill, (step,))
-    assert "see whether these words bear on it" in by_a_model
 
 
 async def poisoned(house: House, steps: tuple[Step, ...]) -> None:

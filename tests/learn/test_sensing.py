@@ -10,10 +10,11 @@ from metaclaw.domain.chat import ChatRequest, Completion, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
-from metaclaw.errors import UpstreamError
+from metaclaw.errors import BudgetError, UpstreamError
 from metaclaw.learn.progress import Progress
 from metaclaw.learn.retrying import FIRST_PAUSE_S, MOST_TRIES
 from metaclaw.learn.sensing import pause_s
+from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlForgetting
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk
@@ -91,6 +92,39 @@ async def test_the_judge_is_asked_no_more_often_than_its_share_allows(new_house:
     assert house.judge is not None
     assert house.judge.asked == []
     assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "the judge's share is used up")
+
+
+async def test_a_question_the_budget_cannot_pay_for_is_put_off_over_restarts_and_asked_when_it_can(new_house: NewHouse) -> None:
+    speaker = judge(lambda prompt: BudgetError("used up"))
+    house = await new_house(judge=speaker, can_pay=False)
+    turn = await unjudged(house)
+    assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "waits for the learning budget")
+    assert house.sensing.questions.waiting_for_budget == 1
+    for _ in range(2):
+        house.restart()
+        await house.sense()
+    assert (speaker.questions, house.sensing.questions.waiting_for_budget) == (1, 1)
+    house.can_pay = True
+    speaker.rule = lambda prompt: FAILED
+    await house.sense()
+    assert house.outcome(turn) is Outcome.FAIL
+    assert (speaker.questions, house.sensing.questions.waiting_for_budget) == (2, 0)
+
+
+async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_asked_about_first(new_house: NewHouse) -> None:
+    speaker = judge()
+    house = await new_house(judge=speaker, share=0.0)
+    for number, reply in enumerate(("Hm, well.", "Hm, I am not so sure that this is right.", "Hm, well.")):
+        talk = Talk(house)
+        await talk.say(PLAIN.format(number))
+        await talk.say(reply)
+    await house.sense()
+    asked: list[TurnId] = []
+    while len(house.sensing.questions):
+        asked.append(house.sensing.questions.pop())
+    suspicion = [fuse(house.verdict(turn).signals) for turn in asked]
+    assert len(set(suspicion)) > 1
+    assert suspicion == sorted(suspicion, reverse=True)
 
 
 async def test_where_nobody_judges_nothing_is_taken_from_the_share(new_house: NewHouse) -> None:

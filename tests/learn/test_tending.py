@@ -5,7 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
+from metaclaw.domain.candidate import (
+    Candidate,
+    CandidateId,
+    Certificate,
+    Change,
+    Probe,
+    ProbeKind,
+    Proposal,
+    ReplayResult,
+    Standing,
+)
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -13,7 +23,7 @@ from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.aging import Whose, whose
-from metaclaw.learn.worth import model_of_most, trials_of
+from metaclaw.learn.worth import model_of_most, tasks_of
 from metaclaw.skills.gate import GateMode
 from metaclaw.store import DrawnTurn
 from tests.learn.house import CORRECTION, DATES, FAILED, NOON, PASSED, TASK, House, Speaker, Talk, drawn, learned_skill
@@ -42,7 +52,8 @@ async def taught(house: House, skill: Skill, model: str = "m-1", **fields: objec
     await talk.say(CORRECTION, "Released on 2026-02-01.")
     house.say(turn, Outcome.FAIL)
     house.candidates.begin_attempt("dates", house.shelf.view.generation, [turn])
-    certificate = Certificate(SkillState.SHADOW, 4, 8, 0, 0, 0, 0, 25.0, 900, model)
+    fixed = ReplayResult(Probe(turn, ProbeKind.FAILING), Outcome.PASS, 900)
+    certificate = Certificate(SkillState.SHADOW, 1, 1, 0, 0, 0, 0, 900, model, replays=(fixed,))
     proposal = Proposal(replace(skill, state=SkillState.DRAFT), Change.NEW, (), (turn,), "dates", "world/evolver")
     proposal = replace(proposal, **fields)  # type: ignore[arg-type]
     house.candidates.save_candidate(
@@ -62,7 +73,8 @@ async def test_a_canary_that_helps_is_promoted_and_its_certificate_says_by_what(
     certificate = house.only_candidate().certificate
     assert certificate is not None
     assert (certificate.stage, certificate.losses, certificate.model) == (SkillState.CANARY, 0, "m-1")
-    assert any("in shadow: 8 wins" in note for note in certificate.notes)
+    assert any("before that: fixed the failure in 1 of 1 replays" in note for note in certificate.notes)
+    assert certificate.replays != ()
 
 
 async def test_a_canary_that_harms_is_demoted_and_it_is_written_down_why(new_house: NewHouse) -> None:
@@ -72,7 +84,7 @@ async def test_a_canary_that_harms_is_demoted_and_it_is_written_down_why(new_hou
     await tasks(house, NAME, placed=False, passed=True, times=12)
     await house.tend()
     assert house.names == []
-    assert "harms" in house.only_candidate().reason
+    assert "it does harm: with it 0 of" in house.only_candidate().reason
     assert house.only_candidate().standing is Standing.ACCEPTED
 
 
@@ -117,18 +129,38 @@ async def test_what_a_person_wrote_or_pinned_is_never_touched(new_house: NewHous
     assert (house.names, house.shelf.view.generation) == ([NAME], generation)
 
 
-async def test_an_instruction_that_was_tested_and_has_often_matched_is_live(new_house: NewHouse) -> None:
+async def test_a_rule_of_an_old_home_that_was_on_trial_is_live(new_house: NewHouse) -> None:
     house = await new_house(gate=GateMode.FULL)
-    skill = learned_skill(NAME, state=SkillState.CANARY, author=Authorship.INSTRUCTION)
-    await taught(house, skill, is_instruction=True)
-    talk = Talk(house)
-    for number in range(49):
-        await talk.say(TASK.format(number), skills=(NAME,))
-    await house.tend()
-    assert house.skill(NAME).state is SkillState.CANARY
-    await talk.say(TASK.format(50), skills=(NAME,))
+    await taught(house, learned_skill(NAME, state=SkillState.CANARY, author=Authorship.INSTRUCTION), is_instruction=True)
     await house.tend()
     assert house.skill(NAME).state is SkillState.LIVE
+
+
+async def rule_said(house: House, before: Outcome, after: Outcome) -> None:
+    """Thirty turns before a rule, and thirty with it."""
+    for _ in range(30):
+        house.say(await Talk(house).say(TASK.format(1)), before)
+    house.put_in_force(NAME, author=Authorship.INSTRUCTION)
+    for _ in range(30):
+        house.say(await Talk(house).say(TASK.format(1), skills=(NAME,)), after)
+
+
+async def test_a_rule_that_seems_to_do_harm_stays_and_its_person_is_told_once(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await rule_said(house, Outcome.PASS, Outcome.FAIL)
+    for _ in range(2):
+        await house.tend()
+        house.clock.pass_by(days=1)
+    (notice,) = [data for kind, data in house.told if kind == "notice"]
+    assert "0 of 30 turns now, 30 of 30 turns before" in str(notice["text"])
+    assert house.skill(NAME).state is SkillState.LIVE
+
+
+async def test_of_a_rule_that_does_no_harm_nothing_is_told(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    await rule_said(house, Outcome.PASS, Outcome.PASS)
+    await house.tend()
+    assert [kind for kind, _ in house.told if kind == "notice"] == []
 
 
 async def test_the_turns_of_one_task_are_one_trial_and_it_failed_if_any_of_them_did() -> None:
@@ -136,8 +168,8 @@ async def test_the_turns_of_one_task_are_one_trial_and_it_failed_if_any_of_them_
         return DrawnTurn(TurnId("t"), SessionId(session), segment, True, 0.5, outcome)
 
     newest_first = [turn("s", 1, Outcome.PASS), turn("s", 0, None), turn("s", 0, Outcome.FAIL), turn("s", 0, Outcome.PASS)]
-    assert [trial.outcome for trial in trials_of(newest_first)] == [Outcome.FAIL, Outcome.PASS]
-    assert [trial.outcome for trial in trials_of([turn("s", 0, None)])] == [Outcome.UNKNOWN]
+    assert [trial.outcome for trial in tasks_of(newest_first)] == [Outcome.FAIL, Outcome.PASS]
+    assert [trial.outcome for trial in tasks_of([turn("s", 0, None)])] == [Outcome.UNKNOWN]
 
 
 async def idle(house: House, days: float = 91, scope: Scope | None = None, work: int = 500) -> None:
@@ -420,9 +452,9 @@ async def test_a_promotion_does_not_make_anybody_forget_what_a_skill_was_worth(n
     await house.tend()
     skill = house.skill(NAME)
     assert skill.state is SkillState.LIVE
-    assert house.worth.uplift(skill).turns == 24
+    assert house.worth.uplift(skill).placed + house.worth.uplift(skill).withheld == 24
     house.put_in_force(NAME, body="1. Something else.\n2. Entirely.\n\nDo not do it.")
-    assert house.worth.uplift(house.skill(NAME)).turns == 0
+    assert house.worth.uplift(house.skill(NAME)).placed == 0
 
 
 async def test_what_people_wrote_or_said_is_not_merged(new_house: NewHouse) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Json, TextDelta, Usage, Wire
 from metaclaw.domain.ids import SessionId
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.session import Origin
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn, TurnEnd
@@ -94,9 +95,9 @@ class House:
                 return super().identify(wire, headers, body, peer, path=path)
 
         class Placing(Placer):
-            def place(self, incoming: Incoming, origin: Origin) -> Placed:
+            def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
                 trace.append(f"placed {incoming.json['user']}")
-                return super().place(incoming, origin)
+                return super().place(incoming, origin, nearness)
 
         class Model:
             name, models = "model", ("m",)

@@ -226,6 +226,23 @@ def test_side_turns_get_no_skills_and_leave_the_choice_alone() -> None:
     assert talk.ask("thanks, go on").stamp.skills == first.stamp.skills
 
 
+COMMITS = "You are an expert software engineer that generates concise, one-line Git commit messages based on the provided diffs."
+
+
+@pytest.mark.parametrize("words", ["Write commit messages in German.", "提交信息一律用英文写。", "コミットメッセージは日本語で。"])
+def test_a_side_turn_gets_the_rules_about_what_it_writes_and_no_others(words: str) -> None:
+    talk = Talk(view(1, [rule("about-commits", words), rule("uv", "Use uv."), *map(skill, TOPICS)]))
+    talk.history[0]["content"] = COMMITS
+    assert talk.ask("diff --git a/x b/x").stamp.skills == ("about-commits",)
+    assert f"- {words}" in talk.provider_saw[0][0]["content"]
+
+
+def test_a_side_turn_that_writes_a_title_gets_no_rule_about_commits() -> None:
+    talk = Talk(view(1, [rule("about-commits", "Write commit messages in German."), rule("titles", "Titles have no emoji.")]))
+    talk.history[0]["content"] = "Generate a short title for this conversation."
+    assert talk.ask("hello").stamp.skills == ("titles",)
+
+
 def test_a_restarted_program_goes_on_with_the_same_bytes() -> None:
     talk = Talk()
     placed = talk.ask(f"please {TOPICS['violin']}")

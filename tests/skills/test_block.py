@@ -5,8 +5,17 @@ import re
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
-from metaclaw.skills import Block, already_present, estimate_tokens, remove_blocks, render_block
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.skills import (
+    Block,
+    already_present,
+    estimate_tokens,
+    is_listed_in,
+    is_placed_in,
+    remove_blocks,
+    render_block,
+)
+from metaclaw.skills.block import gist
 
 ONE = Skill(SkillName("iso-times"), "When writing times into files", "Use the offset.\n\n- never a bare date")
 TWO = Skill(SkillName("refunds"), "When a customer wants money back", "Say by when.")
@@ -16,7 +25,7 @@ LONG = Skill(SkillName("long-one"), "When it is long", "word " * 2000)
 def test_a_block_names_each_skill_says_what_they_are_and_holds_them_whole() -> None:
     block = render_block((ONE, TWO), 1000)
     assert block.skills == ("iso-times", "refunds")
-    assert "learned from earlier work in this installation" in block.text
+    assert "Procedures for requests like this" in block.text
     for skill in (ONE, TWO):
         assert f"[{skill.name}] {skill.trigger}\n{skill.body}" in block.text
     assert block.text.startswith("\n\n<house_rules ")
@@ -40,6 +49,74 @@ def test_what_does_not_fit_is_left_out_whole_and_the_next_may_still_fit() -> Non
 
 def test_nothing_that_fits_gives_an_empty_block() -> None:
     assert render_block((ONE,), 10) == render_block((), 1000) == Block("", ())
+
+
+def rule(name: str, text: str, when: str = "always", **extra: object) -> Skill:
+    return Skill(SkillName(name), when, text, extra={"kind": "rule", **extra})
+
+
+def test_rules_facts_listed_and_full_skills_stand_in_sections_of_their_own() -> None:
+    staging = rule("staging", "Staging is stage-2.", kind="fact")
+    uv = rule("uv", "Use uv\ninstead of pip.", "When installing Python packages")
+    block = render_block((staging, TWO, uv), 1000, listed=(ONE,))
+    assert block.skills == ("uv", "staging", "refunds")
+    assert block.listed == ("iso-times",)
+    lines = block.text.splitlines()
+    wanted = (
+        "- Use uv instead of pip. [When installing Python packages]",
+        "- Staging is stage-2.",
+        "- iso-times: When writing times into files — Use the offset.",
+        "[refunds] When a customer wants money back",
+    )
+    assert [line for line in lines if line in wanted] == list(wanted)
+
+
+def test_a_rule_of_an_older_home_shows_only_the_quoted_words() -> None:
+    body = "The person's own words, to be followed as they stand:\n\n> Use tabs.\n> Never spaces.\n\n1. Follow them.\n"
+    old = Skill(SkillName("tabs"), "When the task has to do with tabs, or with spaces", body, author=Authorship.INSTRUCTION)
+    lines = render_block((old,), 1000).text.splitlines()
+    assert "- Use tabs. Never spaces." in lines
+    assert not any("Follow them" in line or "has to do with" in line for line in lines)
+
+
+def test_where_not_all_lines_fit_the_list_is_short_and_then_cut() -> None:
+    many = [Skill(SkillName(f"s-{number:02}"), f"When number {number} is up", "Say so, and say it well.") for number in range(30)]
+    whole, short, cut = (render_block((), budget, listed=many) for budget in (1000, 400, 160))
+    assert "- s-07: When number 7 is up — Say so, and say it well." in whole.text
+    assert "- s-07: When number 7 is up\n" in short.text
+    assert (len(whole.listed), len(short.listed)) == (30, 30)
+    assert 0 < len(cut.listed) < 30
+
+
+def test_rules_beyond_their_budget_are_left_out_whole() -> None:
+    rules = [rule(f"r-{number}", "Say it twice. " * 20) for number in range(20)]
+    block = render_block(rules, 1000, rules_budget_tokens=200)
+    assert 0 < len(block.skills) < 4
+    assert block.text.count("- Say it twice.") == len(block.skills)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("# Heading\n\n1. Run it with a seed.\n2. Look.", "Run it with a seed."),
+        ("- e.g. this one, and then that; more", "e.g. this one, and then that;"),
+        ("Only words without an end", "Only words without an end"),
+        ("x" * 500, "x" * 119 + "…"),
+    ],
+)
+def test_the_gist_is_the_first_step_or_sentence(body: str, said: str) -> None:
+    assert gist(Skill(SkillName("one"), "When", body)) == said
+
+
+def test_what_stands_in_a_block_is_told_from_what_has_changed_since() -> None:
+    uv, changed = rule("uv", "Use uv."), rule("uv", "Use uv. Always.")
+    text = render_block((uv, TWO), 1000, listed=(ONE,)).text
+    assert is_placed_in(uv, text)
+    assert is_placed_in(TWO, text)
+    assert is_listed_in(ONE, text)
+    assert not is_placed_in(changed, text)
+    assert not is_placed_in(ONE, text)
+    assert not is_listed_in(TWO, text)
 
 
 def test_blocks_are_taken_out_exactly() -> None:

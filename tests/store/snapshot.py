@@ -113,7 +113,7 @@ def learn(database: Database) -> None:
     candidates.begin_attempt("exit", 2, [failed])
     skill = Skill(SkillName("ask-first"), "before it fails", "Ask.", state=SkillState.CANARY, author=Authorship.EVOLVER)
     proposal = Proposal(skill, Change.NEW, (), (failed,), "exit", "evolver")
-    certificate = Certificate(SkillState.SHADOW, 4, 3, 0, 1, 0, 0, 12.5, 900, "model", ("note",))
+    certificate = Certificate(SkillState.SHADOW, 4, 3, 0, 1, 0, 0, 900, "model", ("note",))
     candidates.save_candidate(Candidate(CandidateId("c_1"), proposal, Standing.ACCEPTED, "proven", 2, BEGAN, certificate))
     batch = SqlBatches(database, lambda: BEGAN).open_batch(0, [TurnId("t_0003")], seed=7)
     SqlGenerations(database, lambda: BEGAN).publish([skill], "learned", [skill.name])

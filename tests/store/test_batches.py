@@ -104,62 +104,51 @@ async def test_a_skill_for_everyone_ages_every_turn_before_it(house: House, new_
 
 FIRST = Skill(SkillName("first"), "when", "do")
 RULE = {"kind": "rule"}
-ADA_AT_WORK = Scope("ada", "work")
+ADA_AT_WORK = Scope("ada", "/home/work")
 TEAMS = {"web": ["ada", "bob"], "data": ["bob"]}
 
 
-@pytest.mark.parametrize(
-    ("ages", "changed"),
-    [
-        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE)]),
-        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="ada", extra=RULE)]),
-        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="work", extra=RULE)]),
-        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:work", extra=RULE)]),
-        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:web", extra=RULE)]),
-        (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "work"})]),
-        (True, [replace(FIRST, body="do it otherwise")]),
-        (True, [replace(FIRST, extra={"applies": "always"})]),
-        (True, []),
-        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:bob", extra=RULE)]),
-        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="owner", extra=RULE)]),
-        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:home", extra=RULE)]),
-        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)]),
-        (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "home"})]),
-        (False, [FIRST, Skill(SkillName("f"), "always", "Stage is stage-2.", scope="user:ada", extra={"kind": "fact"})]),
-        (False, [replace(FIRST, extra={"examples": ["Install numpy."]})]),
-        (False, [replace(FIRST, state=SkillState.CANARY, author=Authorship.EVOLVER)]),
-        (False, [replace(FIRST, pinned=True)]),
-    ],
-)
-async def test_a_turn_ages_by_what_changes_in_its_speakers_prompts_and_by_nothing_else(
-    house: House, database: Database, new_turn: TurnMaker, ages: bool, changed: list[Skill]
+CHANGES = [
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE)]),
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="ada", extra=RULE)]),
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="/home/work", extra=RULE)]),
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:/home/work", extra=RULE)]),
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:web", extra=RULE)]),
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "/home/work"})]),
+    (True, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "/home"})]),
+    (True, [replace(FIRST, body="do it otherwise")]),
+    (True, [replace(FIRST, extra={"applies": "always"})]),
+    (True, []),
+    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:bob", extra=RULE)]),
+    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="owner", extra=RULE)]),
+    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="workspace:home", extra=RULE)]),
+    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)]),
+    (False, [FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="user:ada", extra=RULE | {"workspace": "/ho"})]),
+    (False, [FIRST, Skill(SkillName("f"), "always", "Stage is stage-2.", scope="user:ada", extra={"kind": "fact"})]),
+    (False, [replace(FIRST, extra={"examples": ["Install numpy."]})]),
+    (False, [replace(FIRST, state=SkillState.CANARY, author=Authorship.EVOLVER)]),
+    (False, [replace(FIRST, pinned=True)]),
+]
+
+
+async def test_a_turn_ages_by_what_changes_in_its_speakers_prompts_until_that_is_taken_back(
+    house: House, database: Database, new_turn: TurnMaker
 ) -> None:
     SqlTeams(database).replace(TEAMS)
     turns = await house.judged(new_turn(stamp=NOW, scope=ADA_AT_WORK))
-    house.generations.publish(changed, "a change")
-    found = house.batches.eligible(2, 7, 2, 10)
-    assert found == (Selection((), {Rejection.OLD_GENERATION: 1}) if ages else Selection(tuple(turns), {}))
-    assert house.batches.ready(2, 7, 2, 10) == found.turns
-    standing = house.reader.standing_of(turns[0])
-    assert standing is not None
-    assert standing.is_aged is ages
-    if ages:
-        with pytest.raises(RefusedError, match="other skills"):
-            house.batches.open_batch(7, turns)
-    else:
-        number = house.batches.open_batch(7, turns)
-        batch = house.batches.batch(number)
-        assert batch is not None
-        assert (batch.generation, batch.stale) == (2, 0)
-
-
-async def test_a_turn_is_current_again_when_what_changed_is_taken_back(house: House, new_turn: TurnMaker) -> None:
-    turns = await house.judged(new_turn(stamp=NOW))
-    house.generations.publish([replace(FIRST, body="do it otherwise")], "changed")
-    assert house.batches.ready(2, 7, 2, 10) == ()
-    house.generations.publish([FIRST], "taken back")
-    assert house.batches.ready(3, 7, 2, 10) == tuple(turns)
-    house.batches.open_batch(7, turns)
+    for ages, changed in CHANGES:
+        newest = house.generations.publish(changed, "a change").number
+        found = house.batches.eligible(newest, 7, 2, 10)
+        assert found == (Selection((), {Rejection.OLD_GENERATION: 1}) if ages else Selection(tuple(turns), {})), changed
+        assert house.batches.ready(newest, 7, 2, 10) == found.turns
+        assert house.reader.standings_of(turns)[turns[0]].is_aged is ages
+        if ages:
+            with pytest.raises(RefusedError, match="other skills"):
+                house.batches.open_batch(7, turns)
+        house.generations.publish([FIRST], "taken back")
+    batch = house.batches.batch(house.batches.open_batch(7, turns))
+    assert batch is not None
+    assert (batch.generation, batch.stale) == (1 + 2 * len(CHANGES), 0)
 
 
 async def test_who_joins_or_leaves_a_team_is_known_to_the_database(house: House, database: Database, new_turn: TurnMaker) -> None:

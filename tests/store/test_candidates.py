@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 ODD = "said \x00 \ud800 \x1a0000 é"
-CERTIFICATE = Certificate(SkillState.SHADOW, 10, 6, 1, 2, 1, 0, 23.5, 1200, "model-1", (ODD, "second"))
+CERTIFICATE = Certificate(SkillState.SHADOW, 10, 6, 1, 2, 1, 0, 1200, "model-1", (ODD, "second"))
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_candidate_moves_on_and_its_past_is_kept(store: SqlCandidates, reader:
     assert reader.events()[0].data["certificate"] is None
     kept = reader.events()[2].data["certificate"]
     assert isinstance(kept, dict)
-    assert kept["e_value"] == 23.5
+    assert kept["wins"] == 6
 
 
 def test_candidates_come_newest_first_and_by_standing(store: SqlCandidates, reader: LedgerReader) -> None:
@@ -126,7 +126,7 @@ def test_candidates_come_newest_first_and_by_standing(store: SqlCandidates, read
 
 def test_evidence_that_is_no_number_is_refused(store: SqlCandidates) -> None:
     with pytest.raises(RefusedError, match="inf"):
-        store.save_candidate(candidate("x", certificate=replace(CERTIFICATE, e_value=float("inf"))))
+        store.save_candidate(candidate("x", certificate=replace(CERTIFICATE, expected_loss=float("inf"))))
     assert store.candidates() == []
 
 

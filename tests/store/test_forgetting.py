@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import text
 
@@ -15,6 +16,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.skills import render_block
 from metaclaw.store import (
     Counts,
     Database,
@@ -156,6 +158,35 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
     assert first is not None
     assert {skill.name for skill in first.skills} == {"from-others", "rejected", "rewritten-by-hand"}
     assert forgetting.forget_session(SessionId("s_1")) == Forgotten(0, 0)
+
+
+@pytest.mark.parametrize("kind", ["rule", "skill"])
+async def test_a_forgotten_rule_is_cleared_from_prompts_that_do_not_name_it_and_a_forgotten_skill_from_lists(
+    ledger: SqlLedger, reader: LedgerReader, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker, kind: str
+) -> None:
+    mine = new_turn("s_1", stamp=NOW)
+    await record(ledger, mine)
+    SqlCandidates(database).save_candidate(candidate("from-mine", mine))
+    own = Skill(SkillName("from-mine"), "When asked", "Say xyzzy.", author=Authorship.EVOLVER, extra={"kind": kind})
+    SqlGenerations(database).publish([own], "learned")
+    block = render_block([own], 500) if kind == "rule" else render_block([], 500, listed=[own])
+    assert "xyzzy" in block.text
+    body = Splice(1, msgspec.json.encode(block.text)[1:-1])
+    carrier = new_turn(
+        "s_2",
+        stamp=Stamp(1, 0, "", block.skills),
+        exchange=Exchange(b"{}", (body,), None, b"said"),
+        placements=(Placement(b"", block.skills, block.text, block.listed), Placement(b"later", (), "kept")),
+    )
+    await record(ledger, carrier)
+    forgetting.forget_session(SessionId("s_1"))
+    SqlGenerations(database).publish([], "retired")
+    forgetting.erase("forgotten")
+    found = reader.turn(carrier.id)
+    assert found is not None
+    assert [one.text for one in found.turn.placements] == ["", "kept"]
+    assert b"xyzzy" not in found.turn.exchange.sent
+    assert "from-mine" not in (*found.turn.placements[0].skills, *found.turn.listed, *found.turn.stamp.skills)
 
 
 async def test_nothing_is_learned_afterwards_from_what_was_forgotten(

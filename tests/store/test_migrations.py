@@ -55,8 +55,8 @@ LANDED = {
     "0006.sqlite.sql": "09f556c1309a7b0ba1ad51167a21fe216d6598005a08d0e112746bd2a394bd60",
     "0007.postgresql.sql": "4fc0a82a11a61dd6ad4b98bb56e8dee4aae04695d850e277027774390b6d60c3",
     "0007.sqlite.sql": "39e8a6c8cdaa13499ab87f5608ba8d49a3dc864f786d7ce4c07ba9abb0ae9977",
-    "0008.postgresql.sql": "abf229ec1c5c4b679c4d56fd72c1efb63676bfcf7a439636480959ad0d1c90ba",
-    "0008.sqlite.sql": "129445077678864478de19f4415472d76a2e85f21d22ac01011d4b137a2fd0cc",
+    "0008.postgresql.sql": "e471cfaf85f816e195291ad29fc24ec479e259995a52e98bc1ac558b2db00450",
+    "0008.sqlite.sql": "1477c5a6fc1ae462b5f2670a1a432f2c0cc8649d822765f6457bb2295c28eb5e",
 }
 
 
@@ -223,7 +223,7 @@ def test_what_was_learned_is_read_from_the_snapshot_of_the_schema_that_has_it(tm
     database = open_database(snapshot("0002", tmp_path / "ledger.db"))
     (candidate,) = SqlCandidates(database).candidates()
     assert candidate.certificate is not None
-    assert (candidate.standing, candidate.proposal.support, candidate.certificate.e_value) == ("accepted", ("t_0000",), 12.5)
+    assert (candidate.standing, candidate.proposal.support, candidate.certificate.wins) == ("accepted", ("t_0000",), 3)
     verdict = SqlVerdicts(database).verdict_of(TurnId("t_0001"))
     assert verdict is not None
     assert verdict.votes is not None

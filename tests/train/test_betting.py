@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.skills.gate.evalue import e_value
-from metaclaw.train.betting import GainBets
+from metaclaw.train.betting import BETS, GainBets, rate_at_least
 
 GAINS = st.lists(st.floats(-1.0, 1.0), max_size=30)
 
@@ -22,7 +21,8 @@ def wealth(gains: list[float], margin: float = 0.0) -> float:
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), max_size=40))
 def test_whole_gains_are_wins_and_losses(gains: list[float]) -> None:
-    assert wealth(gains) == pytest.approx(e_value(gains.count(1.0), gains.count(-1.0)))
+    wins, losses = gains.count(1.0), gains.count(-1.0)
+    assert wealth(gains) == pytest.approx(sum((1 + bet) ** wins * (1 - bet) ** losses for bet in BETS) / len(BETS))
 
 
 @settings(deadline=None)
@@ -57,3 +57,12 @@ def test_what_is_no_margin_is_refused_and_wealth_stays_a_number() -> None:
     with pytest.raises(ValueError, match="margin"):
         GainBets(-0.1)
     assert wealth([1.0] * 5_000) == pytest.approx(10.0**299.66, rel=0.2)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.7, 0.95])
+def test_the_rate_of_before_is_overestimated_no_more_often_than_said(rate: float) -> None:
+    rng, runs, error = random.Random(5), 2_000, 0.05
+    over = sum(rate_at_least(sum(rng.random() < rate for _ in range(40)), 40, error) > rate for _ in range(runs))
+    assert over / runs <= error + 3 * (error * (1 - error) / runs) ** 0.5
+    assert rate_at_least(38, 40, error) > 0.8
+    assert rate_at_least(0, 40, error) == 0.0

@@ -8,9 +8,8 @@ import pytest
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import Baseline
 from metaclaw.train.coin import LiveTurn
-from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
+from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
 
 NEVER_SETTLED = LiveRules(settle_after=1_000_000)
 RUNS = 120

@@ -51,7 +51,7 @@ def _nothing(step: Step) -> str:
 
 
 def share_failed(marker: RuleJudge, item: Item, answer: str) -> float | None:
-    judge = Judge(Asked(marker), 1, _nothing, 5.0)
+    judge = Judge(Asked(marker), 1, _nothing)
     return anyio.run(judge.judge_against, item.round.question, answer).share_failed
 
 

@@ -10,7 +10,7 @@ from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, Tur
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.train.distill.teacher import Teacher
-from metaclaw.upstream import HttpEndpoint
+from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter
 
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
 _NICE: Final = 10
@@ -29,6 +29,7 @@ class Surroundings:
     model_folder: Path
     providers: Mapping[str, HttpEndpoint]
     in_use: Callable[[], frozenset[int]]
+    meter: Meter = UNMETERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +136,4 @@ def _teacher(policy: PolicyConfig, around: Surroundings, tokeniser: Tokeniser) -
         return None
     from metaclaw.train.distill.endpoint import EndpointTeacher
 
-    return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word)
+    return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter)

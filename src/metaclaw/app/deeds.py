@@ -36,8 +36,9 @@ def build_deeds(
         reason: str,
         expected: Mapping[SkillName, str | None],
         learned: LearnedFrom | None,
+        by_person: bool,
     ) -> int:
-        return shelf.publish(put, gone, reason, expected=expected, learned=learned).generation
+        return shelf.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
 
     def announce(kind: str, data: dict[str, Json]) -> bool:
         try:

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint
-from metaclaw.app.learning import Learner
+from metaclaw.app.learning import Deed, Learner
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import (
     UNTRAINED,
@@ -30,10 +30,13 @@ from metaclaw.dashboard import (
     PolicyRoutes,
     ProviderFacts,
     Status,
+    WhyRoutes,
 )
+from metaclaw.dashboard.views import change_view
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
+from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.status import Health
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
@@ -46,6 +49,7 @@ from metaclaw.learn.retention import Retention
 from metaclaw.learn.upkeep import Upkeep
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
+    Acknowledgements,
     Elsewhere,
     Gatekeeper,
     Intake,
@@ -63,6 +67,7 @@ from metaclaw.proxy import (
     own_words,
 )
 from metaclaw.skills import Budgets, Rulebook, Shelf, Teams
+from metaclaw.skills.rules import is_rule
 from metaclaw.store import (
     LedgerReader,
     SqlBatches,
@@ -86,6 +91,7 @@ _SWEEP_EVERY_S = 15.0
 _SWEEPS_A_LOOK_AROUND = 240
 _RESTORED_SESSIONS = 500
 _FIRST_REQUESTS_S = 0.3
+_NOTED_SHOWN = 5
 
 if TYPE_CHECKING:
     # Imported where they are used: most programs have no weights of their own, and everybody waits for the start.
@@ -118,6 +124,7 @@ class House:
         self.embedded: EmbeddedModel | None = None
         self.providers = self._build_providers()
         self.provider_health = ProviderHealth()
+        self.budget = Budget(config, SqlSpending(self.database))
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
@@ -134,10 +141,18 @@ class House:
         )
         self.meaning = self._build_meaning()
         self.similarity = None if self.meaning is None else ShelfSimilarity(self.meaning, lambda: self.shelf.view, self._teams)
-        self.budget = Budget(config, SqlSpending(self.database))
+        self.rulebook = Rulebook(self.shelf, self.generations)
+        self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(self.reader, SqlCursors(self.database), SqlCandidates(self.database), self.learner, self._waiting)
+        self.pending = Pending(
+            self.reader,
+            SqlCursors(self.database),
+            SqlCandidates(self.database),
+            self.learner,
+            self._waiting,
+            listens=config.skills.learn,
+        )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
@@ -209,6 +224,7 @@ class House:
             embedded=self.embedded,
             model_folder=self._model_folder,
             providers={one.name: one for one in self.providers if isinstance(one, HttpEndpoint)},
+            meter=self.budget,
         )
         if built.parts.serves is not None:
             # Trained weights answer first; whoever else is configured steps in where their service cannot.
@@ -247,6 +263,7 @@ class House:
             limits=Limits(),
             ranks=self.ranks,
             attendant=None if self.policy is None else self.policy.attendant,
+            acknowledgements=self.acknowledgements,
             similarity=self.similarity,
         )
         return Server(
@@ -270,7 +287,8 @@ class House:
                 history=self.generations.history,
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
-                rulebook=Rulebook(self.shelf, self.generations),
+                rulebook=self.rulebook,
+                noted=lambda rule, turn: self._tell_of_rules([rule], (), [turn]),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),
             policy=PolicyRoutes(
@@ -279,6 +297,15 @@ class House:
                 serving=lambda: Serving() if self.policy is None else self.policy.slot.serving,
                 owner=self._trainer,
                 untrainable=self._config.untrainable,
+            ),
+            why=WhyRoutes(
+                self.reader,
+                self.generations.at,
+                lambda: self.shelf.view.skills,
+                Budgets.configured(self._config.skills),
+                {team.name: team.users for team in self._config.teams},
+                lambda version: () if self.policy is None else self.policy.slot.absorbed(version),
+                None if self.embedded is None else self.embedded.name,
             ),
             cost=self.cost,
             windows=self._window,
@@ -308,6 +335,7 @@ class House:
             policy_version=lambda: BASE_POLICY if self.policy is None else self.policy.slot.serving.version,
             training=self._training,
             rejections=self._rejections,
+            noted=lambda: [change_view(change) for change in self.rulebook.lately(_NOTED_SHOWN)],
             turned_away=lambda: turned_away(SqlCandidates(self.database)),
             window=self._window,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
@@ -323,7 +351,11 @@ class House:
 
     def _learning_facts(self) -> Mapping[str, object]:
         config = self._config
-        shown = {"judge": self._models.shown(config.judge), "evolver": self._models.shown(config.evolver)}
+        shown = {
+            "listen": self._models.shown_listener(config.listen, config.judge),
+            "judge": self._models.shown(config.judge),
+            "evolver": self._models.shown(config.evolver),
+        }
         on = {"on": config.skills.learn, "gate": config.skills.gate}
         return {**on, **shown, **UNLEARNED, **self.learner.facts}
 
@@ -438,9 +470,47 @@ class House:
         providers = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
         return Learner(
             begin=lambda: Begin(self._config, providers),
-            deeds=partial(build_deeds, self.database, self.ledger, self.shelf, inside, self.budget),
+            deeds=partial(self._build_deeds, inside),
             has_work=lambda: self.pending.is_anything(),
         )
+
+    def _build_deeds(self, inside: Mapping[str, ModelProvider], loop: asyncio.AbstractEventLoop) -> Mapping[str, Deed]:
+        deeds = build_deeds(self.database, self.ledger, self.shelf, inside, self.budget, loop)
+        if self.acknowledgements is None:
+            return deeds
+        return {**deeds, "publish": partial(self._publish_and_tell, deeds["publish"])}
+
+    def _publish_and_tell(
+        self,
+        publish: Deed,
+        put: Sequence[Skill],
+        gone: Sequence[SkillName],
+        reason: str,
+        expected: object,
+        learned: LearnedFrom | None,
+        *more: object,
+    ) -> object:
+        """Publish for the learner; the session that taught a rule is told in its next answer. Blocks."""
+        view = self.shelf.view
+        before = [skill for name in gone if (skill := view.get(name)) is not None]
+        # A rule that only got an example says what it said.
+        new = [skill for skill in put if (known := view.get(skill.name)) is None or known.content_hash != skill.content_hash]
+        published = publish(put, gone, reason, expected, learned, *more)
+        if learned is not None:
+            self._tell_of_rules(new, before, learned.turns)
+        return published
+
+    def _tell_of_rules(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
+        rules, retracted = ([skill for skill in skills if is_rule(skill)] for skills in (put, gone))
+        if self.acknowledgements is not None and (rules or retracted):
+            self.acknowledgements.noted(rules, retracted, turns)
+
+    def _session_of(self, turn: TurnId) -> SessionId | None:
+        try:
+            found = self.reader.turn(turn)
+        except StoreError:
+            return None
+        return None if found is None else found.turn.session
 
     def _build_retention(self) -> Retention | None:
         days = self._config.privacy.retention_days

@@ -119,6 +119,8 @@ class _Learner:
             learning.facts(),
             learning.waiting(),
             supervisor.states,
+            learning.listening.reading,
+            learning.listening.reached,
             learning.fast.lessons,
             learning.fast.writing,
             learning.book.set_aside,

@@ -78,6 +78,16 @@ class Learner:
         return {} if self._told is None else self._told.loops
 
     @property
+    def reading(self) -> int:
+        """Messages of people that are being read."""
+        return 0 if self._told is None else self._told.reading
+
+    @property
+    def reached(self) -> int:
+        """The last row of the ledger that was looked at for messages."""
+        return 0 if self._told is None else self._told.reached
+
+    @property
     def lessons(self) -> int:
         """What it has yet to look at; one that has just been started, or is to be, has everything before it."""
         return int(self._wanted.is_set()) if self._told is None else self._told.lessons

@@ -16,7 +16,7 @@ from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
 from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
-from metaclaw.upstream import HttpEndpoint, PolicySlot
+from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning
@@ -64,6 +64,7 @@ class Policy:
         embedded: EmbeddedModel | None,
         model_folder: Path,
         providers: Mapping[str, HttpEndpoint],
+        meter: Meter,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -78,7 +79,7 @@ class Policy:
         if self.windows.window is None:
             self.turnstile.hold(_SHUT)
         self.windows.on_change(self._window_changed)
-        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use)
+        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use, meter)
         self.parts: Parts = build_parts(config, policy, around)
         self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
 

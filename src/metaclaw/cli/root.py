@@ -10,6 +10,7 @@ import click
 from metaclaw import __version__
 from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
+from metaclaw.cli.cost import cost
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
@@ -24,6 +25,7 @@ from metaclaw.cli.status import status
 from metaclaw.cli.stop import stop
 from metaclaw.cli.store import store
 from metaclaw.cli.watch import watch
+from metaclaw.cli.why import why
 from metaclaw.cli.windows import windows
 
 
@@ -54,8 +56,8 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-_SAID = (rules, undo, watch)
-_LEARNED = (skills, candidates, policy, windows)
+_SAID = (rules, undo, why, watch)
+_LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
 for command in (start, stop, status, doctor, config, key, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

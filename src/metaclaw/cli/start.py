@@ -95,6 +95,7 @@ def announce(config: "Config", url: str, key: str, embedded: str | None, skills:
                 "anthropic_base_url": url,
                 "model": model,
                 "skills": skills,
+                "rules_page": f"{url}/k/{key}/ui",
             }
         )
         return
@@ -107,6 +108,7 @@ def announce(config: "Config", url: str, key: str, embedded: str | None, skills:
         f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
         f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
         f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
+        f"Your rules, in a browser: {url}/k/{key}/ui",
     ]
     click.echo("\n".join(lines))
 

@@ -6,9 +6,14 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import at, connect, rows
+from metaclaw.cli.cost import asked_about, budget_lines
 from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json
 from metaclaw.domain.chat import Json
 from metaclaw.instance import find
+
+_NOTED_SHOWN = 3
+_WORDS_SHOWN = 3
+_MOST_TEXT = 80
 
 
 @click.command()
@@ -51,6 +56,8 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     since = f", running for {duration(uptime)}" if isinstance(uptime, int | float) else ""
     yield "mode", f"{at(facts, 'mode')}{since}"
     yield "recorded", _recorded(at(facts, "counts"))
+    if (rules := _rules(at(facts, "counts"))) is not None:
+        yield "rules", rules
     yield "skills", _skills(facts)
     if mode := at(facts, "skills", "retrieval", "mode"):
         searched = "words and meaning" if mode == "hybrid" else "words alone"
@@ -83,12 +90,41 @@ def _loops(loops: Json) -> Iterator[tuple[str, object]]:
         yield "", f"{name}: {state}"
 
 
+def _rules(counts: Json) -> str | None:
+    rules, facts = at(counts, "rules"), at(counts, "facts")
+    if not isinstance(rules, int) or not isinstance(facts, int):
+        return None
+    return f"{counted(rules, 'rule')}, {counted(facts, 'fact')} of yours; metaclaw rules lists them"
+
+
+def _noted(noted: Json) -> Iterator[tuple[str, object]]:
+    """What was noted lately: the reason, and the words."""
+    label = "noted"
+    for one in rows(noted)[:_NOTED_SHOWN]:
+        words = " / ".join(_short(at(lesson, "text")) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
+        when = str(at(one, "at") or "")[:16].replace("T", " ")
+        yield label, f"{when}  {at(one, 'reason')}{f': {words}' if words else ''}"
+        label = ""
+
+
+def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
+    label = "counted"
+    for one in rows(counted_kinds):
+        yield label, f"{at(one, 'failures')} of {at(one, 'needed')} failures of the kind {at(one, 'kind')}"
+        label = ""
+
+
+def _short(text: Json) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
+
+
 def _skills(facts: Json) -> str:
     """How many are in force, and where they stand unless all of them are live."""
     states = at(facts, "counts", "skills")
     by_state = {state: count for state, count in states.items() if count} if isinstance(states, dict) else {}
     numbers = [count for count in by_state.values() if isinstance(count, int)]
-    words = counted(sum(numbers) if numbers else at(facts, "skills", "count"), "skill")
+    words = counted(sum(numbers) if isinstance(states, dict) else at(facts, "skills", "count"), "skill")
     if set(by_state) - {"live"}:
         words += f" ({', '.join(f'{count} {state}' for state, count in sorted(by_state.items()))})"
     return f"{words}, generation {at(facts, 'generation')}"
@@ -102,15 +138,18 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         return
     yield "learning", f"on, gate {at(learning, 'gate')}"
     yield "to learn", _pending(at(learning, "pending"))
+    yield from _noted(at(learning, "noted"))
+    yield from _counted_failures(at(learning, "counted"))
     yield "verdicts", _verdicts(at(counts, "verdicts"), at(counts, "support"))
     yield "candidates", _counts(at(counts, "candidates")) or "none"
     if reasons := _counts(at(learning, "rejected", "reasons")):
         yield "rejected", reasons
     for one in rows(at(learning, "rejected", "last")):
         yield "", f"{at(one, 'name')} ({at(one, 'text')}): {at(one, 'reason')}"
-    share = at(learning, "judged_share")
-    asked = f", asked about {share:.0%} of turns" if isinstance(share, int | float) else ""
-    yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked if at(learning, 'judge') else ''}"
+    for number, line in enumerate(budget_lines(at(learning, "budget")) if at(learning, "budget") else ()):
+        yield "" if number else "budget", line
+    asked = asked_about(at(learning, "judged_today")) if at(learning, "judge") else ""
+    yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked}"
     yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
     yield from _trust(at(learning, "trust"))
     for piece in rows(at(learning, "set_aside")):

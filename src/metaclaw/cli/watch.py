@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ _SILENCE_S = 60.0
 _RETRY_S = 0.5
 _TEXTS_SHOWN = 3
 _MOST_TEXT = 200
+_SPOKEN = re.compile(r"(?:noted|replaced|retracted|example) [a-z0-9-]+(?:, [a-z0-9-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,13 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
     data = event.data
     match event.kind:
         case "generation":
-            return _generation(api, data)
+            # What was said to an agent has an event of its own, with its words.
+            return None if _SPOKEN.fullmatch(str(data.get("reason"))) and not show_all else _generation(api, data)
+        case "noted" | "replaced" | "retracted":
+            instead = f" (in place of {plain(', '.join(map(str, rows(data.get('replaces')))))})" if data.get("replaces") else ""
+            return f"{event.kind} the {plain(data.get('kind'))} {plain(data.get('name'))}{instead}: {_short(data.get('text'))}"
+        case "example":
+            return f"{plain(data.get('name'))} was not found for a task it is for; the task is an example of it now"
         case "notice":
             return f"notice about {plain(data.get('skill'))}: {plain(data.get('text'))}"
         case "feedback":
@@ -128,9 +136,13 @@ def _generation(api: Api, data: dict[str, Json]) -> str:
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
         status, found = api.get(f"/api/rules/{quote(str(name), safe='')}")
         if status == 200:
-            words.append(" ".join(str(at(found, "text")).split())[:_MOST_TEXT])
-    told = f": {plain(' / '.join(words))}" if words else ""
+            words.append(_short(at(found, "text")))
+    told = f": {' / '.join(words)}" if words else ""
     return f"{plain(data.get('reason'))}{told}"
+
+
+def _short(text: Json) -> str:
+    return plain(" ".join(str(text).split())[:_MOST_TEXT])
 
 
 def _clock(event: StreamedEvent) -> str:

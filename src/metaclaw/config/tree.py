@@ -185,10 +185,10 @@ class SkillsConfig(Section):
     learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
     gate: Literal["off", "lint", "shadow", "full"] = Field(
         default="full",
-        description="What a learned skill must pass: nothing; the draft checks; replay of recorded sessions too; a canary too.",
+        description="What a learned skill must pass: nothing; the draft checks; replays of recorded turns, too; a live trial, too.",
     )
     canary_share: float = Field(
-        default=0.8, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
+        default=0.67, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
     )
     holdout_share: float = Field(
         default=0.05,
@@ -215,11 +215,34 @@ class JudgeConfig(Section):
     model: str | None = Field(
         default=None, description="Its model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
     )
-    votes: int = Field(default=3, ge=1, le=15, description="How often it is asked about one turn, at the same time.")
+    votes: int = Field(
+        default=3,
+        ge=1,
+        le=15,
+        description="Most votes about one turn; one is asked for first, more where it is doubtful or says that the turn failed.",
+    )
     max_share: float = Field(
         default=0.2, ge=0, le=1, allow_inf_nan=False, description="Most turns it is asked about, as a share of main turns."
     )
     timeout_s: Seconds = Field(default=60.0, description="How long one vote may take; one that takes longer is unknown.")
+
+
+class ListenConfig(Section):
+    """The model that reads what people say, for rules, facts and corrections."""
+
+    provider: str | None = Field(
+        default=None,
+        description="Which provider answers. Default: as for the judge, if that is set; else the provider that served the"
+        " conversation, if it has a key of its own. Without one, only sure phrases become rules.",
+        examples=["openai"],
+    )
+    model: str | None = Field(
+        default=None,
+        description="Its model. Default: as for the judge, if that is set; else the model that served the conversation.",
+        examples=["gpt-5.1-mini"],
+        min_length=1,
+    )
+    timeout_s: Seconds = Field(default=30.0, description="How long its answer may take; then the message is read again later.")
 
 
 class EvolverConfig(Section):
@@ -380,6 +403,7 @@ class Config(Section):
     providers: Annotated[tuple[ProviderConfig, ...], Field(strict=False)] = ()
     skills: SkillsConfig = Field(default_factory=SkillsConfig)
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
+    listen: ListenConfig = Field(default_factory=ListenConfig)
     evolver: EvolverConfig = Field(default_factory=EvolverConfig)
     learning: LearningConfig = Field(default_factory=LearningConfig)
     teams: Annotated[tuple[TeamConfig, ...], Field(strict=False)] = ()
@@ -406,7 +430,11 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _asks_providers_that_exist(self) -> "Config":
-        for key, wanted in (("judge.provider", self.judge.provider), ("evolver.provider", self.evolver.provider)):
+        for key, wanted in (
+            ("judge.provider", self.judge.provider),
+            ("listen.provider", self.listen.provider),
+            ("evolver.provider", self.evolver.provider),
+        ):
             self._asked(key, wanted)
         if self.policy is not None and self.policy.distill is not None:
             self._asked("policy.distill.teacher", self.policy.distill.teacher)

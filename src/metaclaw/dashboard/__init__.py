@@ -6,6 +6,7 @@ from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
 from metaclaw.dashboard.status import ProviderFacts, Status
+from metaclaw.dashboard.why import WhyRoutes
 
 __all__ = [
     "UNTRAINED",
@@ -18,4 +19,5 @@ __all__ = [
     "PolicyRoutes",
     "ProviderFacts",
     "Status",
+    "WhyRoutes",
 ]

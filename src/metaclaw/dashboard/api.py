@@ -10,9 +10,11 @@ from metaclaw import __version__
 from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
+from metaclaw.dashboard.pages import pages
 from metaclaw.dashboard.policy import PolicyRoutes
 from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
 from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
+from metaclaw.dashboard.why import WhyRoutes
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
 
@@ -41,6 +43,7 @@ class Facts:
     end_session: Callable[[SessionId], Awaitable[bool]]
     registry: Registry | None
     policy: PolicyRoutes | None = None
+    why: WhyRoutes | None = None
     cost: Cost | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
@@ -65,6 +68,7 @@ class Api:
     def _table(self) -> list[Route]:
         return [
             Route("GET", "/", self._root, "Where to go from here"),
+            *pages(),
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
             Route("GET", "/api/status", self._status, "How the program is"),
@@ -72,6 +76,7 @@ class Api:
             Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
+            *(() if self._facts.why is None else self._facts.why.table()),
             *self._facts.learning.table(),
             *(() if self._facts.cost is None else self._facts.cost.table()),
             *(() if self._facts.policy is None else self._facts.policy.table()),
@@ -80,7 +85,13 @@ class Api:
         ]
 
     async def _root(self, ask: Ask) -> object:
-        return {"name": "MetaClaw", "version": __version__, "status": "/api/status", "description": "/api/openapi.json"}
+        return {
+            "name": "MetaClaw",
+            "version": __version__,
+            "rules": "/ui",
+            "status": "/api/status",
+            "description": "/api/openapi.json",
+        }
 
     async def _ready(self, ask: Ask) -> object:
         reason = self._facts.unready()

@@ -87,6 +87,8 @@ class LearningRoutes:
     skills: Callable[[], Skills]
     owner: Callable[[], Awaitable[Owner]]
     rulebook: Rulebook
+    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    """Told of a rule that was said in a turn. Blocks."""
     begin_forgetting: Callable[[SessionId], None] = lambda session: None
     """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
@@ -105,7 +107,7 @@ class LearningRoutes:
             Route("POST", "/api/candidates/{id}/reject", self._reject, "Turn a waiting candidate away"),
             Route("POST", "/api/sessions/{id}/forget", self._forget, "Forget a session and what was learned from it"),
             Route("GET", "/api/events", self._events, "What happens, as server-sent events", ("after",)),
-            *RuleRoutes(self.rulebook, self.owner).table(),
+            *RuleRoutes(self.rulebook, self.owner, self.noted).table(),
         ]
 
     async def _feedback(self, ask: Ask) -> object:

@@ -9,6 +9,7 @@ from anyio.to_thread import run_sync
 from metaclaw.dashboard.routes import ApiError, Ask, Field, Route
 from metaclaw.dashboard.views import retired_rule_view, rule_view, skill_view, undone_view
 from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills import Rulebook
@@ -54,6 +55,8 @@ class RuleRoutes:
 
     rulebook: Rulebook
     owner: Callable[[], Awaitable[Teller]]
+    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    """Told of a rule that was said in a turn. Blocks."""
 
     def table(self) -> list[Route]:
         """The routes."""
@@ -87,6 +90,8 @@ class RuleRoutes:
         several = said.get("rules")
         if several is None:
             ((rule, added),) = await self._done(lambda: self.rulebook.add([_fields(said, _NEW)]), 400)
+            if added and isinstance(source := rule.extra.get("source"), str):
+                await run_sync(self.noted, rule, TurnId(source))
             return {**(await self._shown(rule)), "added": added}
         if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
             raise ApiError(f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it")

@@ -11,7 +11,7 @@ import anyio.to_thread
 from metaclaw import __version__
 from metaclaw.dashboard.policy import UNTRAINED
 from metaclaw.domain.policy import BASE_POLICY
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.skills.checks import check_trouble
@@ -92,6 +92,9 @@ class Status:
     """How skills are found: by words, or by words and meaning, and how the search by meaning is."""
     cost: Callable[[], Mapping[str, object]] = dict
     """The budget, and what learning cost. Asked in a thread."""
+    noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
+    """What came into force or went lately, newest first. Asked in a thread."""
+
     store_size: Callable[[], StoreSize | None] = lambda: None
     """Asked in a thread."""
 
@@ -100,8 +103,9 @@ class Status:
         store, shelf = self.store_health(), self.shelf()
         counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
         pending, turned_away = await _asked(self.pending), await _asked(self.turned_away)
+        kinds = Counter(skill.kind for skill in shelf.skills)
         broken_checks = await _asked(lambda: _broken_checks(shelf.skills))
-        size = await _asked(self.store_size)
+        size, noted = await _asked(self.store_size), await _asked(self.noted)
         cost = await _asked(self.cost)
         return {
             "version": __version__,
@@ -121,13 +125,16 @@ class Status:
                 "query": None if learned is None else learned.query,
                 "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
                 "rejections": None if rejections is None else dict(rejections),
-                "skills": dict(Counter(skill.state.value for skill in shelf.skills)),
+                "skills": dict(Counter(skill.state.value for skill in shelf.skills if skill.is_skill)),
+                "rules": kinds[SkillKind.RULE],
+                "facts": kinds[SkillKind.FACT],
             },
             "learning": {
                 **self.learning(),
                 **(cost or {}),
                 "pending": None if pending is None else dict(pending),
                 "rejected": turned_away,
+                "noted": None if noted is None else list(noted),
             },
             "skills": {
                 "generation": shelf.generation,

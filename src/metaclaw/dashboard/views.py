@@ -8,7 +8,7 @@ from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.eligibility import RoleKind, Standing
 from metaclaw.domain.policy import GateReport, PolicyVersion
-from metaclaw.domain.skill import RetiredSkill, Skill, SkillState
+from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
@@ -117,7 +117,7 @@ def certificate_view(certificate: Certificate | None) -> Json:
         "ties": certificate.ties,
         "undecided": certificate.undecided,
         "regressions": certificate.regressions,
-        "e_value": certificate.e_value,
+        "expected_loss": certificate.expected_loss,
         "tokens": certificate.tokens,
         "model": certificate.model,
         "notes": list(certificate.notes),
@@ -215,6 +215,7 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         **turn_row_view(turn),
         "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
         "agent": turn.agent,
+        "listed": list(turn.listed),
         "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),
@@ -295,6 +296,18 @@ def undone_view(undone: Undone) -> dict[str, Json]:
 def lesson_view(skill: Skill) -> dict[str, Json]:
     """A skill, rule or fact in three words: name, kind, and its text, or when a skill is used."""
     return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
+
+
+def change_view(change: GenerationChange) -> dict[str, Json]:
+    """What one generation changed: the lessons that came into force, and those that went."""
+    gone = [skill for name, skill in change.before.items() if name not in change.after]
+    return {
+        "at": _time(change.published_at),
+        "generation": change.number,
+        "reason": change.reason,
+        "put": [lesson_view(skill) for skill in change.after.values()],
+        "gone": [lesson_view(skill) for skill in gone],
+    }
 
 
 def _usage(usage: Usage | None) -> Json:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NewType
 
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Outcome
 
 CandidateId = NewType("CandidateId", str)
@@ -32,6 +32,11 @@ class Proposal:
     written_by: str
     is_instruction: bool = False
 
+    @property
+    def is_rule(self) -> bool:
+        """Whether it is a person's own rule or fact: in force at once, never replayed and never on trial."""
+        return self.skill.kind is not SkillKind.SKILL
+
     def __post_init__(self) -> None:
         if (self.change is Change.NEW) != (not self.replaces):
             raise ValueError(f"proposal {self.skill.name}: an edit or merge, and nothing else, names the skills it replaces")
@@ -55,20 +60,25 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """One paired replay of a probe: what came out without and with the skill. Unknown where it could not be decided."""
+class ReplayResult:
+    """One replay of a recorded turn with a skill. The outcome is unknown where nothing could tell it; `note` says why.
+
+    `is_unavailable` says that the model or the judge could not be asked now: the same replay may be tried again later.
+    """
 
     probe: Probe
-    seed: int
-    without: Outcome
-    with_skill: Outcome
+    outcome: Outcome
     tokens: int = 0
     note: str = ""
+    is_unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Why a skill is where it is: the evidence that a person, or the next gate, may check."""
+    """The evidence for a skill. Of replays, `wins` are failures it fixed, `losses` and `regressions` passing turns it broke.
+
+    `expected_loss` is what keeping it is expected to cost, in passes per task; `replays` are those paid for so far.
+    """
 
     stage: SkillState
     probes: int
@@ -77,10 +87,11 @@ class Certificate:
     ties: int
     undecided: int
     regressions: int
-    e_value: float
     tokens: int
     model: str
     notes: tuple[str, ...] = ()
+    expected_loss: float | None = None
+    replays: tuple[ReplayResult, ...] = ()
 
 
 class Standing(StrEnum):

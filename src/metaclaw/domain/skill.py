@@ -111,12 +111,8 @@ class Skill:
         return self.extra.get("applies") == "always"
 
     def is_for_workspace(self, workspace: str | None) -> bool:
-        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone, or, where
-        that is a directory, for those below it too."""
-        named = self.extra.get("workspace")
-        if named is None or named == workspace:
-            return True
-        return isinstance(named, str) and workspace is not None and workspace.startswith((f"{named}/", f"{named}\\"))
+        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone."""
+        return self.extra.get("workspace") in (None, workspace)
 
     @property
     def content_hash(self) -> str:
@@ -150,6 +146,7 @@ class GenerationChange:
     """What one generation changed: the skills concerned as they were before and as they are in it."""
 
     number: int
+    published_at: datetime | None
     reason: str
     is_revert: bool
     before: Mapping[SkillName, Skill]

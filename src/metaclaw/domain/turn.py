@@ -1,6 +1,6 @@
 """A turn: one request and its answer, stamped when its prompt is built and never edited."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -61,13 +61,15 @@ class Placement:
     listed: tuple[SkillName, ...] = ()
 
 
-def listed_names(placements: Collection[Placement]) -> tuple[SkillName, ...]:
+def listed_names(placements: Sequence[Placement]) -> tuple[SkillName, ...]:
     """The skills that these blocks list and none of them holds in full."""
+    if len(placements) == 1:
+        return placements[0].listed
     named = [name for placement in placements for name in placement.listed]
     if not named:
         return ()
     full = {name for placement in placements for name in placement.skills}
-    return tuple(name for name in named if name not in full)
+    return tuple([name for name in named if name not in full])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Taking proposals through the gate: each is kept as a candidate from the first moment, and published when it may pass.
+"""Admission: proposals go through the gate, are kept as candidates from the first moment, and are published when they pass.
 
-The order is fixed: the candidate is saved, the gate decides, the shelf publishes, the candidate is saved as accepted. Stopped in
-between, it is taken up again: what is in force already is not published twice. A candidate whose teacher was forgotten meanwhile is
-let go, and so is its skill.
+The order is fixed: the candidate is saved, the gate decides, the shelf publishes, the candidate is saved as accepted. Each replay
+is saved with the candidate as soon as it is paid for. After a restart a candidate is continued with the replays it has; what is in
+force already is not published twice. A candidate whose teacher was forgotten, or whose evidence is older than a revert, is dropped
+before anything more is paid for it.
 """
 
 import logging
@@ -26,15 +27,16 @@ from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.skills import is_untouchable
 from metaclaw.skills.evolve import named_apart
-from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, is_at_once
+from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Replaying, replays_in_words
 from metaclaw.skills.scopes import overrides_of
 from metaclaw.store import RefusedError, SqlCandidates
+from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _PROVEN_AT_ONCE: Final = 2
-_REMEMBERED: Final = 200
+_REVERTED: Final = "skills were reverted after it was learned"
 _COUNTED: Final = 1_000
 _SHOWN: Final = 3
 _SHOWN_CHARS: Final = 120
@@ -47,16 +49,14 @@ _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "mer
 class Learned:
     """What the gate is told of a proposal beside its text: on what to try it, which model it is for, which scopes its person is in.
 
-    `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `attempt`
-    counts what was tried for the same lesson, this one included. `generation` is the newest that its evidence was made with; None
-    where the evidence is the skills in force themselves.
+    `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `generation` is
+    the newest that its evidence was made with; None where the evidence is the skills in force themselves.
     """
 
     probes: Callable[[], Sequence[Probe]]
     model: str
     scopes: frozenset[str] = frozenset()
     seen: Mapping[SkillName, str] = field(default_factory=dict)
-    attempt: int = 1
     generation: int | None = None
 
 
@@ -82,6 +82,7 @@ class Admitting:
         self._now = now
         self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
         self._stumbles = Stumbles("gate", book)
+        self._proving: set[CandidateId] = set()
 
     @property
     def proves(self) -> bool:
@@ -97,28 +98,24 @@ class Admitting:
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
         if not await self._save(candidate):
             return
-        if not self.proves or is_at_once(proposal):
-            await self._decide(candidate, learned, proving)
-        else:
-            proving.start_soon(self._decide_in_turn, candidate, learned, proving)
+        await self.go_on(candidate, learned, proving)
 
     async def go_on(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
-        """Take up again a candidate that was on its way when the program stopped, or that had too little to be tried on."""
-        if self._waits_for_test(candidate):
-            proving.start_soon(self._test_instruction, candidate, learned)
-        elif is_at_once(candidate.proposal) or not self.proves:
-            await self._decide(candidate, learned, proving)
-        else:
-            proving.start_soon(self._decide_in_turn, candidate, learned, proving)
+        """Decide about a candidate, or continue where it was left: at once where nothing is replayed, else in the background."""
+        if not self._gate.replays(candidate.proposal):
+            await self._decide(candidate, learned)
+        elif candidate.id not in self._proving:
+            self._proving.add(candidate.id)
+            proving.start_soon(self._decide_in_turn, candidate, learned)
 
     async def set_aside(self, candidate: Candidate) -> None:
-        """Nobody survives deciding about it: it is turned away. One that is in force already stays so, untried."""
-        if candidate.standing in (Standing.DRAFT, Standing.SHADOW):
+        """Deciding about it has killed the learner each time: reject it."""
+        if self.is_unfinished(candidate):
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
 
     def is_unfinished(self, candidate: Candidate) -> bool:
-        """Whether something is still to be decided or tried."""
-        return candidate.standing in (Standing.DRAFT, Standing.SHADOW) or self._waits_for_test(candidate)
+        """Whether it is still to be decided."""
+        return candidate.standing in (Standing.DRAFT, Standing.SHADOW)
 
     async def decide(self, candidate: Candidate, *, approved: bool) -> Candidate:
         """A person's decision on a candidate that waits for one. Raises SkillError where it does not."""
@@ -152,54 +149,49 @@ class Admitting:
     def _resting_on(self, since: int | None) -> LearnedFrom:
         return LearnedFrom(self._shelf.view.generation if since is None else since)
 
-    async def _decide_in_turn(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
-        async with self._limiter, self._stumbles.taking(candidate.id) as may:
-            await (self._decide(candidate, learned, proving) if may else self.set_aside(candidate))
+    async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
+        try:
+            async with self._limiter, self._stumbles.taking(candidate.id) as may:
+                with spending_on(candidate.proposal.skill.name):
+                    await (self._decide(candidate, learned) if may else self.set_aside(candidate))
+        finally:
+            self._proving.discard(candidate.id)
 
-    async def _decide(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
-        proposal = candidate.proposal
-        probes = await run_sync(learned.probes) if self.proves and not is_at_once(proposal) else ()
+    async def _decide(self, candidate: Candidate, learned: Learned) -> None:
+        if await run_sync(self._candidates.is_reverted, candidate.generation):
+            await self._keep(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
+            return
         library = IndexLibrary(self._shelf.view.index, learned.scopes)
-        attempt = max(learned.attempt, await run_sync(self._attempts, proposal.kind))
-        admission = await self._gate.admit(proposal, library, probes, model=learned.model, attempt=attempt)
+        replaying = await self._replaying(candidate, learned)
+        admission = await self._gate.admit(candidate.proposal, library, replaying)
+        if not await self._is_wanted(candidate):
+            return
         if admission.notice:
             await self._notify(candidate, admission.notice)
-        if not admission.is_in_force:
-            decided = replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
-            await self._keep(decided)
-            return
-        accepted = await self._publish(candidate, admission, learned.seen)
-        if self._waits_for_test(accepted):
-            proving.start_soon(self._test_instruction, accepted, learned)
+        if admission.is_in_force:
+            await self._publish(candidate, admission, learned.seen)
+        else:
+            await self._keep(
+                replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
+            )
 
-    def _waits_for_test(self, candidate: Candidate) -> bool:
-        """Whether it is an instruction that is in force and still to be tried."""
-        skill, tested = self._shelf.view.get(candidate.proposal.skill.name), candidate.certificate
-        if candidate.standing is not Standing.ACCEPTED or not self.proves or not is_at_once(candidate.proposal) or skill is None:
-            return False
-        is_untested = tested is None or tested.stage is SkillState.DRAFT
-        return is_untested and skill.state is SkillState.CANARY and _is_same(skill, candidate.proposal.skill)
+    async def _replaying(self, candidate: Candidate, learned: Learned) -> Replaying:
+        """The replays that are open to it: on which turns, for how much, and what is kept after each."""
+        if not self._gate.replays(candidate.proposal):
+            return Replaying((), learned.model)
 
-    async def _test_instruction(self, candidate: Candidate, learned: Learned) -> None:
-        """An instruction is in force already; what its test shows is attached, and takes it out again only if it does harm."""
-        proposal, since = candidate.proposal, self._shelf.view.generation
-        async with self._limiter, self._stumbles.taking(candidate.id) as may:
-            if not may:
-                return
-            probes = await run_sync(learned.probes)
-            admission = await self._gate.prove(proposal, probes, model=learned.model)
-        in_force = self._shelf.view.get(proposal.skill.name)
-        if in_force is None or not _is_same(in_force, proposal.skill):
-            return  # a person has changed or withdrawn it meanwhile
-        if not admission.is_in_force:
-            await self._notify(candidate, admission.notice)
-            await self._keep(replace(candidate, certificate=admission.certificate))
-            await self.retire(in_force, admission.reason, since=since)
-            return
-        await self._keep(replace(candidate, reason=admission.reason, certificate=admission.certificate))
-        if admission.state is SkillState.LIVE:
-            told = f"{in_force.name} has passed its test"
-            await self.change_state(in_force, SkillState.LIVE, told, admission.certificate, since=since)
+        async def paid(certificate: Certificate) -> bool:
+            words = replays_in_words(certificate.replays)
+            return await self._is_wanted(candidate) and await self._save(
+                replace(candidate, standing=Standing.SHADOW, reason=words, certificate=certificate)
+            )
+
+        return Replaying(await run_sync(learned.probes), learned.model, candidate.certificate, paid)
+
+    async def _is_wanted(self, candidate: Candidate) -> bool:
+        """Whether it is still there and undecided: a session may have been forgotten, or skills reverted, meanwhile."""
+        known = await run_sync(self._candidates.candidate, candidate.id)
+        return known is not None and self.is_unfinished(known)
 
     async def _publish(
         self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
@@ -307,10 +299,6 @@ class Admitting:
 
     def _accepted(self, skill: Skill) -> Candidate | None:
         return accepted_candidate(self._candidates, skill)
-
-    def _attempts(self, kind: str) -> int:
-        """How many proposals there were for this kind of failure: with each, less error may be spent on the next."""
-        return max(1, sum(one.proposal.kind == kind for one in self._candidates.candidates(None, _REMEMBERED)))
 
 
 def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | None:

@@ -68,7 +68,7 @@ class Aging:
         tasks = self._uses.tasks_since(
             last, self._rules.stale_opportunities, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody
         )
-        return Life(skill, last, tasks, None)
+        return Life(skill, last, tasks)
 
 
 @dataclass(frozen=True, slots=True)

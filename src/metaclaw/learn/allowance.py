@@ -18,11 +18,11 @@ class Allowance:
         self.turns += 1
         self._left = min(self._left + self._share, self._most)
 
-    def take(self) -> bool:
-        """Whether one more question may be asked; it is then counted."""
-        if self._left < 1.0:
+    def take(self, *, is_needed: bool = False) -> bool:
+        """Whether one more question may be asked; it is then counted. One that is needed may always be, unless none may."""
+        if self._left < 1.0 and not (is_needed and self._most):
             return False
-        self._left -= 1.0
+        self._left = max(0.0, self._left - 1.0)
         self.questions += 1
         return True
 

@@ -21,6 +21,9 @@ from metaclaw.learn.calibrating import Calibrating
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.messages import Messages
+from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.merging import Merging
 from metaclaw.learn.models import Models, Provider
 from metaclaw.learn.owner import Owner, serve_as_before
@@ -30,6 +33,7 @@ from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.steps import StepBuilder
@@ -118,7 +122,8 @@ class Learning:
         self.generations = SqlGenerations(database)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, books.spending)
-        self.models = Models(providers, max(config.judge.timeout_s, config.evolver.timeout_s), self.budget)
+        timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
+        self.models = Models(providers, timeout_s, self.budget)
         self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
         self.calibrating = Calibrating(self.verdicts)
@@ -137,6 +142,7 @@ class Learning:
         )
         self.worth = Worth(self.reader, self.generations)
         self.tending = self._tending()
+        self.listening = self._listening()
         self.fast = self._fast()
         self.sensing = self._sensing()
 
@@ -150,9 +156,11 @@ class Learning:
         return {
             "on": config.skills.learn,
             "gate": config.skills.gate,
+            "listen": self.models.shown_listener(config.listen, config.judge),
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibrating.trust),
+            "counted": self.fast.counted,
         }
 
     def waiting(self) -> dict[str, int]:
@@ -162,6 +170,9 @@ class Learning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        if self._config.skills.learn:
+            self.listening.prepare()
+            supervisor.run("listening", self.listening.run)
         if senses(self._config):
             supervisor.run("sensing", self.sensing.run)
             supervisor.run("calibrating", self.calibrating.run)
@@ -205,6 +216,14 @@ class Learning:
             teams=self._teams,
         )
         aging = Aging(uses=uses, generations=self.generations, admitting=self.admitting, teams=self._teams)
+        watch = RuleWatch(
+            uses=uses,
+            generations=self.generations,
+            cursors=cursors,
+            shelf=self._shelf,
+            announce=self.announce,
+            teams=self._teams,
+        )
         regating = Regating(uses=uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth)
         return Tending(
             reader=self.reader,
@@ -216,7 +235,34 @@ class Learning:
             worth=self.worth,
             catch_up=self._catch_up,
             book=self.book,
-            chores=(aging, merging, widening, *([regating] if self._config.skills.gate == "full" else [])),
+            chores=(aging, merging, widening, watch, *([regating] if self._config.skills.gate == "full" else [])),
+        )
+
+    def _listening(self) -> Listening:
+        messages = Messages(self.reader, self.recorded, self.steps)
+        rules = RuleWriter(
+            shelf=self._shelf,
+            candidates=self.candidates,
+            verdicts=self.verdicts,
+            announce=self.announce,
+            redact=self.redact,
+            foreign=messages.foreign,
+            teams=self._teams,
+            failed=self.failed,
+        )
+        return Listening(
+            reader=self.reader,
+            cursors=self._cursors,
+            candidates=self.candidates,
+            messages=messages,
+            rules=rules,
+            listener=self.models.listener(self._config.listen, self._config.judge),
+            timeout_s=self._config.listen.timeout_s,
+            redact=self.redact,
+            may_spend=self.budget.may_spend,
+            read=self.failed,
+            catch_up=self._catch_up,
+            book=self.book,
         )
 
     def _fast(self) -> Fast:
@@ -237,7 +283,7 @@ class Learning:
                 on_refused=self.admitting.refuse,
             )
 
-        self._lessons = Lessons(
+        lessons = Lessons(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -246,7 +292,7 @@ class Learning:
             book=self.book,
         )
         return Fast(
-            lessons=self._lessons,
+            lessons=lessons,
             candidates=self.candidates,
             shelf=self._shelf,
             admitting=self.admitting,
@@ -255,6 +301,7 @@ class Learning:
             rules=FastRules(wish.min_failures, self._teams),
             catch_up=self._catch_up,
             book=self.book,
+            is_unread=self.listening.is_unread,
         )
 
     def _sensing(self) -> Sensing:
@@ -272,9 +319,7 @@ class Learning:
             assessor=assessing,
             allowance=self.allowance,
             may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
-            heard=self.fast.hear if self._config.skills.learn else _pass_over,
             failed=self.failed,
-            speaks=lambda step: bool(self._lessons.instructions(step)),
             catch_up=self._catch_up,
             book=self.book,
         )
@@ -327,8 +372,3 @@ def owner_of(
         let_go=let_go_everywhere,
         serve=serve,
     )
-
-
-def _pass_over(step: Step, done: Callable[[], None]) -> None:
-    """A person's words, where no skills are made of them."""
-    done()

@@ -6,21 +6,26 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Part, Text, ToolCall
+from metaclaw.domain.check import Check
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
-from metaclaw.learn.replay import PlayedCall
+from metaclaw.learn.replay import PlayedCall, PlayedTurn, Score
 from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdict
+from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.checks import check_of, run_check
-from metaclaw.skills.evolve import find_correction, find_instructions
+from metaclaw.skills.evolve.request import cut_middle
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
 
-_MOST_ANSWER_CHARS: Final = 16_000
+_MOST_ANSWER_CHARS: Final = 8_000
+_MOST_REQUIREMENT_CHARS: Final = 2_000
+_JUDGE_TOKENS: Final = 450  # the judge's instructions, its schema and its answer
 
 
 async def _uncounted(model: str) -> None:
@@ -89,37 +94,73 @@ class Assessing:
 
 
 class ReplayScorer:
-    """Scores the end of a replay: by the skill's own check where it has one, else by whether the person's correction would still
-    have been needed, else by whether it does the task."""
+    """Scores a replay: by the skill's own check where it can tell the recorded failure, else by a judge that sees the task, what
+    the person said about the recorded answer, and the new answer, but not the prompt."""
 
     def __init__(self, judge_for: Callable[[str], Judge | None], redact: Callable[[str], str]) -> None:
         self._judge_for = judge_for
         self._redact = redact
 
-    async def score(self, skill: Skill, step: Step, answer: tuple[Part, ...], calls: Sequence[PlayedCall]) -> Outcome:
+    def estimate(self, skill: Skill, step: Step) -> int | None:
+        """The tokens of one vote; 0 where a check decides, None where nobody can judge."""
+        if _check_of(skill) is not None:
+            return 0
+        if self._judge_for(step.model) is None:
+            return None
+        return _vote_tokens(replay_requirement(step, ProbeKind.FAILING), in_words(step.answer, ()))
+
+    async def score(self, skill: Skill, played: PlayedTurn) -> Score:
         """Raises JudgeError where nobody can say."""
-        try:
-            check = check_of(skill)
-        except SkillError as error:
-            raise JudgeError(str(error)) from error
-        if check is not None:
-            return await run_sync(run_check, check, answer)
-        judge = self._judge_for(step.model)
+        check = _check_of(skill)
+        if check is not None and await run_sync(_tells, check, played):
+            return Score(await run_sync(run_check, check, (*(one.call for one in played.calls), *played.answer)))
+        judge = self._judge_for(played.step.model)
         if judge is None:
             raise JudgeError("no check and nobody to judge")
-        requirement, shown = await run_sync(lambda: (self._redact(requirement_of(step)), self._redact(in_words(answer, calls))))
-        votes = await judge.judge_against(requirement, shown)
+        requirement = await run_sync(self._redact, replay_requirement(played.step, played.kind))
+        shown = await run_sync(self._redact, in_words(played.answer, played.calls))
+        votes = await judge.judge_replay(requirement, shown)
+        note = "its check passes the recorded failure, too, so a judge decided" if check is not None else ""
+        tokens = _vote_tokens(requirement, shown) * max(1, votes.passed + votes.failed + votes.unknown)
         share = votes.share_failed
         if share is None or share == 0.5:
-            return Outcome.UNKNOWN
-        return Outcome.FAIL if share > 0.5 else Outcome.PASS
+            return Score(Outcome.UNKNOWN, tokens, "the judge gave no verdict")
+        return Score(Outcome.FAIL if share > 0.5 else Outcome.PASS, tokens, note)
+
+
+def _check_of(skill: Skill) -> Check | None:
+    try:
+        return check_of(skill)
+    except SkillError as error:
+        log.info("check_unreadable skill=%s reason=%s", skill.name, error)
+        return None
+
+
+def _tells(check: Check, played: PlayedTurn) -> bool:
+    """Whether a check can tell a failure: one that passes the answer a person called wrong cannot. Blocks."""
+    return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer) is Outcome.FAIL
+
+
+def _vote_tokens(requirement: str, answer: str) -> int:
+    return _JUDGE_TOKENS + estimate_tokens(requirement) + estimate_tokens(answer)
+
+
+def replay_requirement(step: Step, kind: ProbeKind) -> str:
+    """The task and, of a turn that failed, what the person said next."""
+    task = cut_middle(step.task, _MOST_REQUIREMENT_CHARS)
+    if kind is ProbeKind.PASSING or step.said_after is None:
+        return task
+    return f"{task}\n\n== The remark on an earlier answer\n{cut_middle(step.said_after, _MOST_REQUIREMENT_CHARS)}"
 
 
 def requirement_of(step: Step) -> str:
     """What the person had to say about the answer; where they went on to something else, the task itself."""
-    said = step.said_after
-    is_about_answer = said is not None and (find_correction(said) is not None or bool(find_instructions(said)))
-    return said if said is not None and is_about_answer else step.task
+    return step.said_after if step.said_after is not None and is_corrected(step) else step.task
+
+
+def is_corrected(step: Step) -> bool:
+    """Whether the person's next words speak against the answer."""
+    return any(signal.detector.startswith("correction.") for signal in sense(step).signals)
 
 
 def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:

@@ -112,11 +112,13 @@ class Budget:
         self._writing = anyio.Lock()
         self._changed = anyio.Event()
         self._waiting: Counter[str] = Counter()
+        self._refused: set[Purpose] = set()
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """How many requests wait for the budget now, by purpose."""
-        return {purpose: count for purpose, count in self._waiting.items() if count}
+        """How many requests wait for the budget now, by purpose; of a purpose that never waits, whether its last was refused."""
+        refused = {purpose.value: 1 for purpose in self._refused}
+        return {purpose: count for purpose, count in {**refused, **self._waiting}.items() if count}
 
     async def may_spend(self, purpose: Purpose, tokens: int, model: str = "") -> bool:
         """Whether a call of about this many tokens to `provider/model` would be made now, without waiting."""
@@ -179,25 +181,30 @@ class Budget:
         return SpendingKey(self._day(received_at), SERVED, model), counted
 
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
+        # A verdict that a skill in the making needs is a part of trying it.
+        waits_as = (Purpose.REPLAY if purpose is Purpose.JUDGE and learned_item() else purpose).value
         while True:
             changed = self._changed
             account = await run_sync(self._current)
             if self._has_room(account, purpose, call):
+                self._refused.discard(purpose)
                 return
+            if purpose in _NEVER_WAITS:
+                self._refused.add(purpose)
             if purpose in _NEVER_WAITS or not waits_for_budget():
                 raise BudgetError(
                     f"today's learning budget is used up ({account.used_tokens:,} of {account.limit_tokens:,} tokens); it is"
                     f" renewed at {account.resets_at:%H:%M}. To go on now, raise learning.daily_tokens or learning.daily_cost"
                 )
-            if not self._waiting[purpose.value]:
-                log.info("learning_waits purpose=%s used=%d limit=%d", purpose, account.used_tokens, account.limit_tokens)
-            self._waiting[purpose.value] += 1
+            if not self._waiting[waits_as]:
+                log.info("learning_waits for=%s used=%d limit=%d", waits_as, account.used_tokens, account.limit_tokens)
+            self._waiting[waits_as] += 1
             try:
                 until_midnight_s = (account.resets_at - self._now()).total_seconds()
                 with anyio.move_on_after(min(_LOOK_AGAIN_S, max(0.1, until_midnight_s))):
                     await changed.wait()
             finally:
-                self._waiting[purpose.value] -= 1
+                self._waiting[waits_as] -= 1
 
     def _has_room(self, account: Account, purpose: Purpose, call: Spending) -> bool:
         return account.has_room(call, sum(self._under_way.values(), Spending()), _share(purpose))

@@ -68,12 +68,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How learning is, how many requests wait for the budget by purpose, how its loops are, what it is about, and what it will not
-    touch again, with how often that was tried."""
+    """How learning is, how many requests wait for the budget by purpose, how its loops are, what it is about (`reached` is the last
+    row of the ledger it has looked at for messages), and what it will not touch again, with how often that was tried."""
 
     facts: Mapping[str, object]
     waiting: Mapping[str, int]
     loops: Mapping[str, str]
+    reading: int
+    reached: int
     lessons: int
     writing: int
     set_aside: Mapping[Piece, int]

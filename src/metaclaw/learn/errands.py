@@ -192,9 +192,10 @@ class SentShelf:
         *,
         expected: Mapping[SkillName, str | None] | None = None,
         learned: LearnedFrom | None = None,
+        by_person: bool = False,
     ) -> ShelfView:
         """As `Shelf.publish`; the view afterwards has at least this change."""
-        self._errands.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned)
+        self._errands.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
         return self.follow()
 
 

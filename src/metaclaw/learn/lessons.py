@@ -1,19 +1,17 @@
 """What there is to learn from: failures that nothing has been made of, and what was tried before for the likes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from metaclaw.domain.candidate import Candidate, Proposal, Standing
-from metaclaw.domain.eligibility import RoleKind
+from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.stumbles import Stumbles, Workbook
-from metaclaw.privacy import own_words
-from metaclaw.skills.evolve import Failure, Kind, find_instructions, from_words, group
+from metaclaw.skills.evolve import Failure, Kind, group
 from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
 
@@ -72,28 +70,10 @@ class Lessons:
                 self._known[turn] = found
         return [found.failure for found in self._known.values()]
 
-    def answers(self, step: Step, failure: Failure) -> bool:
-        """Whether this turn's words are what the person said about that failure."""
+    def answer_to(self, failure: Failure) -> TurnId | None:
+        """The turn that went on from it, with whatever the person said about it."""
         known = self._known.get(failure.step.turn)
-        return known is not None and known.followed_by == step.turn
-
-    def is_spoken_for(self, failure: Failure) -> bool:
-        """Whether the person's answer to it was an instruction of which something has been made already."""
-        known, said = self._known.get(failure.step.turn), failure.step.said_after
-        if known is None or known.followed_by is None or said is None or not find_instructions(said):
-            return False
-        role = self._reader.role_of(known.followed_by)
-        return role is not None and role.kind is RoleKind.SUPPORT
-
-    def is_repeated(self, failure: Failure, is_in_force: Callable[[Proposal], bool]) -> bool:
-        """Whether the person's answer to it lays down nothing but what was in force already when the turn was made: it can feed no
-        skill, and stays free to train the weights."""
-        if failure.step.stamp.generation != self._shelf.view.generation:
-            return False
-        known = self._known.get(failure.step.turn)
-        words = None if known is None or known.followed_by is None else self.words(known.followed_by)
-        proposals = () if words is None else self.instructions(words)
-        return bool(proposals) and all(map(is_in_force, proposals))
+        return None if known is None else known.followed_by
 
     def in_full(self, kind: Kind) -> Kind:
         """The kind with everything that was said in its turns, for whoever is to write."""
@@ -109,23 +89,14 @@ class Lessons:
         kinds = group(failures)
         return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
 
-    def instructions(self, step: Step) -> tuple[Proposal, ...]:
-        """What the person laid down in this turn, in words of their own: what they pasted or forwarded is somebody else's."""
-        said = None if step.said_after is None else own_words(step.said_after)
-        return from_words(replace(step, task=own_words(step.task), said_after=said))
-
-    def words(self, turn: TurnId) -> Step | None:
-        """A turn by itself, for what its person said in it."""
-        return self._recorded.alone(turn)
-
     def newest(self, turns: Sequence[TurnId]) -> Step | None:
         """The newest of these turns that is still there."""
         steps = (self._recorded.alone(turn) for turn in sorted(turns, reverse=True))
         return next((without_bodies(step) for step in steps if step is not None), None)
 
     def unfinished(self) -> list[Candidate]:
-        """Candidates that were on their way, oldest first: those to be decided, and those in force whose test is still to come."""
-        found = [one for standing in (Standing.DRAFT, Standing.SHADOW, Standing.ACCEPTED) for one in self._of(standing)]
+        """Candidates that are not decided yet, oldest first."""
+        found = [one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._of(standing)]
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
     def turned_away(self, kind: Kind) -> list[Candidate]:

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import zip_longest
 from typing import Final
 
 from anyio.abc import TaskGroup
@@ -21,9 +21,9 @@ from metaclaw.learn.shelf import SkillShelf
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.skills.evolve.names import own_name
 from metaclaw.skills.evolve.reading import read_skills
-from metaclaw.skills.evolve.request import SCHEMA
-from metaclaw.skills.gate import Budget, Decision
-from metaclaw.skills.hygiene import find_merges, try_merge
+from metaclaw.skills.evolve.request import MOST_EXAMPLES, SCHEMA
+from metaclaw.skills.gate import Decision, prove
+from metaclaw.skills.hygiene import find_merges
 from metaclaw.store import SqlCandidates, SqlCursors
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,6 @@ class Merging:
         replayer: Replayer,
         admitting: Admitting,
         model_for: Callable[[str], Model | None],
-        budget: Budget | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._shelf = shelf
@@ -69,7 +68,6 @@ class Merging:
         self._replayer = replayer
         self._admitting = admitting
         self._model_for = model_for
-        self._budget = budget or Budget()
         self._now = now
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
@@ -96,19 +94,23 @@ class Merging:
         proposal = await self._write(model, parents, origins)
         if proposal is None:
             return
-        probes = await run_sync(lambda: {name: self._probes.choose(one.proposal) for name, one in origins.items()})
+        probes = await run_sync(lambda: self._probes_of(origins))
         if not self._admitting.proves and not await self._holds(proposal, probes, _served_by(origins)):
             return
-        together = tuple(dict.fromkeys(chain.from_iterable(probes.values())))
         scopes = frozenset((proposal.skill.scope,)) if proposal.skill.scope else frozenset()
         seen = {parent.name: parent.content_hash for parent in parents}
-        await self._admitting.admit(proposal, Learned(lambda: together, _served_by(origins), scopes, seen), aside)
+        await self._admitting.admit(proposal, Learned(lambda: probes, _served_by(origins), scopes, seen), aside)
 
-    async def _holds(self, proposal: Proposal, probes: Mapping[SkillName, Sequence[Probe]], model: str) -> bool:
-        """Where the gate replays nothing, a merge is still proven on the probes of each of its parents."""
-        report = await try_merge(proposal, probes, self._replayer, self._budget, model=model)
-        log.info("merge_tried hash=%s decision=%s", proposal.skill.content_hash, report.decision)
-        return report.decision is Decision.PASS
+    def _probes_of(self, origins: Mapping[SkillName, Candidate]) -> tuple[Probe, ...]:
+        """The parents' turns, one of each parent by turns, so that a small budget still tries every parent."""
+        each = (self._probes.choose(one.proposal) for one in origins.values())
+        return tuple(dict.fromkeys(probe for row in zip_longest(*each) for probe in row if probe is not None))
+
+    async def _holds(self, proposal: Proposal, probes: Sequence[Probe], model: str) -> bool:
+        """Where the gate replays nothing, a merge is still replayed on its parents' turns."""
+        proof = await prove(proposal, probes, self._replayer, model=model)
+        log.info("merge_tried hash=%s decision=%s", proposal.skill.content_hash, proof.decision)
+        return proof.decision is Decision.PASS
 
     async def _write(self, model: Model, parents: Sequence[Skill], origins: Mapping[SkillName, Candidate]) -> Proposal | None:
         try:
@@ -122,7 +124,7 @@ class Merging:
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
         name = own_name(written[0].name, lambda one: self._shelf.view.get(one) is not None)
-        extra = _common_check(parents)
+        extra = {**_common_check(parents), **_common_examples(parents)}
         skill = Skill(
             name, written[0].trigger, written[0].body, parents[0].category, scope, extra, SkillState.DRAFT, Authorship.EVOLVER
         )
@@ -160,3 +162,9 @@ def _common_check(parents: Sequence[Skill]) -> dict[str, object]:
     """The check that all of them carry; with different ones, no single check speaks for the merged text."""
     checks = {str(parent.extra.get("check", "")) for parent in parents}
     return {"check": checks.pop()} if len(checks) == 1 and "" not in checks else {}
+
+
+def _common_examples(parents: Sequence[Skill]) -> dict[str, object]:
+    """The requests that any of them is for."""
+    examples = list(dict.fromkeys(example for row in zip_longest(*(one.examples for one in parents)) for example in row if example))
+    return {"examples": examples[:MOST_EXAMPLES]} if examples else {}

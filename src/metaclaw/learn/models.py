@@ -1,9 +1,9 @@
-"""Whom the program may ask for itself: judge, evolver, and the models that served turns, for replays."""
+"""Whom the program may ask for itself: listener, judge, evolver, and the models that served turns, for replays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from metaclaw.config import EvolverConfig, JudgeConfig
+from metaclaw.config import EvolverConfig, JudgeConfig, ListenConfig
 from metaclaw.ports import Model, ModelProvider
 from metaclaw.upstream import UNMETERED, HttpEndpoint, HttpModel, LocalModel, Meter
 
@@ -11,6 +11,7 @@ Provider = HttpEndpoint | ModelProvider
 UNLEARNED: Final[Mapping[str, object]] = {
     "trust": {"turns": 0, "auroc": None, "ece": None},
     "set_aside": [],
+    "counted": [],
 }
 """What is told of learning before anything was learned."""
 
@@ -22,16 +23,43 @@ class Models:
         self._providers = {provider.name: provider for provider in providers}
         self._timeout_s = timeout_s
         self._meter = meter
-        self._known: dict[tuple[str, str, float], HttpModel | LocalModel | None] = {}
+        self._known: dict[tuple[str, str, float, str], HttpModel | LocalModel | None] = {}
 
     def served(self, provider: str, model: str) -> Model | None:
         """The model that served a turn, or None where the program cannot ask it: it is gone, or has no credentials of its own."""
         return self._model(provider, model, self._timeout_s)
 
-    def _model(self, provider: str, model: str, timeout_s: float) -> Model | None:
-        key = (provider, model, timeout_s)
+    def listener(self, wish: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
+        """For the provider and model that served a conversation, the model that may read it; None where nobody may.
+
+        Another provider gets a person's words only where the configuration names it, or names a model that it lists. The embedded
+        model reads only where it is named. The model returned does not wait for calls of other purposes.
+        """
+        model, named = wish.model or judge.model, wish.provider or judge.provider
+
+        def ask(provider: str, served: str) -> Model | None:
+            chosen = named or (model and self._having(model, first=provider)) or self._own(provider)
+            return None if chosen is None else self._model(chosen, model or served, wish.timeout_s, "listen")
+
+        return ask
+
+    def shown_listener(self, wish: ListenConfig, judge: JudgeConfig) -> str | None:
+        """Who reads by this configuration, for people; None for nobody."""
+        model, named = wish.model or judge.model, wish.provider or judge.provider
+        provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
+        if provider is None:
+            return None
+        return f"{provider if named else 'the provider that served the conversation'}/{model or 'the model that served it'}"
+
+    def _own(self, provider: str) -> str | None:
+        """The provider's name where it may be asked, else None."""
+        found = self._providers.get(provider)
+        return provider if found is not None and _may_be_asked(found) else None
+
+    def _model(self, provider: str, model: str, timeout_s: float, lane: str = "") -> HttpModel | LocalModel | None:
+        key = (provider, model, timeout_s, lane)
         if key not in self._known:
-            self._known[key] = self._build(*key)
+            self._known[key] = self._build(provider, model, timeout_s)
         return self._known[key]
 
     def chosen(self, wish: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
@@ -46,9 +74,10 @@ class Models:
 
         return ask
 
-    def _having(self, model: str) -> str | None:
-        """The first provider that may be asked and lists this model."""
-        return next((name for name, one in self._providers.items() if _may_be_asked(one) and model in one.models), None)
+    def _having(self, model: str, first: str = "") -> str | None:
+        """The first provider that may be asked and lists this model; `first` before the others."""
+        names = sorted(self._providers, key=lambda name: name != first)
+        return next((name for name in names if self._own(name) and model in self._providers[name].models), None)
 
     def shown(self, wish: JudgeConfig | EvolverConfig) -> str | None:
         """Who is asked by this configuration, for people; None for nobody."""

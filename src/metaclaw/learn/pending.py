@@ -5,11 +5,11 @@ from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
-from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR
+from metaclaw.learn.progress import ENDS_CURSOR, LISTEN_CURSOR, TURNS_CURSOR
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 
-PENDING: Final = ("turns", "sessions", "lessons", "evolutions", "candidates")
+PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
 
 
 def senses(config: Config) -> bool:
@@ -19,11 +19,19 @@ def senses(config: Config) -> bool:
 
 
 class Learner(Protocol):
-    """The fast loop, as far as only it knows what it is about."""
+    """The loops, as far as only they know what they are about."""
+
+    @property
+    def reading(self) -> int:
+        """Messages of people that are being read."""
+
+    @property
+    def reached(self) -> int:
+        """The last row of the ledger that was looked at for messages."""
 
     @property
     def lessons(self) -> int:
-        """Failures and words it has yet to look at, as far as it was told of them."""
+        """Failures it has yet to look at, as far as it was told of them."""
 
     @property
     def writing(self) -> int:
@@ -41,13 +49,16 @@ class Pending:
         candidates: SqlCandidates,
         learner: Learner,
         waiting: Callable[[], Mapping[str, int]] = dict,
+        *,
+        listens: bool = True,
     ) -> None:
-        """`waiting` is how many requests wait for the budget, by purpose."""
+        """`waiting` is how many requests wait for the budget, by purpose; `listens` whether messages of people are read."""
         self._reader = reader
         self._cursors = cursors
         self._candidates = candidates
         self._learner = learner
         self._waiting = waiting
+        self._listens = listens
         self._has_looked_back = False
 
     def is_anything(self) -> bool:
@@ -65,14 +76,23 @@ class Pending:
         turns = self._reader.turns_behind(self._cursors.cursor(TURNS_CURSOR))
         return turns, self._reader.ends_behind(self._cursors.cursor(ENDS_CURSOR))
 
+    def _unheard(self) -> int:
+        """Rows that were not looked at for messages yet, and messages that are being read."""
+        if not self._listens:
+            return 0
+        reached = max(self._learner.reached, self._cursors.cursor(LISTEN_CURSOR))
+        return self._reader.turns_behind(reached) + self._learner.reading
+
     def count(self) -> Mapping[str, int]:
-        """Count turns without a verdict, session ends not looked at, lessons, evolutions and candidates under way. Blocks.
+        """Count turns without a verdict, session ends not looked at, messages unread, lessons, evolutions and candidates under way.
+        Blocks.
 
         Counted in the order in which one becomes the other, so that nothing slips by between two counts.
         """
         turns, sessions = self._unread()
+        listening = self._unheard()
         lessons, writing = self._learner.lessons, self._learner.writing
         waiting = self._waiting()
         evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self._candidates.interrupted()))
         drafts = 0 if waiting.get(Purpose.REPLAY) else self._candidates.count(Standing.DRAFT)
-        return dict(zip(PENDING, (turns, sessions, lessons, evolutions, drafts), strict=True))
+        return dict(zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True))

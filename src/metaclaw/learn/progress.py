@@ -5,6 +5,8 @@ from typing import Final
 
 TURNS_CURSOR: Final = "sensing"
 """The name of the cursor behind which every turn has been sensed."""
+LISTEN_CURSOR: Final = "listening"
+"""The name of the cursor behind which every message of a person has been read."""
 ENDS_CURSOR: Final = "sensing session ends"
 """The name of the cursor behind which the end of every session has been looked at."""
 

@@ -43,6 +43,11 @@ class Stage:
         self._own_words = own_words
         self._budgets = budgets
 
+    @property
+    def request(self) -> ChatRequest:
+        """What the provider got."""
+        return self._request
+
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
         """The prompt without and with the skill; those it replaces are in neither. Raises UnplayableError."""
         gone = {skill.name, *replaces}

@@ -1,4 +1,4 @@
-"""A daily chore: what was proven with one model is not proven with another; where the model has changed, a skill is tried again."""
+"""A daily chore: a skill that was proven with one model goes on trial again when another model serves most of its tasks."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,7 +11,6 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.learn.admitting import Admitting, accepted_candidate
 from metaclaw.learn.worth import Worth
-from metaclaw.skills.gate import after_model_change
 from metaclaw.store import SqlCandidates, SqlUses, Use
 
 log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ _LATELY: Final = timedelta(days=30)
 
 
 class Regating:
-    """Sends live skills back to the canary. Only for a gate that has one."""
+    """Puts live skills on trial again. Only for a gate that has live trials."""
 
     name = "regating"
 
@@ -67,4 +66,4 @@ class Regating:
         mine = None if model is None else accepted_candidate(self._candidates, skill)
         if model is None or mine is None or mine.certificate is None or not mine.certificate.model:
             return None
-        return model if after_model_change(skill, mine.certificate, model) is SkillState.CANARY else None
+        return model if mine.certificate.model != model else None

@@ -1,7 +1,7 @@
-"""Trials of skills on recorded turns (ports.Replayer): the serving model is asked again, its tools are played from the cassette.
+"""Replays of recorded turns with a skill (ports.Replayer): the serving model is asked again, tools are played from the cassette.
 
-Nothing but the model is asked, and that is the one that served the turn, so no words reach anybody who has not seen them. A replay
-ends with an answer that calls no tool, or is undecided: a call that was not recorded, a model that cannot be asked, too many steps.
+Only the model that served the turn is asked, so that no words reach a provider that has not seen them. A replay ends with an answer
+that calls no tool. Its outcome is unknown where a call was not recorded, the model cannot be asked, or it takes too many steps.
 """
 
 import logging
@@ -12,20 +12,21 @@ from typing import Final, Protocol
 
 from anyio import to_thread
 
-from metaclaw.domain.candidate import Probe, Trial
+from metaclaw.domain.candidate import Probe, ProbeKind, ReplayResult
 from metaclaw.domain.chat import ChatRequest, Completion, Part, ToolCall, ToolResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import JudgeError, StoreError, UpstreamError
+from metaclaw.errors import BudgetError, JudgeError, StoreError, UpstreamError
 from metaclaw.learn.cassette import Cassette, Miss, Nearest, Recording
 from metaclaw.learn.prompt import Stage, UnplayableError, askable, carried_on
 from metaclaw.learn.remembered import Remembered
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import Budgets
+from metaclaw.skills.block import estimate_tokens as estimate_text
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import estimate_tokens
 
@@ -43,12 +44,34 @@ class PlayedCall:
     result: ToolResult
 
 
-class Scorer(Protocol):
-    """Says what the end of a replay came to."""
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """A replayed turn: the step as it was recorded, what it was recorded as, and the replay's answer and calls. The step's
+    `said_after` is the person's next word, however many turns later it came."""
 
-    async def score(self, skill: Skill, step: Step, answer: tuple[Part, ...], calls: Sequence[PlayedCall]) -> Outcome:
-        """`step` is the probe as it was recorded; its `said_after` is the person's next word, however many turns later it came.
-        `answer` and `calls` are the replay's. Raises JudgeError or UpstreamError where nobody can say."""
+    step: Step
+    kind: ProbeKind
+    answer: tuple[Part, ...]
+    calls: tuple[PlayedCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The outcome of a replay, and the tokens that judging it took."""
+
+    outcome: Outcome
+    tokens: int = 0
+    note: str = ""
+
+
+class Scorer(Protocol):
+    """Tells the outcome of a replay."""
+
+    async def score(self, skill: Skill, played: "PlayedTurn") -> "Score":
+        """Raises JudgeError or UpstreamError where nobody can say."""
+
+    def estimate(self, skill: Skill, step: Step) -> int | None:
+        """The tokens that judging one replay of this step takes; None where nobody can judge it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +84,15 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """How far a replay goes, and how many baseline runs are remembered."""
+    """How far a replay goes."""
 
     max_answers: int = 24
     max_later_turns: int = 64
-    max_runs: int = 512
     accept_nearest: bool = True
 
 
 class CassetteReplayer:
-    """Tries skills on recorded turns. `model_for` gives the model that served a turn, by provider and name, or None where the
+    """Replays recorded turns with a skill. `model_for` gives the model that served a turn, by provider and name, or None where the
     program cannot ask it."""
 
     def __init__(
@@ -89,36 +111,45 @@ class CassetteReplayer:
         self._place = place
         self._limits = limits or ReplayLimits()
         self._scenes = Remembered[_Scene](_KEPT_PROBES)
-        self._runs = Remembered[_Run](self._limits.max_runs)
 
-    async def trial(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int) -> Trial:
-        """Replay the probe without and with the skill. Never raises for a probe that cannot be decided."""
-        undecided = partial(Trial, probe, seed, Outcome.UNKNOWN, Outcome.UNKNOWN)
+    async def estimate(self, probe: Probe, skill: Skill) -> int:
+        """The tokens of one replay, judging included: as many as the record took, and the skill. 0 where it cannot be
+        replayed, which costs nothing."""
         try:
             scene = await self._scene(probe.turn)
-            arms = scene.stage.arms(skill, replaces)
+        except (UnplayableError, StoreError):
+            return 0
+        judging = self._scorer.estimate(skill, scene.step)
+        if judging is None or self._model_for(scene.turn.provider, scene.turn.model) is None:
+            return 0
+        return scene.tokens + estimate_text(f"{skill.trigger}{skill.body}") + judging
+
+    async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
+        """Replay the turn with the skill, for at most `limit` tokens. Never raises for a turn that cannot be replayed or judged."""
+        unknown = partial(ReplayResult, probe, Outcome.UNKNOWN)
+        try:
+            scene = await self._scene(probe.turn)
+            prompt = scene.stage.arms(skill, replaces).with_skill
         except (UnplayableError, StoreError) as error:
-            return undecided(note=str(error))
+            return unknown(note=str(error))
         model = self._model_for(scene.turn.provider, scene.turn.model)
         if model is None:
-            return undecided(note=f"the model {scene.turn.model} of provider {scene.turn.provider} cannot be asked by the program")
-        run = partial(self._play, model, arms.without, scene.recording, seed)
-        shared = frozenset((skill.name, *replaces)) & scene.placed
-        without, is_new = await self._runs.get((probe.turn, scene.turns, seed, shared), run, keep=lambda run: run.is_settled)
-        tokens = without.tokens if is_new else 0
-        if without.answer is None:
-            return undecided(tokens=tokens, note=f"without the skill: {without.note}")
-        tried = await self._play(model, arms.with_skill, scene.recording, seed)
-        tokens += tried.tokens
-        if tried.answer is None:
-            return undecided(tokens=tokens, note=f"with the skill: {tried.note}")
-        before, after = [await self._score(skill, scene.step, run) for run in (without, tried)]
-        return Trial(probe, seed, before, after, tokens, "; ".join(dict.fromkeys(filter(None, (without.note, tried.note)))))
+            return unknown(note=f"the model {scene.turn.model} of provider {scene.turn.provider} cannot be asked by the program")
+        if self._scorer.estimate(skill, scene.step) is None:
+            return unknown(note="it has no check, and nobody judges")
+        run = await self._play(model, prompt, scene.recording, seed, limit)
+        if run.answer is None:
+            return unknown(run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens)
+        try:
+            score = await self._scorer.score(skill, PlayedTurn(scene.step, probe.kind, run.answer, run.calls))
+        except (JudgeError, UpstreamError) as error:
+            log.info("replay_not_scored turn=%s error=%s", probe.turn, error)
+            return unknown(run.tokens, f"nobody could judge it: {error}", is_unavailable=isinstance(error, BudgetError))
+        return ReplayResult(probe, score.outcome, run.tokens + score.tokens, "; ".join(filter(None, (run.note, score.note))))
 
     def forget(self) -> None:
-        """Let go of everything remembered of sessions; for when one of them is to be forgotten."""
+        """Drop what is remembered of sessions; for when one of them is to be forgotten."""
         self._scenes.clear()
-        self._runs.clear()
 
     async def _scene(self, turn: TurnId) -> "_Scene":
         """The probe; read again where its session has gone on, or is gone, since it was read."""
@@ -147,7 +178,8 @@ class CassetteReplayer:
         stage = Stage(recorded.turn, known, own_words, self._place.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
-        return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), stage)
+        answers = next((number for number, one in enumerate(steps, 1) if one.said_after is not None), len(steps))
+        return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), stage, answers)
 
     def _later(self, recorded: RecordedTurn) -> list[RecordedTurn]:
         """The main turns of the session behind this one, as many as are looked at."""
@@ -168,14 +200,14 @@ class CassetteReplayer:
         generation = self._place.generation(turn.stamp.generation)
         return {skill.name: skill for skill in generation.skills} if generation is not None else {}
 
-    async def _play(self, model: Model, prompt: ChatRequest, recording: Recording, seed: int) -> "_Run":
+    async def _play(self, model: Model, prompt: ChatRequest, recording: Recording, seed: int, limit: int) -> "_Run":
         """One run, to its end or to the point from which it cannot go on."""
         request, run = askable(prompt, seed), _Running(Cassette(recording), self._limits.accept_nearest)
         for _ in range(self._limits.max_answers):
             try:
                 answer = await model.ask(request, Purpose.REPLAY)
             except UpstreamError as error:
-                return run.stopped(f"{model.name} cannot be asked: {error}", is_settled=False)
+                return run.stopped(f"{model.name} cannot be asked: {error}", is_unavailable=True)
             run.tokens += _tokens(request, answer)
             results = run.answer_calls(answer)
             match results:
@@ -183,42 +215,40 @@ class CassetteReplayer:
                     return run.stopped(results)
                 case []:
                     return run.ended(answer.parts)
+                case _ if run.tokens >= limit:
+                    return run.stopped(f"still at work after {run.tokens} tokens")
                 case _:
                     request = carried_on(request, answer.parts, results)
         return run.stopped(f"still at work after {self._limits.max_answers} answers")
 
-    async def _score(self, skill: Skill, step: Step, run: "_Run") -> Outcome:
-        try:
-            return await self._scorer.score(skill, step, run.answer or (), run.calls)
-        except (JudgeError, UpstreamError) as error:
-            log.info("replay_not_scored turn=%s error=%s", step.turn, error)
-            return Outcome.UNKNOWN
-
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A probe, read and ready. `turns` is how many its session had then."""
+    """A probe, read and ready. `turns` is how many its session had then; `answers` how many the task took from here."""
 
     turn: Turn
     turns: int
     step: Step
     recording: Recording
     stage: Stage
+    answers: int
 
     @property
-    def placed(self) -> frozenset[SkillName]:
-        return frozenset(name for placement in self.turn.placements for name in placement.skills)
+    def tokens(self) -> int:
+        """What the recorded task took from here: as the provider counted, or else as the request is estimated."""
+        usage = self.turn.usage
+        return self.answers * (estimate_tokens(self.stage.request) if usage is None else usage.input_tokens + usage.output_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """How one replay went; `answer` is None where it could not go on. Settled means that it would go the same way again."""
+    """How one replay went; `answer` is None where it could not go on."""
 
     answer: tuple[Part, ...] | None
     calls: tuple[PlayedCall, ...]
     tokens: int
     note: str = ""
-    is_settled: bool = True
+    is_unavailable: bool = False
 
 
 class _Running:
@@ -252,9 +282,9 @@ class _Running:
         note = f"{len(near)} results were of a call that differs: {', '.join(dict.fromkeys(near))}" if near else ""
         return _Run(answer, tuple(self._calls), self.tokens, note)
 
-    def stopped(self, why: str, *, is_settled: bool = True) -> _Run:
+    def stopped(self, why: str, *, is_unavailable: bool = False) -> _Run:
         """It cannot go on."""
-        return _Run(None, tuple(self._calls), self.tokens, why, is_settled)
+        return _Run(None, tuple(self._calls), self.tokens, why, is_unavailable)
 
 
 def _tokens(request: ChatRequest, answer: Completion) -> int:

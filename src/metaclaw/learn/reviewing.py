@@ -16,7 +16,6 @@ from metaclaw.privacy import Doubt, Redactor, Span, emergent, instructions, revi
 from metaclaw.privacy.sentences import open_text, sentences
 from metaclaw.skills import is_untouchable
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve.template import OWN_STEPS, TEMPLATE
 from metaclaw.skills.gate import IndexLibrary, Objection
 
 _TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
@@ -41,7 +40,7 @@ class Reviewing:
         # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
         found = review(skill, self._spans(proposal), [*near, *before], self._redactor, beside[:_TOGETHER])
         reach = reduce(or_, (emergent((skill, one)) for one in beside[_TOGETHER:]), found.reach)
-        stood = _said_before(proposal, before) | (OWN_STEPS if proposal.written_by == TEMPLATE else frozenset())
+        stood = _said_before(proposal, before)
         doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
         objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in found.secrets]
         objections += [Objection(f"{one.doubt}: {one.instruction!r}: {one.reason}") for one in doubts]

@@ -66,10 +66,6 @@ class Assessor(Protocol):
         """The judge's verdict; None where there is no judge. An unknown one where it could not tell. Raises BudgetError."""
 
 
-Heard = Callable[[Step, Callable[[], None]], None]
-"""Told of a person's new words, with what to call once something has been made of them."""
-
-
 class _Hold(NamedTuple):
     """What a question that is under way holds back."""
 
@@ -79,11 +75,10 @@ class _Hold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a new turn shows: the steps it follows, its own, and that again if a task begins with it in words to be heard."""
+    """What a new turn shows: the steps it follows, and its own."""
 
     followed: tuple[Step, ...] = ()
     this: Step | None = None
-    words: Step | None = None
 
 
 class Sensing:
@@ -99,15 +94,13 @@ class Sensing:
         assessor: Assessor,
         allowance: Allowance,
         may_ask: Callable[[], Awaitable[bool]] = _always,
-        heard: Heard,
         failed: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
-        speaks: Callable[[Step], bool] = lambda step: True,
         catch_up: Callable[[], object] = stay,
         book: Workbook | None = None,
     ) -> None:
-        """`may_ask` says whether the budget has room for one more question. `speaks` says whether the words a task begins with are
-        worth being `heard`; `catch_up` brings the skills in force up to date. Both block."""
+        """`may_ask` says whether the budget has room for one more question. `catch_up` brings the skills in force up to date, and
+        blocks."""
         self.bell = Bell()
         self._reader = reader
         self._cursors = cursors
@@ -116,8 +109,6 @@ class Sensing:
         self._recorded = RecordedSteps(reader, steps)
         self._assessor = assessor
         self._allowance = allowance
-        self._heard = heard
-        self._speaks = speaks
         self._failed = failed
         self._may_ask = may_ask
         self._retrying = Retrying(verdicts, now)
@@ -182,17 +173,11 @@ class Sensing:
             self._kept[name] = point
 
     async def _arrived(self, row: TurnRow, turns: Progress, judging: TaskGroup) -> None:
-        """A new turn shows what came of the one before it, and may hold a person's new words.
-
-        The verdict comes first: words that answer a failure find it recorded.
-        """
+        """A new turn shows what came of the one before it."""
         self._allowance.earn()
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:
             await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
-        if seen.words is not None:
-            turns.begin(row.seq)
-            self._heard(seen.words, partial(turns.end, row.seq))
 
     async def _leave(self, row: TurnRow) -> None:
         """A turn that is set aside is read no more, nor what lies before it and would be read together with it."""
@@ -206,11 +191,10 @@ class Sensing:
         if len(earlier) == _LOOK_BACK and is_open[-1]:
             # Many agents at work in one session: what this one follows may lie further back.
             earlier, is_open = self._before(row, _LOOK_FAR_BACK)
-        is_new_task = not earlier or earlier[0].segment != row.segment
         # A request that failed and was sent again: what followed shows what came of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
-        if wanted < 0 and not is_new_task:
+        if wanted < 0:
             return _Seen()
         this = self._reader.turn(row.id)
         if this is None:
@@ -224,8 +208,7 @@ class Sensing:
             if is_open[at]:
                 followed.extend(self._if_followed_by(this, recorded, later))
             later.insert(0, recorded)
-        step = self._recorded.build(this, None) if followed or is_new_task else None
-        return _Seen(tuple(followed), step, step if is_new_task and step is not None and self._speaks(step) else None)
+        return _Seen(tuple(followed), self._recorded.build(this, None) if followed else None)
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
         """The main turns of its session before this one, newest first, and whether each still waits for a verdict."""
@@ -275,7 +258,7 @@ class Sensing:
             await self._record(verdict)
         elif not self._assessor.has_judge(step):
             await self._record(_unknown(step.turn, "nobody judges"))
-        elif self._allowance.take():
+        elif self._allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
             judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
@@ -340,6 +323,11 @@ class Sensing:
 def pause_s(in_vain: int) -> float:
     """How long to wait after so many looks in a row that found nothing: longer once nobody has been at work for half a minute."""
     return _LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S
+
+
+def _ends_a_trial_task(step: Step) -> bool:
+    """Whether a task of a live trial ends with this turn: without its outcome the trial learns nothing."""
+    return step.is_drawn and (step.said_after is not None or step.is_last)
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:

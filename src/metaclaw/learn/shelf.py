@@ -21,10 +21,12 @@ class SkillShelf(Protocol):
         *,
         expected: Mapping[SkillName, str | None] | None = None,
         learned: LearnedFrom | None = None,
+        by_person: bool = False,
     ) -> ShelfView:
         """These skills are in force from now on, those no longer; the view afterwards. Blocks.
 
-        Raises SkillError, and changes nothing, where one of them is another than expected, or a person's, and RefusedError where
+        Raises SkillError, and changes nothing, where one of them is another than expected, or a person's unless they asked for it
+        (`by_person`), and RefusedError where
         the evidence is out of date."""
 
 

@@ -124,6 +124,7 @@ class StepBuilder:
             is_last=is_last,
             previous=previous,
             is_hired=turn.is_hired,
+            is_drawn=bool(turn.draws),
         )
 
     def _after(self, mine: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:

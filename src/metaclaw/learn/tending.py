@@ -1,4 +1,4 @@
-"""The library's upkeep, from live evidence: canaries promoted or demoted, harmful skills retired; and once a day the larger chores.
+"""The library's upkeep, from live evidence: trials end, harmful skills are retired; and once a day the larger chores.
 
 Cheap by design: only learned skills are looked at, a few of them at a time and the others the next time, and the list of them is
 made anew only when the library has changed.
@@ -15,14 +15,14 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.candidate import Certificate
+from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.learn.admitting import Admitting, accepted_candidate
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.learn.worth import Worth
 from metaclaw.skills import ShelfView, is_untouchable
-from metaclaw.skills.gate import CanaryDecision, CanaryReport, CanaryRules
-from metaclaw.skills.hygiene import Life, find_retirements
+from metaclaw.skills.gate import TrialDecision, TrialReport, replays_in_words
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, SqlUses
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Tending:
                 await self.look(aside)
 
     async def look(self, aside: TaskGroup) -> None:
-        """Count what was used, decide about some canaries, retire what harms, and do the chores whose day it is."""
+        """Count what was used, decide about some trials, retire what does harm, and do the chores that are due."""
         await run_sync(self._catch_up)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
@@ -125,42 +125,38 @@ class Tending:
         return True
 
     async def _judge(self, skill: Skill) -> None:
-        if skill.author is Authorship.INSTRUCTION:
-            await self._settle(skill)
+        if skill.kind is not SkillKind.SKILL:
+            # Homes from before rules had a kind may hold some that were on trial.
+            await self._admitting.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
             return
-        report = await run_sync(self._worth.canary, skill)
+        certificate = await run_sync(self._certificate, skill)
+        report = await run_sync(self._worth.trial, skill, certificate)
         match report.decision:
-            case CanaryDecision.PROMOTE:
-                await self._promote(skill, report)
-            case CanaryDecision.DEMOTE:
+            case TrialDecision.PROMOTE:
+                await self._promote(skill, report, certificate)
+            case TrialDecision.WITHDRAW:
                 await self._admitting.retire(skill, report.reason)
-            case CanaryDecision.WAIT:
-                log.debug("canary_waits hash=%s reason=%s", skill.content_hash, report.reason)
+            case TrialDecision.CONTINUE:
+                log.debug("trial_continues hash=%s", skill.content_hash)
 
-    async def _promote(self, skill: Skill, report: CanaryReport) -> None:
-        model = await run_sync(self._worth.model, skill)
-        before = await run_sync(accepted_candidate, self._candidates, skill)
-        earlier = None if before is None else before.certificate
-        known = model or ("" if earlier is None else earlier.model)
-        notes = () if earlier is None else (f"in shadow: {earlier.wins} wins, {earlier.losses} losses, e = {earlier.e_value:.3g}",)
-        reason = f"promoted {skill.name}: {report.reason}"
-        if await self._admitting.change_state(skill, SkillState.LIVE, reason, report.certificate(known, notes)):
-            log.info("skill_promoted hash=%s reason=%s", skill.content_hash, report.reason)
-
-    async def _settle(self, skill: Skill) -> None:
-        """A person's instruction is always placed, so that nothing is to be learned from chance: where it has matched often enough
-        and its test has shown no harm, it is live."""
-        mine = await run_sync(accepted_candidate, self._candidates, skill)
-        use = (await run_sync(self._uses.uses_of, [skill.name])).get(skill.name)
-        is_tested = mine is not None and mine.certificate is not None and mine.certificate.stage is not SkillState.DRAFT
-        if is_tested and use is not None and use.times >= CanaryRules().settle_after:
-            reason = f"promoted {skill.name}: no harm was seen in {use.times} turns"
-            await self._admitting.change_state(skill, SkillState.LIVE, reason)
+    async def _promote(self, skill: Skill, report: TrialReport, earlier: Certificate | None) -> None:
+        model = await run_sync(self._worth.model, skill) or ("" if earlier is None else earlier.model)
+        notes = () if earlier is None or not earlier.replays else (f"before that: {replays_in_words(earlier.replays)}",)
+        certificate = report.certificate(model, notes, earlier)
+        if await self._admitting.change_state(skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate):
+            log.info("skill_promoted hash=%s", skill.content_hash)
 
     async def _retire_if_harmful(self, skill: Skill) -> None:
-        uplift = await run_sync(self._worth.uplift, skill)
-        for retirement in find_retirements([Life(skill, self._now(), 0, uplift)], self._now()):
-            await self._admitting.retire(skill, retirement.reason)
+        if skill.kind is not SkillKind.SKILL:
+            return
+        certificate = await run_sync(self._certificate, skill)
+        counts = await run_sync(self._worth.harm, skill, certificate)
+        if counts is not None:
+            await self._admitting.retire(skill, f"it does harm: {counts.in_words()}")
+
+    def _certificate(self, skill: Skill) -> Certificate | None:
+        mine = accepted_candidate(self._candidates, skill)
+        return None if mine is None else mine.certificate
 
 
 class _Rotation:

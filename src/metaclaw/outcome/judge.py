@@ -70,6 +70,15 @@ that has not seen the requirement.
 - unknown: it cannot be told from what is shown.
 {_SHAPE}"""
 
+_REPLAY_RULES = f"""You judge an answer to a task. {_DATA}
+
+The requirement is the task and, if there is one, the remark a person made on an earlier answer. The answer is a new attempt that \
+has not seen the remark.
+- pass: it does the task, and the remark would not have been needed.
+- fail: the remark still applies, or it does not do the task.
+- unknown: it cannot be told from what is shown.
+{_SHAPE}"""
+
 
 @dataclass(frozen=True, slots=True)
 class Vote:
@@ -133,13 +142,16 @@ class Judge:
     async def judge_against(self, requirement: str, answer: str) -> Votes:
         """Whether an answer satisfies what the person asked for afterwards. Both texts must have been redacted. Raises
         BudgetError where it may not be paid for now."""
-        return await self._vote(
-            _REQUIREMENT_RULES, f"== The requirement\n{requirement}\n\n== The answer\n{answer}", settles=_is_clear
-        )
+        return await self._vote(_REQUIREMENT_RULES, _requirement(requirement, answer), settles=_is_clear)
+
+    async def judge_replay(self, requirement: str, answer: str) -> Votes:
+        """Whether a replayed answer does what the person wanted. Both texts must have been redacted. Raises BudgetError where it
+        may not be paid for now. One vote that says pass or fail is enough, because the gate allows for noise."""
+        return await self._vote(_REPLAY_RULES, _requirement(requirement, answer), settles=_is_known)
 
     async def _vote(self, rules: str, record: str, *, settles: Callable[[Vote], bool]) -> Votes:
         begun = self._clock()
-        mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]  # no text can hold its own hash
+        mark = _mark(record)
         found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
@@ -177,12 +189,25 @@ class Judge:
         return _NoVote.ABSENT
 
 
+def _requirement(requirement: str, answer: str) -> str:
+    return f"== The requirement\n{requirement}\n\n== The answer\n{answer}"
+
+
+def _mark(record: str) -> str:
+    """A mark that the record cannot contain: no text holds its own hash."""
+    return hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
+
+
 def _nothing(vote: Vote) -> bool:
     return False
 
 
+def _is_known(vote: Vote) -> bool:
+    return vote.outcome is not Outcome.UNKNOWN
+
+
 def _is_clear(vote: Vote) -> bool:
-    return vote.outcome is not Outcome.UNKNOWN and abs(vote.score) >= _CLEAR_SCORE
+    return _is_known(vote) and abs(vote.score) >= _CLEAR_SCORE
 
 
 def _is_clear_pass(vote: Vote) -> bool:

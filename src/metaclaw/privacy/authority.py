@@ -138,7 +138,7 @@ class _Backing:
 
 def authority(proposal: str, spans: Sequence[Span]) -> tuple[Objection, ...]:
     """What speaks against a proposed text, instruction by instruction; nothing where all of it is backed."""
-    found = [*_disguises(proposal)]
+    found = [*disguises(proposal)]
     backing = _Backing(spans)
     supported = backing.supported
     told = instructions(proposal)
@@ -153,7 +153,7 @@ def authority(proposal: str, spans: Sequence[Span]) -> tuple[Objection, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _disguises(proposal: str) -> Iterator[Objection]:
+def disguises(proposal: str) -> Iterator[Objection]:
     """Text that pretends to be something else is refused whoever said it."""
     if smuggles(proposal) or _HIDDEN_MARKUP.search(proposal):
         yield Objection(

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
 from metaclaw.privacy.outcomes import OutcomeRecord, outcome_of
-from metaclaw.privacy.reported import foreign_stretches
+from metaclaw.privacy.reported import foreign_blocks, foreign_clauses
 from metaclaw.privacy.spans import Source, Span
 
 _MAX_STEPS_BACK = 200
@@ -32,6 +33,8 @@ _CLIENT_BLOCK = re.compile(
     rf"<({_CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
 )
 _PASTED_BLOCK = re.compile(rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+# Any other element with a sentence inside: people who speak for themselves use no tags.
+_ELEMENT = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL)
 _FENCE = re.compile(r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED_LINES = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
 _LONG_QUOTE = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|“[^”“]{40,}”|\"[^\"\n]{60,}\"", re.DOTALL)
@@ -61,20 +64,63 @@ def user_spans(text: str) -> Iterator[Span]:
     yield Span(Source.USER, text[at:])
 
 
+@dataclass(frozen=True, slots=True)
+class PersonsMessage:
+    """A person's message, taken apart: `shown` is without pasted text and what a client glued to it; `own` is also without what
+    the person quotes or reports; `foreign` is all of that."""
+
+    shown: str
+    own: str
+    foreign: tuple[str, ...]
+
+
+def take_apart(text: str) -> PersonsMessage:
+    """Tell a person's own words from what is not theirs; where something stood inside a line, an ellipsis stands."""
+    blocks = [(start, end) for start, end, _ in _blocks(text)]
+    foreign = [*blocks, *foreign_clauses(text)]
+    return PersonsMessage(_without(text, blocks), _without(text, foreign), tuple(_joined(text, foreign)))
+
+
 def own_words(text: str) -> str:
-    """A person's message without what is not theirs; where something stood inside a line, an ellipsis stands."""
-    spans = (span.text if span.source is Source.USER else "\n" if "\n" in span.text else "…" for span in user_spans(text))
-    return "".join(spans)
+    """A person's message without what is not theirs."""
+    return take_apart(text).own
+
+
+def _joined(text: str, stretches: Iterable[tuple[int, int]]) -> Iterator[str]:
+    """The texts of these stretches; those with nothing between them are one."""
+    begin = end = 0
+    for start, behind in sorted(stretches):
+        if text[end:start].strip():
+            yield text[begin:end]
+            begin = start
+        end = max(end, behind)
+    if text[begin:end].strip():
+        yield text[begin:end]
+
+
+def _without(text: str, stretches: Iterable[tuple[int, int]]) -> str:
+    kept: list[str] = []
+    at = 0
+    for start, end in sorted(stretches):
+        if end > at:
+            kept += (text[at : max(at, start)], "\n" if "\n" in text[max(at, start) : end] else "…")
+            at = end
+    return "".join((*kept, text[at:]))
 
 
 def _not_their_own(text: str) -> Iterator[tuple[int, int, Source]]:
+    yield from _blocks(text)
+    yield from ((start, end, Source.WEB) for start, end in foreign_clauses(text))
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int, Source]]:
+    """What stands apart from the person's own sentences by its form."""
     for found in _CLIENT_BLOCK.finditer(text):
         yield found.start(), found.end(), Source.SYSTEM
-    for pattern in (_PASTED_BLOCK, _FENCE, _QUOTED_LINES, _LONG_QUOTE, _MAIL):
+    for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE, _MAIL):
         for found in pattern.finditer(text):
             yield found.start(), found.end(), Source.WEB
-    for start, end in foreign_stretches(text):
-        yield start, end, Source.WEB
+    yield from ((start, end, Source.WEB) for start, end in foreign_blocks(text))
 
 
 def _of_step(step: Step) -> Iterator[Span]:

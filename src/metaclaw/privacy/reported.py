@@ -6,20 +6,29 @@ somebody else's until the person speaks.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
 
-from metaclaw.privacy.capabilities import capabilities
-from metaclaw.privacy.sentences import is_imperative, lays_down
+from metaclaw.privacy.capabilities import FORBIDS, capabilities
+from metaclaw.privacy.sentences import begins_with_verb, is_imperative, lays_down, lays_down_first
 
 _QUOTE = re.compile(
     r"`([^`\n]{1,400})`|\"([^\"\n]{1,400})\"|“([^”\n]{1,400})”|„([^“”\n]{1,400})[“”]|«([^»\n]{1,400})»|「([^」\n]{1,400})」"
     r"|『([^』\n]{1,400})』|《([^》\n]{1,400})》|‹([^›\n]{1,400})›|[＂″]([^＂″\n]{1,400})[＂″]|''([^'\n]{1,400})''"
     r"|[(\[]quote[)\]](?P<spoken>[^\n]{1,400}?)[(\[](?:un|end |/)quote[)\]]|‘([^’\n]{1,400})’|(?<![\w'])'([^'\n]{1,400})'(?!\w)"
 )
-_SENTENCE = re.compile(r"[^.!?。！？\n]+(?:(?:[.!?](?=\S)|[。！？](?=[」』》”]))[^.!?。！？\n]*)*[.!?。！？\n]*")
+_SENTENCE = re.compile(
+    r"[^.!?。！？\n]+(?:(?:[.!?](?=\S)|(?<=\bDr)\.|(?<=\bMr)\.|(?<=\bMs)\.|(?<=\bMrs)\.|(?<=\bProf)\.|(?<=\bz\.B)\.|(?<=\be\.g)\."
+    r"|[。！？](?=[」』》”]))[^.!?。！？\n]*)*[.!?。！？\n]*"
+)
 _BLOT = "□"
 _COLON = re.compile(r"[ \t]?:[ \t]+(?=\S)|：(?=\S)")
-_RECEIVED = re.compile(r"\b(?:got|received|sent|found|saw|bekam|fand|reçu|recibí)\b", re.IGNORECASE)
+_RECEIVED = re.compile(
+    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:got|received|found|saw|copied|pasted|bekam|fand|kopierte)\b"
+    r"|\b(?:sent me|sent us"
+    r"|j'ai reçu|he recibido|me ha llegado|me llegó|recebi|habe ich bekommen|gefunden auf)\b|收到|转发|転送|届い",
+    re.IGNORECASE,
+)
 _CLAUSE_CHARS = 300
 _TYPED_CHARS = 20_000
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
@@ -59,32 +68,52 @@ _SOURCE_BEHIND = re.compile(
 _LAST_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\s]*\Z")
 # A request to work on a text, and words that point to the text behind it.
 _WORKS_ON = re.compile(
-    r"\b(?:translat|summari[sz]|proof-?read|rephras|paraphras|re-?word|rewrit|sum\b.{0,20}\bup\b|make of|think (?:of|about)"
+    r"\b(?:translat|summari[sz]|proof-?read|typos?\b|spelling|tl;?dr|transcri[bp]|polish|shorten|reply to|respond to"
+    r"|answer to|rephras|paraphras|re-?word|rewrit|sum\b.{0,20}\bup\b|make of|think (?:of|about)"
     r"|what\b.{0,40}\bmean|explain|comment on"
     r"|übersetz|fass\w*\b.{0,40}\bzusammen|korrigier|lektorier|hältst|tradu|résum|resum|riassum|corrig|revis|vertaal|nakijk"
-    r"|перевед|исправь|przetłumacz)|翻译|翻譯|总结|總結|概括|摘要|润色|校对|怎么看|訳|要約|添削|校正|번역|요약",
+    r"|kürz(?:er|en)|formulier|raccourci|acort|encurt"
+    r"|перевед|исправь|przetłumacz)|翻译|翻譯|总结|總結|概括|摘要|润色|校对|怎么看|改得|改写|改成|回复一?[下封]|写个回复|語にして|返信を書|訳|要約|添削|校正|번역|요약",
     re.IGNORECASE,
 )
 _POINTS_ON = re.compile(
-    r"\b(?:this|text[eo]?|these|following|below|dies\w*|folgend\w*|ce|cet|cette|ces|suivant\w*|est[eao]s?|siguiente\w*|questo|questa|seguente|dit|deze"
+    r"\b(?:this|it|text[eo]?|these|following|below|das|dies\w*|folgend\w*|ça|ce|cet|cette|ces|suivant\w*|est[eao]s?"
+    r"|siguiente\w*|iss?o"
+    r"|thread|table|list|diff|snippet|questo|questa|seguente|dit|deze"
     r"|эт\w+|следующ\w+)\b|这|這|下面|以下|次の|この|이|다음",
     re.IGNORECASE,
 )
 _ASKS_ABOUT = re.compile(
     r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)[ ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$", re.I
 )
+_PARAGRAPH = re.compile(r"\S[^\n]*(?:\n(?![ \t]*\n)[^\n]*)*")
+_REQUEST_CHARS = 300
+_DIRECTED_CHARS = 240
+_FEW_WORDS = re.compile(r"\W*\w+(?:\W+\w+)?\W*")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LIST = re.compile(r"[ \t]*(?:[-*•]|\d{1,2}[.)])[ \t]")
+# The person makes the text that follows their own.
+_ADOPTS = re.compile(
+    r"\b(?:use|follow|apply|stick|remember|adopt|obey|respect|keep to|do it|like this|befolg|halt\w* dich|verwend|nutz"
+    r"|benutz|merk|suis|suivez"
+    r"|utilis|applique|retiens|sigue|usa|aplica|recuerda|segue|siga|aplique|lembr)\w*|遵守|遵循|使用|按照|照着|记住|従って|守って|使って",
+    re.IGNORECASE,
+)
 _OBJECT = re.compile(r"\{\s*\"[^{}]{1,2000}\}")
 # Lines that programs write: of logs, of differences, of commands, of a chat.
 _PROGRAM_LINE = re.compile(
     r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?[ \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
-    r"|\$ |\|[ \t](?=[^|\n]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
+    r"|\$ |\|[ \t](?=[^|\n]*$)|\|(?=[^\n]*\|[ \t]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
     re.MULTILINE,
 )
 # A label that is a speaker's name unless it is one of the person's own: one word, or words with capitals.
 _SPEAKER = re.compile(r"\W*(?:(?:Dr|Mr|Mrs|Ms|Herr|Frau)\b\.?[ \t]*)?[\w.@-]{1,24}(?:[ \t]+[A-Z0-9][\w.@-]{0,24}){0,2}\s*\Z")
 _OWN_LABEL = re.compile(
-    r"\W*(?:no|nope|wrong|correction|rules?|note|notes|nb|ps|important|remember|reminder|fyi|btw|tests?|also|and|but|so|please|style|format|tone|language|todo|edit|update"
-    r"|instructions?|preferences?|requirements?|constraints?|conventions?|polic(?:y|ies)|always|never|generally|again|first|finally|future|henceforth|memo"
+    r"\W*(?:(?:for|with|about|für|pour|para|con|per|voor)\b(?! \w+ (?:says|is|was)).*|no|nope|wrong|correction"
+    r"|rules?|note|notes|nb|ps|important|remember|reminder|fyi|btw|tests?|also|and|but|so|please|style|format|tone|language"
+    r"|todo|edit|update"
+    r"|instructions?|preferences?|requirements?|constraints?|conventions?|polic(?:y|ies)|always|never|generally|again|first"
+    r"|finally|future|henceforth|memo"
     r"|nein|falsch|regeln?|wichtig|hinweis|merke?|notiz|bitte|künftig|zukünftig|ab jetzt"
     r"|non|faux|règles?|rappel|retiens|désormais|à retenir"
     r"|regla|reglas|importante|nota|recuerda|recordatorio|siempre|нет|важно|правило|запомни"
@@ -98,30 +127,41 @@ _OWN_LEAD = re.compile(
     re.IGNORECASE,
 )
 _SOURCE_NOUN = re.compile(
-    r"\b(?:sms|e-?mail|mail|message|letter|note|comment|log|output|readme|page|ticket|issue|line|text|post|tweet|pop-?up|banner|notice"
-    r"|nachricht|brief|hinweis|ausgabe|zettel|correo|mensaje|carta|courriel|lettre|письмо|сообщение|bericht)\b",
+    r"\b(?:sms|e-?mail|mail|message|letter|note|comment|log|output|readme|page|ticket|issue|line|text|post|tweet|pop-?up"
+    r"|banner|notice|review|terms|doc|document|contract|guide|article|script"
+    r"|nachricht|brief|hinweis|ausgabe|zettel|correo|mensaje|carta|courriel|lettre|письмо|сообщение|bericht|vertrag"
+    r"|contrat[o]?|règlement|avis|reseña|contrato)\b",
     re.IGNORECASE,
 )
 # A message that another agent or a program sends in the person's place says so at its beginning.
 _MACHINE = re.compile(
-    r"\A\s*(?:\[[^\]\n]{0,60}\b(?:agent|subagent|task|cron|tool|system|bot|hook|job|result|heartbeat)\b[^\]\n]{0,60}\]"
+    r"\A\s*(?:\[[^\]\n]{3,80}\](?!\()"
+    r"|[#*_\s]*(?:\w+[ \t]+){0,2}(?:sub-?agent|agent|worker|bot|orchestrator)\b[^\n.:!?,]{0,40}(?:\b(?:here|report|says?"
+    r"|finished|done|result)\b|:)"
     r"|(?:sub-?)?agent\b[^\n:.]{0,60}\b(?:finished|report(?:ed)?|result|done|completed)\b"
-    r"|(?:result|report|résultat|rapport|ergebnis|bericht|resultado|informe|risultato)\b[^\n:.]{0,20}\b(?:sub-?)?agent\w*)",
+    r"|(?:(?:sub)?task|job)\b[^\n:.]{0,40}\b(?:completed|finished|result|report)\b"
+    r"|(?:final )?(?:result|report|summary|résultat|rapport|ergebnis|bericht|resultado|informe|relatório|risultato|отчёт|результат)"
+    r"\b"
+    r"[^\n:.]{0,20}\b(?:sub-?)?(?:agent\w*|агент\w*)"
+    r"|(?:sub-?agent|子代理|サブエージェント)[^\n:：]{0,60}[:：])",
     re.IGNORECASE,
 )
 
 _OWN = r"(?:i|i'm|i've|i'd|we|we've|you|me|us|ich|du|wir|sie|je|j'|moi|tu|vous|nous|on|yo|tú|nosotros|usted|я|мы|ты|вы)"
 _SAYS = (
-    r"says|said|tells|told|claims|claimed|writes|wrote|reads|states|stated|suggests|suggested|recommends|recommended|asks|asked|wants"
+    r"says|said|tells|told|claims|claimed|writes|wrote|reads|states|stated|suggests|suggested|recommends|recommended|asks"
+    r"|asked|wants"
     r"|insists|insisted|advises|advised|instructs|instructed|demands|demanded|mentions|mentioned|warns"
     r"|warned|replies|replied|urges|urged|posted"
-    r"|(?:is|was)[ \t]+(?:basically[ \t]+|simply[ \t]+)?to|there[ \t]+(?:is|was)"
+    r"|(?:is|was)[ \t]+(?:basically[ \t]+|simply[ \t]+)?to|there[ \t]+(?:is|was)|used[ \t]+to[ \t]+say|requires?|expects"
+    r"|orders|prescribes|exige|impose|demande|ordonne|pide|ordena|fordert|schreibt[ \t]+vor"
     r"|(?:repeats|thinks|believes|promises|argues|\w{3,}(?:ed|ing))[ \t]+that"
     r"|sagt|sagte|steht|stand|schreibt|schrieb|meint|meinte|empfiehlt|empfahl|behauptet|behauptete|verlangt|verlangte|rät|riet"
     r"|dit|disait|écrit|écrivait|affiche|affichait|recommande|prétend|demande|conseille|indique"
     r"|dice|decía|dijo|escribe|escribió|recomienda|pide|pidió|aconseja|afirma|indica"
     r"|diz|disse|dizia|escreveu|pede|pediu|recomenda|pisze|napisane|mówi|każe|scrive|consiglia|zegt|schrijft|raadt"
-    r"|говорит|говорят|говорил|сказал|сказала|пишет|пишут|написал|написала|написано|сказано|советует|советуют|просит|просят|требует|требуют"
+    r"|говорит|говорят|говорил|сказал|сказала|пишет|пишут|написал|написала|написано|сказано|советует|советуют|просит|просят"
+    r"|требует|требуют"
 )
 # The base form is an order as well ("always write …"): it reports only behind a plural.
 _THEY_SAY = (
@@ -145,14 +185,14 @@ _NO_SUBJECT = re.compile(
 )
 _OWN_SUBJECT = re.compile(rf"\b{_OWN}\b(?![ \t]+(?:page|file|mail|readme|log))", re.IGNORECASE)
 _CONDITION = re.compile(
-    r"\b(?:when|whenever|if|unless|where|wherever|once|what|whatever|wenn|falls|sobald|was|si|quand|lorsque|cuando|se|quando|als"
-    r"|если|когда)\b",
+    r"\W*(?:and |but |so |und |et |y )?(?:when|whenever|if|unless|where|wherever|once|what|whatever|wenn|falls|sobald|was|si|quand"
+    r"|lorsque|cuando|se|quando|als|если|когда)\b",
     re.IGNORECASE,
 )
 _BACK = re.compile(
     r"[;–—]|,[ \t]*(?:so|deshalb|darum|also|donc|así que|portanto|quindi|dus|поэтому)\b"
     r"|,[ \t]*(?:(?:and|but|so|yet|while|und|aber|doch|et|mais|y|pero|e|mas|а|но|и)[ \t]+)?"
-    rf"(?:{_OWN}|my|mine|our|your|mein\w*|mi|mis|mon|ma|gefragt|мой|моя|мне)\b",
+    rf"(?:{_OWN}|please|bitte|s'il|por favor|per favore|my|mine|our|your|mein\w*|mi|mis|mon|ma|gefragt|мой|моя|мне)\b",
     re.IGNORECASE,
 )
 _WIDE_REPORT = re.compile(
@@ -162,19 +202,33 @@ _WIDE_REPORT = re.compile(
 _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞きたかった)|(?:が|けど)、")
 
 
-def foreign_stretches(text: str) -> Iterator[tuple[int, int]]:
-    """Where in a person's message somebody else speaks. Stretches may overlap. The middle of what is longer than anybody types is
+def foreign_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Where in a person's message pasted text stands. Blocks may overlap. The middle of what is longer than anybody types is
     pasted."""
-    if len(text) > _TYPED_CHARS:
-        half = _TYPED_CHARS // 2
-        tail = len(text) - half
-        yield half, tail
-        yield from foreign_stretches(text[:half])
-        yield from ((start + tail, end + tail) for start, end in foreign_stretches(text[tail:]))
+    yield from _in_halves(text, _blocks)
+
+
+def foreign_clauses(text: str) -> Iterator[tuple[int, int]]:
+    """Where a person's own sentences quote or report somebody else. Clauses may overlap."""
+    yield from _in_halves(text, _clauses)
+
+
+def _in_halves(text: str, find: Callable[[str], Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+    if len(text) <= _TYPED_CHARS:
+        yield from find(text)
         return
-    yield from _blocks(text)
-    for found in _SENTENCE.finditer(text):
-        yield from _in_sentence(found[0], found.start())
+    half = _TYPED_CHARS // 2
+    tail = len(text) - half
+    yield half, tail
+    yield from find(text[:half])
+    yield from ((start + tail, end + tail) for start, end in find(text[tail:]))
+
+
+def _clauses(text: str) -> Iterator[tuple[int, int]]:
+    sentences = list(_SENTENCE.finditer(text))
+    for found, later in zip_longest(sentences, sentences[1:]):
+        is_asked = _asks(found[0]) or (later is not None and _asks(later[0]))
+        yield from _in_sentence(found[0], found.start(), is_asked=is_asked)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -182,12 +236,13 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     if _MACHINE.match(text):
         yield 0, len(text)
     for lead in _LEAD.finditer(text):
-        if not lays_down(lead[1]):
+        if not lays_down(lead[1]) or (_POINTS_ON.search(lead[1]) and not _ADOPTS.search(lead[1])):
             yield lead.end(), len(text)
             break
     for begins in (_HEADER, _CHAT):
         if found := begins.search(text):
-            yield found.end(), len(text)
+            yield found.start(), len(text)
+    yield from _beside_request(text)
     yield from _separated(text)
     begin = _BEGINS.search(text)
     if begin and (begin["named"] or not (lays_down(begin[0]) or _OWN_SUBJECT.search(begin[0]))):
@@ -198,10 +253,6 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         before = text[max(0, source.start() - _CLAUSE_CHARS) : source.start()]
         said = _LAST_SENTENCE.search(before)
         yield source.start() - len(said[0] if said else ""), source.end()
-    request = text.lstrip().partition("\n\n")[0]
-    asked = _SENTENCE.findall(request)
-    if any(_WORKS_ON.search(one) and _POINTS_ON.search(one) for one in asked) or _ASKS_ABOUT.match(request.split("\n")[-1]):
-        yield text.index(request) + len(request), len(text)
     yield from (found.span() for found in _OBJECT.finditer(text))
     at, is_output = 0, False
     for line in text.splitlines(keepends=True):
@@ -209,6 +260,37 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         if is_output or _PROGRAM_LINE.match(line):
             yield at, at + len(line)
         at += len(line)
+
+
+def _beside_request(text: str) -> Iterator[tuple[int, int]]:
+    """What follows a first paragraph that asks about a text or wants it worked on, up to a question at the end."""
+    paragraphs = [found.span() for found in _PARAGRAPH.finditer(text)]
+    if len(paragraphs) < 2 or _SEPARATOR.search(text):
+        return
+    request, end = text[slice(*paragraphs[0])], paragraphs[0][1]
+    if len(request) > _REQUEST_CHARS or _LIST.match(request):
+        return
+    if _points_to_text(request) or (_is_about_text(request) and not _is_directed(text[end:].strip())):
+        last = paragraphs[-1][0]
+        yield end, last if len(paragraphs) > 2 and _asks(text[last:]) else len(text)
+
+
+def _points_to_text(request: str) -> bool:
+    """Whether it wants the text beside it worked on, or says where that is from."""
+    is_pointing = _WORKS_ON.search(request) and _POINTS_ON.search(request)
+    return bool(_RECEIVED.search(request) or _ASKS_ABOUT.match(request.split("\n")[-1]) or is_pointing)
+
+
+def _is_about_text(request: str) -> bool:
+    """Whether it may be about a text beside it."""
+    is_wish = "?" in request or "？" in request or (is_imperative(request) and not FORBIDS.search(request))
+    return bool(_WORKS_ON.search(request) or (is_wish and (_POINTS_ON.search(request) or _SOURCE_NOUN.search(request))))
+
+
+def _is_directed(rest: str) -> bool:
+    """Whether it is one sentence that tells the agent what to do."""
+    is_one = "\n" not in rest and len(rest) <= _DIRECTED_CHARS and len(_SENTENCE.findall(rest)) == 1
+    return is_one and (begins_with_verb(rest) or lays_down_first(rest))
 
 
 def _separated(text: str) -> Iterator[tuple[int, int]]:
@@ -226,13 +308,20 @@ def _closes(first: re.Match[str], last: re.Match[str]) -> bool:
     return (last["mark"] or "-") == _CLOSES.get(mark, mark) and (not opened + closed or (opened != closed and bool(shared)))
 
 
-def _in_sentence(sentence: str, at: int) -> Iterator[tuple[int, int]]:
+def _is_given(clause: str) -> bool:
+    """Whether the clause around a quotation makes it the person's: they speak in it, or it tells the agent what to do with it."""
+    return is_imperative(clause) and (_OWN_SUBJECT.search(clause) is not None or begins_with_verb(clause))
+
+
+def _in_sentence(sentence: str, at: int, *, is_asked: bool) -> Iterator[tuple[int, int]]:
+    """`is_asked` says that this sentence or the next is a question."""
     seen = _QUOTE.sub(lambda quote: _BLOT * len(quote[0]), sentence)
     reports = list(_reported(seen))
     for quote in _QUOTE.finditer(sentence):
         content = next(group for group in quote.groups() if group)
-        is_order = _is_risky(content) or (quote[1] is None and is_imperative(content))
-        if is_order and (reports or quote["spoken"] or _asks(seen) or not is_imperative(_clause(seen, *quote.span()))):
+        is_word = _FEW_WORDS.fullmatch(content) is not None and not _CJK.search(content)
+        is_order = _is_risky(content) or (quote[1] is None and not is_word and is_imperative(content))
+        if is_order and (reports or quote["spoken"] or is_asked or not _is_given(_clause(seen, *quote.span()))):
             yield at + quote.start(), at + quote.end()
     for start, end in reports:
         yield at + start, at + end
@@ -251,7 +340,7 @@ def _reported(seen: str) -> Iterator[tuple[int, int]]:
         clause = re.split(r"[,;:]", seen[max(0, found.start() - _CLAUSE_CHARS) : found.start()] + (before or ""))[-1]
         if before is not None and (
             _OWN_SUBJECT.search(clause)
-            or _CONDITION.search(clause)
+            or _CONDITION.match(clause)
             or _OUR_RULES.search(clause)
             or _NO_SUBJECT.fullmatch(before)
             or _BLOT in before
@@ -273,7 +362,7 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
         # A plural such as `Commits` is a topic, not a name.
         is_named = _SPEAKER.match(lead) and not (_OWN_LABEL.match(lead) or lays_down(lead.strip().removesuffix("s")))
         is_label = _OWN_LEAD.match(lead) and not (is_named or _SOURCE_NOUN.search(lead) or _WORKS_ON.search(lead))
-        is_own = _OWN_SUBJECT.search(lead) or is_label or lays_down(lead)
+        is_own = _OWN_SUBJECT.search(lead) or _OWN_LABEL.match(lead) or is_label or lays_down(lead)
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
             yield colon.end(), len(seen)
             return

@@ -176,6 +176,16 @@ def lays_down(lead: str) -> bool:
     return _MODAL.search(last) is not None or _WANTS.search(last) is not None or word in VERBS
 
 
+def begins_with_verb(sentence: str) -> bool:
+    """Whether a sentence begins with an imperative, after words such as `please` and `so`."""
+    return _first_word(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) in VERBS
+
+
+def lays_down_first(sentence: str) -> bool:
+    """Whether a sentence begins with words such as `always` and `from now on`."""
+    return _MODAL.match(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) is not None
+
+
 def _is_step(sentence: str) -> bool:
     return _STEP.match(sentence) is not None and _STATES.search(sentence) is None
 

@@ -1,6 +1,7 @@
 """The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
 
 from metaclaw.proxy.abreast import Ranks
+from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.auth import Gatekeeper
 from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.listener import Listener
@@ -14,6 +15,7 @@ from metaclaw.proxy.server import Intake, Server
 from metaclaw.proxy.similarity import ShelfSimilarity
 
 __all__ = [
+    "Acknowledgements",
     "Elsewhere",
     "Gatekeeper",
     "Intake",

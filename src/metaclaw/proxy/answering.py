@@ -40,7 +40,7 @@ async def relay(draft: Draft, opened: Relayed, client: Client, limits: Limits) -
 async def _relay_stream(
     draft: Draft, opened: Relayed, opening: bytes, headers: RawHeaders, client: Client, limits: Limits
 ) -> bytes:
-    hold = TailHold(draft.incoming.wire)
+    hold, footer = TailHold(draft.incoming.wire), draft.footer
     draft.status = opened.status
     client.start(opened.status, headers)
     is_whole = False
@@ -52,6 +52,9 @@ async def _relay_stream(
 
     def pass_on(chunk: bytes) -> bool:
         nonlocal is_whole
+        if footer is not None:
+            chunk = footer.feed(chunk)
+            draft.show(chunk)
         released = hold.feed(chunk)
         is_whole = hold.terminal and hold.held().endswith(_BLANK_LINES)
         if not released:
@@ -67,6 +70,13 @@ async def _relay_stream(
         if is_whole:
             await _linger(chunks)
             break
+    if footer is not None:
+        rest = footer.close()
+        draft.show(rest)
+        if released := hold.feed(rest):
+            client.send(released)
+        if not footer.is_added:
+            draft.show_as_said()
     _settle_relayed(draft, terminal=hold.terminal)
     return hold.held()
 
@@ -104,7 +114,13 @@ async def _relay_whole(draft: Draft, opened: Relayed, headers: RawHeaders, clien
         draft.model = facts.model or draft.model
         draft.end = TurnEnd.COMPLETED
     client.defer(opened.status, headers)
-    return draft.said
+    body = draft.said
+    if draft.footer is None or facts is None:
+        return body
+    body = draft.footer.whole(body)
+    if draft.footer.is_added:
+        draft.show(body)
+    return body
 
 
 async def translate(draft: Draft, opened: Translated, client: Client, limits: Limits) -> bytes:
@@ -148,6 +164,8 @@ async def _stream(draft: Draft, deltas: AsyncIterator[Delta], request: ChatReque
     draft.status = 200
     async for delta in deltas:
         data = writer.write(delta)
+        if draft.footer is not None:
+            data = draft.footer.feed(data)
         draft.show(data)
         match delta:
             case Begin():
@@ -165,7 +183,8 @@ async def _stream(draft: Draft, deltas: AsyncIterator[Delta], request: ChatReque
                 pass
         if not client.started:
             client.start(200, _SSE_HEADERS + draft.headers())
-        await client.write(data)
+        if data:
+            await client.write(data)
     if not tail:
         raise UpstreamError(f"provider {draft.provider} ended its stream before the answer was whole")
     if not client.started:
@@ -175,6 +194,8 @@ async def _stream(draft: Draft, deltas: AsyncIterator[Delta], request: ChatReque
 
 def _whole(draft: Draft, completion: Completion, request: ChatRequest, client: Client) -> bytes:
     body = wire_format(draft.incoming.wire).render_answer(completion, request)
+    if draft.footer is not None:
+        body = draft.footer.whole(body)
     draft.show(body)
     draft.status = 200
     draft.answer_id, draft.model = completion.id, completion.model or draft.model

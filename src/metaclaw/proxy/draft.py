@@ -8,6 +8,7 @@ from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
 from metaclaw.ports import Headers
 from metaclaw.proxy.client import Incoming, RawHeaders
+from metaclaw.wires import Footer
 
 _FAILED = TurnEnd.FAILED  # to look an enum's member up takes longer than to compare it
 
@@ -45,6 +46,8 @@ class Draft:
         self.usage: Usage | None = None
         self.tokens: SampledTokens | None = None
         self.answer_id: str | None = None
+        self.footer: Footer | None = None
+        """Puts a line behind the answer that the client is shown."""
         self._said: list[bytes] = []
         self._said_bytes = 0
         self._seen: list[bytes] | None = None
@@ -74,6 +77,10 @@ class Draft:
         if self._seen is None:
             self._seen = []
         self._seen.append(data)
+
+    def show_as_said(self) -> None:
+        """The client was shown what the provider said after all."""
+        self._seen = None
 
     def show_failure(self, data: bytes) -> None:
         """The client is shown an error of ours, after whatever part of the provider's bytes was relayed to it."""

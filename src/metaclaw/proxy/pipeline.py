@@ -11,6 +11,7 @@ from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
+from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.answering import generate, relay, said_parts, translate
 from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
@@ -62,6 +63,7 @@ class Pipeline:
         limits: Limits,
         ranks: Ranks,
         attendant: Attendant | None = None,
+        acknowledgements: Acknowledgements | None = None,
         similarity: Similarity | None = None,
     ) -> None:
         self._origins = origins
@@ -71,6 +73,7 @@ class Pipeline:
         self._metrics = metrics
         self._limits = limits
         self._attendant = attendant
+        self._acknowledgements = acknowledgements
         self._ranks = ranks
         self._similarity = similarity
 
@@ -94,12 +97,16 @@ class Pipeline:
             nearness = None if self._similarity is None else await self._search(self._similarity, origin)
             placed = self._placer.place(incoming, origin, nearness)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
+            if self._acknowledgements is not None:
+                draft.footer = self._acknowledgements.footer(incoming, origin)
             try:
                 tail = await self._attempt(draft, client, in_step=in_step)
             except WireError:
                 if self._origins.withdraw(origin):
                     self._placer.forget((origin.session,))
                 raise
+            if self._acknowledgements is not None and draft.footer is not None and draft.footer.is_added:
+                self._acknowledgements.told(origin.session)
             turn, recorded, end = draft.turn(), turn_id, draft.end
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)

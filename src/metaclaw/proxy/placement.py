@@ -14,7 +14,7 @@ block together are drawn, so that whether one is placed depends on nothing but i
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import Final, NamedTuple, Protocol
 
@@ -30,6 +30,7 @@ from metaclaw.domain.turn import Draw, Placement, Scope, Splice, Stamp, TurnKind
 from metaclaw.proxy.brought import Brought
 from metaclaw.proxy.chance import Chance
 from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.side_turns import rules_about, words_for
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import (
     Block,
@@ -40,7 +41,6 @@ from metaclaw.skills import (
     estimate_tokens,
     is_listed_in,
     is_placed_in,
-    listed_line,
     query_text,
     render_block,
 )
@@ -94,14 +94,13 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Adopted(msgspec.Struct, frozen=True, gc=False):
-    """What a session took over when its current segment began. `skills` is what its blocks hold and list, by name, and None where
-    only the record of it is left."""
+    """What a session took over when its current segment began. `until` is the last day on which all of it holds."""
 
     segment: int
     generation: int
     hash: str
     placements: tuple[Placement, ...]
-    skills: Mapping[SkillName, Skill] | None
+    until: date | None
     draws: tuple[Draw, ...] = ()
 
 
@@ -148,7 +147,7 @@ class Placer:
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
     def query(self, origin: Origin) -> str:
-        """What to search for before this request is placed; empty where it begins no task."""
+        """What to search for by meaning before this request is placed; empty where it begins no task."""
         if not self._enabled or origin.kind is _SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
@@ -157,11 +156,12 @@ class Placer:
         return query_text(origin.task)
 
     def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
-        """Read the shelf once, and settle stamp and placements of this request. `nearness` is what was found by meaning."""
+        """Read the shelf once, and settle stamp and placements of this request. `nearness` says how near each skill is to the task
+        in meaning; it is needed only where a segment begins."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is _SIDE:
-            return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
+            return self._place_aside(incoming, origin, view, version)
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
@@ -179,11 +179,23 @@ class Placer:
         draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
         return Placed(stamp, spliced.placed, spliced.splices, draws, listed_names(standing))
 
+    def _place_aside(self, incoming: Incoming, origin: Origin, view: View, version: int) -> Placed:
+        """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
+        words = words_for(origin.kind_reason) if self._enabled else ()
+        found = view.select("", self._budgets, origin.scope, self._teams, today=self._today()).rules if words else ()
+        block = self._render(Selection(rules_about(words, found)))
+        if not block.text:
+            return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
+        placements = (Placement(b"", block.skills, block.text),)
+        spliced = placement_splices(incoming.wire, incoming.body, incoming.json, placements, ())
+        skills = block.skills if spliced.placed else ()
+        return Placed(Stamp(view.generation, version, view.hash, skills), spliced.placed, spliced.splices)
+
     def restore(
         self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()
     ) -> None:
         """Take up again what a session's last recorded turn had in its prompt."""
-        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, tuple(placements), None, tuple(draws)))
+        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, tuple(placements), date.min, tuple(draws)))
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """These sessions are over."""
@@ -191,13 +203,7 @@ class Placer:
             self._adopted.pop(session, None)
 
     def _adopt(
-        self,
-        incoming: Incoming,
-        origin: Origin,
-        view: View,
-        before: _Adopted | None,
-        version: int,
-        nearness: Nearness | None,
+        self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int, nearness: Nearness | None
     ) -> _Adopted:
         found = self._select(incoming, origin, view, version, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
@@ -209,10 +215,7 @@ class Placer:
         block = self._render(chosen.selection)
         if block.text:
             kept = (*kept, Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed))
-        new = {skill.name: skill for skill in chosen.selection.all}
-        names = (name for placement in kept for name in (*placement.skills, *placement.listed))
-        skills = {name: skill for name in names if (skill := new.get(name) or view.get(name)) is not None}
-        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, skills, chosen.draws)
+        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, chosen.draws)
         self._remember(origin.session, adopted)
         return adopted
 
@@ -223,15 +226,14 @@ class Placer:
             absorbed = _NO_NAMES
         budgets = self._brief if self._is_embedded(incoming.wire, incoming.model) else self._budgets
         query = query_text(origin.task) if origin.task else ""
-        return view.select(query, budgets, origin.scope, self._teams, today=self._today(), without=absorbed, nearness=nearness)
+        today = self._today()
+        return view.select(query, budgets, origin.scope, self._teams, today=today, without=absorbed, nearness=nearness)
 
     def _choose(self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]) -> _Chosen:
         """What of the selection goes into a new block beside the kept ones. Only a session's first block lists skills."""
         rules, full, listed = found.rules, found.full, found.listed
-        named = frozenset[SkillName]()
         if kept:
             in_full = {name for placement in kept for name in placement.skills}
-            named = frozenset(name for placement in kept for name in placement.listed)
             rules = tuple([rule for rule in rules if rule.name not in in_full])
             full, listed = tuple([skill for skill in full if skill.name not in in_full]), ()
         if full and (brought := self._brought.among(full, incoming.body, incoming.json)):
@@ -244,6 +246,7 @@ class Placer:
                 full = tuple([skill for skill in full if skill.name in fitting])
                 listed = listed if kept else (*listed, *crowded)
             if self._chance.concerns(full):
+                named = {name for placement in kept for name in placement.listed}
                 draws = self._chance.draw(origin.session, origin.segment, [skill for skill in full if skill.name not in named])
                 full = _without_withheld(full, draws)
         if listed and self._chance.concerns(listed):
@@ -256,17 +259,26 @@ class Placer:
         kept: list[Placement] = []
         present = {anchor.digest for anchor in origin.anchors}
         today = self._today()
+        is_same = before.generation == view.generation and before.hash == view.hash
+        is_same = is_same and (before.until is None or today <= before.until)
         for placement in before.placements:
             if placement.anchor and placement.anchor not in present:
                 continue
-            for name in (*placement.skills, *placement.listed):
-                skill = view.get(name)
-                if skill is None or name in replaced or not self._is_for(skill, origin.scope, today):
-                    return tuple(kept)
-                if not _says_the_same(before, placement, skill):
-                    return tuple(kept)
+            if not is_same and not self._holds(placement, origin.scope, view, today, replaced):
+                break
             kept.append(placement)
         return tuple(kept)
+
+    def _holds(self, placement: Placement, scope: Scope, view: View, today: date, replaced: frozenset[str]) -> bool:
+        """Whether everything in a block is in force for this speaker, and reads as it does there."""
+        for names, reads_so in ((placement.skills, is_placed_in), (placement.listed, is_listed_in)):
+            for name in names:
+                skill = view.get(name)
+                if skill is None or name in replaced or not self._is_for(skill, scope, today):
+                    return False
+                if not reads_so(skill, placement.text):
+                    return False
+        return True
 
     def _is_for(self, skill: Skill, scope: Scope, today: date) -> bool:
         is_here = skill.is_for_workspace(scope.workspace) and not skill.is_expired(today)
@@ -311,17 +323,6 @@ def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, 
     if not json.get("previous_response_id") or isinstance(json.get("instructions"), str):
         return ()
     return tuple(placement for placement in before.placements if not placement.anchor)
-
-
-def _says_the_same(before: _Adopted, placement: Placement, skill: Skill) -> bool:
-    """Whether an item that stands in a block still reads as it does there; how far a skill has come does not matter."""
-    was = None if before.skills is None else before.skills.get(skill.name)
-    if was is skill:
-        return True
-    is_listed = skill.name in placement.listed
-    if was is None:
-        return is_listed_in(skill, placement.text) if is_listed else is_placed_in(skill, placement.text)
-    return was.content_hash == skill.content_hash or (is_listed and listed_line(was) == listed_line(skill))
 
 
 def _without_withheld(skills: tuple[Skill, ...], draws: Sequence[Draw]) -> tuple[Skill, ...]:

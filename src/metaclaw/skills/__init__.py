@@ -11,6 +11,7 @@ from metaclaw.skills.block import (
     render_block,
     rule_line,
 )
+from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
 from metaclaw.skills.query import query_text
@@ -23,6 +24,8 @@ from metaclaw.skills.view import Budgets, Selection, ShelfView
 __all__ = [
     "Block",
     "Budgets",
+    "Considered",
+    "Fate",
     "Rulebook",
     "Selection",
     "Shelf",
@@ -33,6 +36,7 @@ __all__ = [
     "applies",
     "applying",
     "estimate_tokens",
+    "explain",
     "is_listed_in",
     "is_placed_in",
     "is_untouchable",

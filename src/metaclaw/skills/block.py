@@ -7,9 +7,10 @@ merely resembles one, in a skill or in a conversation, is left alone. Blank line
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
@@ -19,19 +20,16 @@ from metaclaw.skills.rule import ALWAYS, is_template, rule_text, rule_when
 RULES_BUDGET_TOKENS = 800
 """Default budget for the lines of rules and facts."""
 
-_ASCII_CHARS_A_TOKEN = 3.5
-_TOKENS_A_WIDE_CHAR = 1.5
-_TOKENS_AN_ACCENTED_CHAR = 0.75
-_WIDE_CHARS_BEGIN = "\u2e80"
+_ASCII_CHARS_A_TOKEN = 4.0
+_TOKENS_A_WIDE_CHAR = 1.0
+_TOKENS_AN_ACCENTED_CHAR = 0.5
+_WIDE_CHARS = re.compile("[\u2e80-\U0010ffff]+")
 
-_PREAMBLE = (
-    "Rules, facts and procedures learned from earlier work in this installation."
-    " What the user says in this conversation comes first."
-)
-_RULES = "Rules the user laid down. Each holds wherever it applies, or only in the case given in brackets:"
-_FACTS = "Facts the user wants you to know:"
-_LISTED = "Procedures for other tasks, in one line each. Where one fits what you are asked to do, work that way:"
-_FULL = "Procedures for tasks like this one. Each says when it applies; follow those that fit and pass over the others."
+_PREAMBLE = "The request itself has priority over what follows."
+_RULES = "User rules, [where they apply]:"
+_FACTS = "User facts:"
+_LISTED = "Further procedures, a line apiece; where one fits the request, work that way:"
+_FULL = "Procedures for requests like this. They say when they apply; follow those that fit, skip others."
 _CLOSE = "\n</house_rules>\n"
 _OPEN = re.compile(r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n")
 _RULE, _FACT, _SKILL = SkillKind.RULE, SkillKind.FACT, SkillKind.SKILL
@@ -54,15 +52,12 @@ class Block:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text takes, rather too many than too few.
-
-    Usual tokenisers make one token of four English letters or three characters of code: 3.5 ASCII characters are counted as one, an
-    accented, Cyrillic or Arabic letter as three quarters, a Chinese, Japanese or Korean character or an emoji as one and a half.
-    """
+    """About how many tokens a text takes: a token for four ASCII characters, for two accented, Cyrillic or Arabic letters, and for
+    one Chinese, Japanese or Korean character or emoji. Today's tokenisers need a little less for prose and a little more for code."""
     if text.isascii():
         return ceil(len(text) / _ASCII_CHARS_A_TOKEN)
-    plain = sum(char.isascii() for char in text)
-    wide = sum(char >= _WIDE_CHARS_BEGIN for char in text)
+    plain = len(text.encode("ascii", "ignore"))
+    wide = len(text) - len(_WIDE_CHARS.sub("", text))
     return ceil(plain / _ASCII_CHARS_A_TOKEN + wide * _TOKENS_A_WIDE_CHAR + (len(text) - plain - wide) * _TOKENS_AN_ACCENTED_CHAR)
 
 
@@ -74,34 +69,23 @@ def render_block(
     What does not fit its budget is left out whole; a later, shorter one may still fit. The budget of skills counts twice: once for
     those in full, with all that surrounds them, and once for the listed lines.
     """
-    rules = [skill for skill in placed if skill.kind is not _SKILL]
-    rules = _fitting(rules, rules_budget_tokens, rule_line) if rules else rules
-    lines = listed_lines(listed, budget_tokens) if listed else ()
-    names = [skill.name for skill, _ in lines]
-    full = [skill for skill in placed if skill.kind is _SKILL]
+    rules = _fitting([one for one in placed if one.kind is _RULE], rules_budget_tokens, rule_line)
+    left = rules_budget_tokens - sum(one.tokens for one in rules)
+    facts = _fitting([one for one in placed if one.kind is _FACT], left, rule_line)
+    full = _fitting([one for one in placed if one.kind is _SKILL], budget_tokens - _FRAME_TOKENS, _render_skill)
+    lines = _fitting(listed, budget_tokens, listed_line) if listed else []
+    if len(lines) < len(listed):
+        lines = _fitting(listed, budget_tokens, listed_briefly)
+    paragraphs = [_PREAMBLE]
+    for heading, written in ((_RULES, rules), (_FACTS, facts), (_LISTED, lines)):
+        if written:
+            paragraphs.append("\n".join((heading, *[one.text for one in written])))
     if full:
-        spare = budget_tokens - estimate_tokens(_envelope("")) - estimate_tokens(_PREAMBLE) - estimate_tokens(_FULL) - 4
-        full = _fitting(full, spare, lambda skill: f"\n\n{_render_skill(skill)}")
-    if not rules and not full and not lines:
+        paragraphs += [_FULL, *[one.text for one in full]]
+    if len(paragraphs) == 1:
         return Block("", ())
-    in_order = [*(one for one in rules if one.kind is _RULE), *(one for one in rules if one.kind is _FACT), *full]
-    return Block(_render(rules, full, [line for _, line in lines]), tuple(one.name for one in in_order), tuple(names))
-
-
-def listed_lines(skills: Sequence[Skill], budget_tokens: int) -> tuple[tuple[Skill, str], ...]:
-    """The skills with the lines that list them: with their gist if all lines fit, else in short, as many as fit."""
-    long = [(skill, listed_line(skill)) for skill in skills]
-    if sum(estimate_tokens(line) + 1 for _, line in long) <= budget_tokens:
-        return tuple(long)
-    kept: list[tuple[Skill, str]] = []
-    spent = 0
-    for skill in skills:
-        line = listed_line(skill, short=True)
-        spent += estimate_tokens(line) + 1
-        if spent > budget_tokens:
-            break
-        kept.append((skill, line))
-    return tuple(kept)
+    names = tuple([one.skill.name for one in (*rules, *facts, *full)])
+    return Block(_envelope("\n\n".join(paragraphs)), names, tuple([one.skill.name for one in lines]))
 
 
 def rule_line(rule: Skill) -> str:
@@ -112,12 +96,19 @@ def rule_line(rule: Skill) -> str:
     return f"- {text} [{_cut(when, _MOST_WHEN_CHARS)}]"
 
 
-def listed_line(skill: Skill, *, short: bool = False) -> str:
-    """The line that lists a skill: its name, when to use it, and unless `short` the gist of what to do."""
-    when = _one_line(skill.trigger)
-    if short:
-        return f"- {skill.name}: {_cut(when, _MOST_SHORT_CHARS)}"
-    return f"- {skill.name}: {_cut(when, _MOST_WHEN_CHARS)} — {gist(skill)}"
+def listed_line(skill: Skill) -> str:
+    """The line that lists a skill: its name, when to use it, and the gist of what to do."""
+    return f"- {skill.name}: {_cut(_one_line(skill.trigger), _MOST_WHEN_CHARS)} — {gist(skill)}"
+
+
+def listed_briefly(skill: Skill) -> str:
+    """The line that lists a skill where not all lines fit: its name and when to use it."""
+    return f"- {skill.name}: {_cut(_one_line(skill.trigger), _MOST_SHORT_CHARS)}"
+
+
+def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
+    """What a line takes of a budget; `form` is one of the functions above."""
+    return _write(skill, form).tokens
 
 
 def gist(skill: Skill) -> str:
@@ -165,30 +156,41 @@ def is_placed_in(skill: Skill, text: str) -> bool:
 
 def is_listed_in(skill: Skill, text: str) -> bool:
     """Whether a block's text lists this skill as it is now."""
-    return f"\n{listed_line(skill)}\n" in text or f"\n{listed_line(skill, short=True)}\n" in text
+    return f"\n{listed_line(skill)}\n" in text or f"\n{listed_briefly(skill)}\n" in text
 
 
-def _fitting(skills: Iterable[Skill], budget_tokens: int, written: Callable[[Skill], str]) -> list[Skill]:
-    kept: list[Skill] = []
-    spent = 0
+class _Written(NamedTuple):
+    skill: Skill
+    text: str
+    tokens: int
+
+
+# The same few are written again and again, so their texts are kept: by identity, since a skill cannot be hashed.
+_known: dict[tuple[Callable[[Skill], str], int], _Written] = {}
+_MAX_KNOWN = 8192
+
+
+def _write(skill: Skill, form: Callable[[Skill], str]) -> _Written:
+    key = (form, id(skill))
+    known = _known.get(key)
+    if known is None or known.skill is not skill:
+        text = form(skill)
+        known = _Written(skill, text, estimate_tokens(text) + 1)
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        _known[key] = known
+    return known
+
+
+def _fitting(skills: Sequence[Skill], budget_tokens: int, form: Callable[[Skill], str]) -> list[_Written]:
+    """Those of the skills that fit, written; a later, shorter one may still fit."""
+    kept: list[_Written] = []
     for skill in skills:
-        tokens = estimate_tokens(written(skill)) + 1
-        if spent + tokens <= budget_tokens:
-            kept.append(skill)
-            spent += tokens
+        written = _write(skill, form)
+        if written.tokens <= budget_tokens:
+            kept.append(written)
+            budget_tokens -= written.tokens
     return kept
-
-
-def _render(rules: Sequence[Skill], full: Sequence[Skill], listed: Sequence[str]) -> str:
-    said = [rule_line(one) for one in rules if one.kind is _RULE]
-    known = [rule_line(one) for one in rules if one.kind is _FACT]
-    paragraphs = [_PREAMBLE]
-    for heading, lines in ((_RULES, said), (_FACTS, known), (_LISTED, listed)):
-        if lines:
-            paragraphs.append("\n".join((heading, *lines)))
-    if full:
-        paragraphs += [_FULL, *map(_render_skill, full)]
-    return _envelope("\n\n".join(paragraphs))
 
 
 def _envelope(inner: str) -> str:
@@ -209,3 +211,7 @@ def _cut(text: str, most: int) -> str:
 
 def _checksum(inner: str) -> str:
     return hashlib.blake2b(inner.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+_FRAME_TOKENS = sum(map(estimate_tokens, (_envelope(""), _PREAMBLE, _FULL))) + 4
+"""What a block takes besides what stands in it."""

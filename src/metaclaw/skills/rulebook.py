@@ -135,6 +135,11 @@ class Rulebook:
                 return Undone(change.number, change.reason, tuple(removed), tuple(restored), view.generation)
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
+    def lately(self, limit: int) -> list[GenerationChange]:
+        """The newest generations in which something else was in force than before, newest first; a trial's end is none."""
+        found = [change for change in self._history.changes(limit=_PAGE) if _says_something_else(change)]
+        return found[:limit]
+
     def _lessons(self) -> Iterator[GenerationChange]:
         """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
         before: int | None = None
@@ -172,6 +177,11 @@ class Rulebook:
     def _settle(self, skill: Skill, reason: str) -> Skill:
         self.shelf.publish([skill], (), reason, expected={skill.name: skill.content_hash}, by_person=True)
         return skill
+
+
+def _says_something_else(change: GenerationChange) -> bool:
+    names = change.before.keys() | change.after.keys()
+    return any(_meaning(change.before.get(name)) != _meaning(change.after.get(name)) for name in names)
 
 
 def _noted(rules: Sequence[Skill]) -> str:

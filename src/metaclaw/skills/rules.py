@@ -1,5 +1,6 @@
 """Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -15,7 +16,7 @@ from metaclaw.skills.scopes import OWNER, fault_of
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 ENFORCE: Final = ("off", "remind", "hold")
-_NAME_CHARS: Final = 40
+_WORD: Final = re.compile(r"\w+")
 _SCOPES: Final = ("user:", "team:", "workspace:")
 
 
@@ -42,7 +43,7 @@ def is_rule(skill: Skill) -> bool:
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
     """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
     Raises SkillError that names the field and what to write."""
-    from metaclaw.skills.evolve.names import own_name, slug  # not needed to serve, and the package takes long to import
+    from metaclaw.skills.evolve.names import rule_name  # not needed to serve, and the package takes long to import
 
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
@@ -55,7 +56,7 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
         other = known(name)
         return other is not None and not same_rule(other, rule)
 
-    return replace(rule, name=own_name(slug([text], _NAME_CHARS) or kind, is_taken))
+    return replace(rule, name=rule_name(text, rule.trigger, kind, is_taken))
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
@@ -96,7 +97,7 @@ def same_rule(one: Skill, other: Skill) -> bool:
         one.kind is other.kind
         and one.scope == other.scope
         and one.extra.get("workspace") == other.extra.get("workspace")
-        and _plain(rule_text(one)) == _plain(rule_text(other))
+        and plain_words(rule_text(one)) == plain_words(rule_text(other))
     )
 
 
@@ -105,8 +106,9 @@ def find_same(rule: Skill, among: Iterable[Skill]) -> Skill | None:
     return next((one for one in among if is_rule(one) and same_rule(one, rule)), None)
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".!。")
+def plain_words(text: str) -> str:
+    """The words alone, without case and punctuation, to compare texts by."""
+    return " ".join(_WORD.findall(text.casefold()))
 
 
 def _text(value: str | None) -> str:

@@ -61,7 +61,7 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
     their text, skills by the situation in their triggers. It does so too where one of them names the other in its `overrides`;
     between equally specific ones only that counts.
     """
-    ranks = {skill.name: _rank(skill, rank) for skill in found}
+    ranks: dict[str, int] = {skill.name: _rank(skill, rank) for skill in found}
     is_level = len(set(ranks.values())) < 2
     if is_level and not any("overrides" in skill.extra for skill in found):
         return tuple(found)

@@ -5,7 +5,7 @@ the request. Of the skills, the best that match are selected in full, and all ot
 beyond that the best ranked. What depends on the scope alone is worked out once for each scope, and selections are cached.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 from datetime import date
 from typing import NamedTuple, TypeVar
 
@@ -14,26 +14,30 @@ from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
-from metaclaw.skills.block import RULES_BUDGET_TOKENS, estimate_tokens, listed_line, rule_line
+from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
 from metaclaw.skills.index import SkillIndex, Wanted
 from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
 
 MOST_STANDING = 5
 """Most skills placed in full for whatever the task is."""
 
-_CACHED_QUERIES = 256
-_CACHED_SCOPES = 1024
-# Where one of the best few stands in for others, the next ones move up: so many times the limit is looked at.
-_SPARE = 3
-_MOST_RANKED = 128
+_CACHED_QUERIES = 128
+_CACHED_SCOPES = 256
+_MOST_MATCHING = 24
+_MOST_RULES = 64
+_MOST_LISTED = 96
+# Rules that exceed their budget at most so many times fill it, the best ranked first; of more, only those that match are placed.
+_NEARLY_FITTING = 3
 # Of a budget that the rules do not fit, those for every task take at most so much before those that match.
 _ALWAYS_SHARE = 2 / 3
 _SKILL = SkillKind.SKILL
-_SKILLS_ONLY = frozenset({_SKILL})
+_SKILLS = frozenset((SkillKind.SKILL,))
+_RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
 
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
 _NOTHING: frozenset[str] = frozenset()
+_K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
 
 
@@ -53,12 +57,13 @@ class Budgets(NamedTuple):
 
 class Selection(NamedTuple):
     """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
-    that others stand in for."""
+    that others stand in for; `until` is the last day on which all of it holds."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
     listed: tuple[Skill, ...] = ()
     replaced: frozenset[str] = _NOTHING
+    until: date | None = None
 
     @property
     def all(self) -> tuple[Skill, ...]:
@@ -68,7 +73,7 @@ class Selection(NamedTuple):
 
 class InScope(NamedTuple):
     """What one speaker may be given, whatever they ask. `replaced` are names that more specific ones stand in for; `skills` is None
-    where they are too many to list; `until` is the last day on which all of it holds."""
+    where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections made so far."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -78,12 +83,13 @@ class InScope(NamedTuple):
     skills: tuple[Skill, ...] | None
     skills_tokens: int
     until: date | None
+    cached: dict[Hashable, Selection]
 
 
 class ShelfView:
     """One generation, ready to be searched. Never changes."""
 
-    __slots__ = ("_cached", "_index", "_scopes", "_speakers", "generation", "hash", "skipped")
+    __slots__ = ("_index", "_known", "_scopes", "_speakers", "generation", "hash", "skipped")
 
     def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
         self.generation = generation
@@ -92,7 +98,7 @@ class ShelfView:
         self._index = index
         self._scopes = index.scopes
         self._speakers: dict[tuple[Ranks, str | None], InScope] = {}
-        self._cached: dict[Hashable, Selection] = {}
+        self._known: dict[tuple[str | None, str | None], tuple[Teams | None, InScope]] = {}
 
     @property
     def index(self) -> SkillIndex:
@@ -124,18 +130,17 @@ class ShelfView:
         without: frozenset[str] = _NOTHING,
         nearness: Nearness | None = None,
     ) -> Selection:
-        """What to place for a request of this speaker, leaving out the names in `without`. Without `nearness`, which says what is
-        near in meaning, words decide alone."""
-        ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
-        workspace = None if scope is None else scope.workspace
-        speaker = self._speaker(ranks, workspace, today)
+        """What to place for a request of this speaker, leaving out the names in `without`. `nearness` says how near each is to the
+        request in meaning; without it words decide alone."""
+        speaker = self.in_scope(scope, teams, today)
         # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
         wanted = self._index.read(query)
-        key = (wanted, budgets, ranks, workspace, without, nearness)
-        found = self._cached.get(key)
+        key = (wanted, budgets, without, nearness)
+        found = speaker.cached.get(key)
         if found is None:
-            found = self._select(wanted, nearness, budgets, speaker, workspace, today, without)
-            _remember(self._cached, key, found, _CACHED_QUERIES)
+            request = _Request(wanted, nearness, None if scope is None else scope.workspace, today, without)
+            found = self._select(request, budgets, speaker)
+            _remember(speaker.cached, key, found, _CACHED_QUERIES)
         return found
 
     def retrieve(
@@ -148,18 +153,29 @@ class ShelfView:
         brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
         return (*brief.rules, *brief.full)
 
+    def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
+        """What this speaker may be given, whatever they ask."""
+        if scope is None:
+            return self._speaker(_FOR_EVERYONE, None, today)
+        known = self._known.get((scope.user, scope.workspace))
+        if known is not None and known[0] is teams and (known[1].until is None or today <= known[1].until):
+            return known[1]
+        found = self._speaker(self._ranks(scope, teams), scope.workspace, today)
+        _remember(self._known, (scope.user, scope.workspace), (teams, found), _CACHED_SCOPES)
+        return found
+
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
         """The scopes of this speaker that something here has."""
-        return frozenset(named for named, _ in self._ranks(scope, teams)) if self._scopes else _NOTHING
+        return frozenset([named for named, _ in self._ranks(scope, teams)])
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
+        if not self._scopes:
+            return _FOR_EVERYONE
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
 
     def _speaker(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
         known = self._speakers.get((ranks, workspace))
         if known is None or (known.until is not None and today > known.until):
-            if known is not None:
-                self._cached.clear()
             known = self._in_scope(ranks, workspace, today)
             _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
         return known
@@ -181,75 +197,66 @@ class ShelfView:
             rank,
             frozenset(replaced),
             rules,
-            sum(estimate_tokens(rule_line(rule)) + 1 for rule in rules),
+            sum(line_tokens(rule, rule_line) for rule in rules),
             tuple(always[:MOST_STANDING]),
             None if listable is None else skills,
-            sum(estimate_tokens(listed_line(skill, short=True)) + 1 for skill in skills),
+            sum(line_tokens(skill, listed_briefly) for skill in skills),
             min((end for end in ends if end is not None), default=None),
+            {},
         )
 
-    def _select(
-        self,
-        wanted: Wanted,
-        nearness: Nearness | None,
-        budgets: Budgets,
-        speaker: InScope,
-        workspace: str | None,
-        today: date,
-        without: frozenset[str],
-    ) -> Selection:
-        def may_stand(skill: Skill) -> bool:
-            is_left_out = skill.name in without or skill.name in speaker.replaced
-            return not is_left_out and skill.is_for_workspace(workspace) and not skill.is_expired(today)
-
-        fits = speaker.rules_tokens <= budgets.rules_tokens and not budgets.is_brief
-        limit = (budgets.max_placed + len(without)) * _SPARE if fits else _MOST_RANKED
-        scopes = frozenset(speaker.rank)
-        if nearness is None:
-            found = self._index.find(wanted, limit, scopes)
-        else:
-            found = self._index.rank(wanted, nearness, None if not fits else _SKILLS_ONLY, scopes, _MOST_RANKED)
-        matching = [one.skill for one in found if one.is_match and may_stand(one.skill)]
-        rules = tuple(rule for rule in speaker.rules if rule.name not in without)
-        if not fits:
-            rules = _most_needed(rules, [one for one in matching if one.kind is not _SKILL], budgets)
+    def _select(self, request: "_Request", budgets: Budgets, speaker: InScope) -> Selection:
+        without = request.without
+        rules = tuple([rule for rule in speaker.rules if rule.name not in without]) if without else speaker.rules
+        if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
+            ranked = self._index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
+            # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
+            matching = [one.skill for one in ranked if one.score >= 1.0]
+            if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens and not budgets.is_brief:
+                matching += [one.skill for one in ranked if one.score < 1.0] + list(rules)
+            rules = _most_needed(rules, matching, budgets)
         if not budgets.max_placed:
-            return Selection(rules, replaced=speaker.replaced)
+            return Selection(rules, (), (), speaker.replaced, speaker.until)
+        fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
+        limit = _MOST_MATCHING if fits or budgets.is_brief else _MOST_LISTED
+        found = self._index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
+        found = [one for one in found if not one.skill.applies_always and _may_stand(one.skill, request, speaker)]
         always = [skill for skill in speaker.always if skill.name not in without]
-        fitting = [one for one in matching if one.kind is _SKILL and not one.applies_always]
-        full = [*always, *fitting]
+        full = [*always, *(one.skill for one in found if one.is_match)]
         if speaker.skills is None:
             full = list(most_specific(full, speaker.rank))
-        taken = len(rules) - sum(rule.applies_always for rule in rules) if budgets.is_brief else 0
+        taken = sum(not rule.applies_always for rule in rules) if budgets.is_brief else 0
         full = full[: len(always) + max(0, budgets.max_placed - taken)]
+        ends = [one.expires for one in full if "expires" in one.extra]
+        until = min((end for end in (*ends, speaker.until) if end is not None), default=None)
         if budgets.is_brief:
-            return Selection(rules, tuple(full), (), speaker.replaced)
-        placed = {one.name for one in full} | without
-        if speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens:
-            listed: Iterable[Skill] = speaker.skills
-        else:
-            listed = self._ranked(wanted, nearness, speaker, scopes, may_stand)
-        listed = tuple(one for one in listed if one.name not in placed)
-        return Selection(rules, tuple(full), listed, speaker.replaced)
+            return Selection(rules, tuple(full), (), speaker.replaced, until)
+        listed = speaker.skills or ()
+        if not fits:
+            ranked_first = {one.skill.name: one.skill for one in found} | {one.name: one for one in listed}
+            listed = tuple(ranked_first.values())[:_MOST_LISTED]
+        placed = without.union([one.name for one in full])
+        listed = tuple([one for one in listed if one.name not in placed])
+        return Selection(rules, tuple(full), listed, speaker.replaced, until)
 
-    def _ranked(
-        self,
-        wanted: Wanted,
-        nearness: Nearness | None,
-        speaker: InScope,
-        scopes: frozenset[str],
-        may_stand: Callable[[Skill], bool],
-    ) -> list[Skill]:
-        """The skills to list where not all fit, best first."""
-        found = [one.skill for one in self._index.rank(wanted, nearness, _SKILLS_ONLY, scopes, _MOST_RANKED)]
-        ranked = {one.name: one for one in found if not one.applies_always and may_stand(one)}
-        for skill in speaker.skills or ():
-            ranked.setdefault(skill.name, skill)
-        return list(ranked.values())[:_MOST_RANKED]
+
+class _Request(NamedTuple):
+    """What is asked of a view, as far as it is the same for all kinds."""
+
+    wanted: Wanted
+    nearness: Nearness | None
+    workspace: str | None
+    today: date
+    without: frozenset[str]
+
+
+def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
+    is_left_out = skill.name in request.without or skill.name in speaker.replaced
+    return not is_left_out and skill.is_for_workspace(request.workspace) and not skill.is_expired(request.today)
 
 
 def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """Of rules that do not all fit: those for every task, and those that match the request."""
+    """Of rules that do not all fit: those for every task, and those of `matching`, best first."""
     known = {rule.name for rule in rules}
     always = [rule for rule in rules if rule.applies_always]
     matching = [rule for rule in matching if rule.name in known and not rule.applies_always]
@@ -262,7 +269,7 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
         (always, budgets.rules_tokens),
     ):
         for rule in group:
-            tokens = estimate_tokens(rule_line(rule)) + 1
+            tokens = line_tokens(rule, rule_line)
             if rule.name not in kept and spent + tokens <= most:
                 kept.add(rule.name)
                 spent += tokens
@@ -273,7 +280,7 @@ def _rank(skill: Skill, rank: dict[str, int]) -> int:
     return 0 if skill.scope is None else rank.get(skill.scope, 0)
 
 
-def _remember(cache: dict[Hashable, _T], key: Hashable, value: _T, most: int) -> None:
+def _remember(cache: dict[_K, _T], key: _K, value: _T, most: int) -> None:
     if len(cache) >= most:
         cache.clear()
     cache[key] = value

@@ -95,6 +95,11 @@ class SqlCandidates:
             row = connection.execute(select(candidates).where(candidates.c.id == pack_text(candidate))).one_or_none()
             return None if row is None else _candidate(row)
 
+    def is_reverted(self, generation: int) -> bool:
+        """Whether skills were reverted after this generation, so that evidence made with it is out of date."""
+        with self._database.reading("looking for a revert") as connection:
+            return bool(connection.execute(select(last_revert())).scalar_one() > generation)
+
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
         query = select(candidates).where(candidates.c.name == pack_text(name))

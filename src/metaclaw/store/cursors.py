@@ -19,6 +19,12 @@ class SqlCursors:
         with self._database.reading("reading a cursor") as connection:
             return connection.execute(query).scalar() or 0
 
+    def has_cursor(self, name: str) -> bool:
+        """Whether the reader of this name has begun."""
+        query = select(cursors.c.seq).where(cursors.c.name == pack_text(name))
+        with self._database.reading("reading a cursor") as connection:
+            return connection.execute(query).first() is not None
+
     def move_cursor(self, name: str, seq: int) -> None:
         """The reader of this name has done with everything up to here."""
         with self._database.writing("moving a cursor") as connection:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, and_, or_, select, true
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, and_, or_, select, true
 
 from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName
@@ -13,7 +13,7 @@ from metaclaw.domain.skill import Authorship
 from metaclaw.store.documents import unpack_document
 from metaclaw.store.learning import batch_turns, candidates, forgotten, lessons, policies
 from metaclaw.store.packing import pack_names, pack_text, unpack_text
-from metaclaw.store.schema import generations, memberships, skill_texts, turns
+from metaclaw.store.schema import generations, memberships, placements, skill_texts, turns
 
 _T = TypeVar("_T")
 _AT_ONCE = 500
@@ -131,17 +131,24 @@ def _names(rows: Iterable[Row[*tuple[object, ...]]]) -> tuple[SkillName, ...]:
 
 
 def _carriers(connection: Connection, rows: Iterable[Row[*tuple[object, ...]]]) -> tuple[int, ...]:
-    """Turns whose prompts held one of these skills while it was in force."""
+    """Turns whose prompts held or listed one of these skills while it was in force."""
     held: list[ColumnElement[bool]] = []
     for row in rows:
         # A name is a slug, so nothing in it is a wildcard.
-        is_named = turns.c.skills.like(f"%{pack_names([unpack_text(row.name)])[1:-1]}%")
+        named = f"%{pack_names([unpack_text(row.name)])[1:-1]}%"
+        is_named = turns.c.skills.like(named) | turns.c.placements.in_(_blocks_from(placements.c.skills.like(named)))
         is_then = turns.c.generation >= row.since if row.until is None else turns.c.generation.between(row.since, row.until - 1)
         held.append(and_(is_named, is_then))
     found: set[int] = set()
     for at in range(0, len(held), 50):
         found.update(connection.execute(select(turns.c.seq).where(or_(*held[at : at + 50]))).scalars())
     return tuple(sorted(found))
+
+
+def _blocks_from(is_first: ColumnElement[bool]) -> Select[bytes]:
+    """These placements and all that go on from one of them."""
+    found = select(placements.c.hash).where(is_first).cte(recursive=True)
+    return select(found.union(select(placements.c.hash).join(found, placements.c.previous == found.c.hash)).c.hash)
 
 
 def _of_carriers(connection: Connection, wanted: Column[_T], turn: Column[int], carriers: tuple[int, ...]) -> set[_T]:

@@ -1,6 +1,7 @@
 """Erasure: takes what descends from forgotten turns out of the tables, and what was deleted out of SQLite's files."""
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,7 @@ NAMELESS: Final = "forgotten"
 _AT_ONCE: Final = 200
 _LOCK_MS: Final = 50
 _PAUSE_S: Final = 0.1
+_CHECKSUM: Final = re.compile(rb'<house_rules by="metaclaw" length="\d+" sum="([0-9a-f]{12})">')
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -53,22 +55,28 @@ def erase(connection: Connection, found: Descent) -> None:
     shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
     names = [name for name in names if name not in shared]
     _delete_events(connection, [*ids, *names])
+    proposed = connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids))).scalars().all()
     connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
+    erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is of no use.
     connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
-    erase_items(connection, names)
     for name in names:
         _clear_name(connection, name)
 
 
 def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[str]) -> None:
     """Take skills out of what is known of other turns' prompts."""
-    placed = _snippets(connection, placements, select(turns.c.placements).where(turns.c.seq.in_(seqs)))
-    placed |= _snippets(connection, splices, select(payloads.c.splices).where(payloads.c.turn.in_(seqs)))
-    # A placed block has the names of its skills as headings.
-    tainted = {found: body for found, body in placed.items() if any(name.encode() in body for name in names)}
+    blocks = _snippets(connection, placements, select(turns.c.placements).where(turns.c.seq.in_(seqs)))
+    placed = blocks | _snippets(connection, splices, select(payloads.c.splices).where(payloads.c.turn.in_(seqs)))
+    # Skills stand in a block under their names; rules do not, but what was spliced in has the checksum of the block.
+    marks = [name.encode() for name in names]
+    for name in names:
+        named = select(placements.c.snippet).where(_holds(placements.c.skills, pack_names([name])[1:-1]))
+        ours = set(connection.execute(named.where(placements.c.snippet.in_(list(blocks)))).scalars())
+        marks += [sum_[1] for found in ours if (sum_ := _CHECKSUM.search(blocks[found]))]
+    tainted = {found: body for found, body in placed.items() if any(mark in body for mark in marks)}
     for found in tainted:
         connection.execute(update(snippets).where(snippets.c.hash == found), {"body": b""})
     _clear_echoes(connection, seqs, tainted.values())

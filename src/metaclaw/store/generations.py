@@ -185,7 +185,7 @@ class SqlGenerations:
                     row.number,
                     row.hash,
                     unpack_text(row.reason),
-                    unpack_instant(row.published_us) if row.published_us else None,
+                    _published(row.published_us),
                     row.added,
                     row.removed,
                 )
@@ -194,7 +194,7 @@ class SqlGenerations:
 
     def changes(self, before: int | None = None, limit: int = 50) -> list[GenerationChange]:
         """What generations changed, newest first; only those of a lower number than `before`, if given."""
-        rows = select(generations.c.number, generations.c.reason, generations.c.reverted_to).where(generations.c.number > 0)
+        rows = select(generations).where(generations.c.number > 0)
         if before is not None:
             rows = rows.where(generations.c.number < before)
         texts = select(memberships.c.since, memberships.c.until, skill_texts).join(
@@ -213,7 +213,14 @@ class SqlGenerations:
                 if row.until in gone:
                     gone[row.until][skill.name] = skill
         return [
-            GenerationChange(row.number, unpack_text(row.reason), row.reverted_to is not None, gone[row.number], put[row.number])
+            GenerationChange(
+                row.number,
+                _published(row.published_us),
+                unpack_text(row.reason),
+                row.reverted_to is not None,
+                gone[row.number],
+                put[row.number],
+            )
             for row in found
         ]
 
@@ -229,7 +236,7 @@ class SqlGenerations:
         )
         with self._database.reading("listing retired skills") as connection:
             return [
-                RetiredSkill(_skill(row), unpack_instant(row.published_us) if row.published_us else None, unpack_text(row.reason))
+                RetiredSkill(_skill(row), _published(row.published_us), unpack_text(row.reason))
                 for row in connection.execute(query)
             ]
 
@@ -246,8 +253,8 @@ class SqlGenerations:
         with self._database.reading("reading since when skills are in force") as connection:
             return {
                 SkillName(unpack_text(row.name)): (
-                    unpack_instant(row.first) if row.first else None,
-                    unpack_instant(row.last) if row.last else None,
+                    _published(row.first),
+                    _published(row.last),
                 )
                 for row in connection.execute(query)
             }
@@ -258,8 +265,9 @@ class SqlGenerations:
         self._hashed = {}
         for skill in skills:
             known = before.get(skill.name)
-            is_same = known is not None and known.skill == skill
-            self._hashed[skill.name] = known if is_same else _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+            if known is None or known.skill != skill:
+                known = _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+            self._hashed[skill.name] = known
         return {name: one.address for name, one in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
@@ -295,6 +303,11 @@ def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
     turns = [pack_text(turn) for turn in learned.turns]
     if turns and connection.execute(select(forgotten.c.turn).where(forgotten.c.turn.in_(turns)).limit(1)).first() is not None:
         raise RefusedError("publishing a generation: a session that taught it was forgotten")
+
+
+def _published(instant_us: int | None) -> datetime | None:
+    """When a generation was published; generation 0 never was."""
+    return unpack_instant(instant_us) if instant_us else None
 
 
 def _latest_number(connection: Connection) -> int:

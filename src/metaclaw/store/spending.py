@@ -106,9 +106,9 @@ class SqlSpending:
 
 
 def erase_items(connection: Connection, names: Collection[str]) -> None:
-    """Take the names of forgotten skills out of the sums; what they cost stays counted. `names` are packed."""
-    if names:
-        _drop_items(connection, spending.c.item.in_(names))
+    """Take the packed names of forgotten skills out of the sums, unless others have them; what they cost stays counted."""
+    if gone := set(names) - _known(connection, names):
+        _drop_items(connection, spending.c.item.in_(gone))
 
 
 def _drop_items(connection: Connection, condition: ColumnElement[bool]) -> None:

@@ -7,9 +7,10 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
-from metaclaw.store.learning import cursors, draws, uses
-from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
+from metaclaw.store.learning import cursors, draws, stands, uses
+from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
 from metaclaw.store.records import TurnRow, Use
 from metaclaw.store.schema import memberships, sessions, turns
 
@@ -84,6 +85,32 @@ class SqlUses:
         with self._database.reading("counting tasks") as connection:
             found: int = connection.execute(select(func.count()).select_from(tasks)).scalar_one()
             return found
+
+    def outcomes(
+        self,
+        generation: int,
+        most: int,
+        *,
+        placed: SkillName | None = None,
+        users: Collection[str] | None = None,
+        workspaces: Collection[str] | None = None,
+        nobody: bool = False,
+    ) -> list[Outcome]:
+        """The newest known outcomes of main turns of these people: with a skill `placed`, of this generation and later ones;
+        without one, of earlier generations."""
+        is_known = stands.c.outcome.in_((Outcome.PASS.value, Outcome.FAIL.value))
+        is_then = turns.c.generation < generation if placed is None else turns.c.generation >= generation
+        query = (
+            select(stands.c.outcome, turns.c.skills)
+            .join(turns, turns.c.seq == stands.c.turn)
+            .join(sessions, sessions.c.id == turns.c.session)
+            .where(is_known, is_then, turns.c.kind == TurnKind.MAIN.value, _speaks(users, workspaces, nobody=nobody))
+            .order_by(stands.c.turn.desc())
+            .limit(most)
+        )
+        with self._database.reading("reading outcomes") as connection:
+            rows = connection.execute(query).all()
+        return [Outcome(row.outcome) for row in rows if placed is None or placed in unpack_names(row.skills)]
 
 
 def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *, nobody: bool) -> ColumnElement[bool]:

@@ -29,10 +29,21 @@ from statistics import NormalDist
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import Baseline
-from metaclaw.skills.gate.evalue import e_below, rate_at_least
+from metaclaw.train.betting import e_below, rate_at_least
 from metaclaw.train.coin import CoinBets, LiveTurn
 from metaclaw.train.lag import chance_of_so_few, find_lag
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Turns from before a version answered: how many were decided, and how many of them passed."""
+
+    passes: int
+    turns: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.passes <= self.turns:
+            raise ValueError(f"a baseline of {self.passes} passes in {self.turns} turns")
 
 
 @dataclass(frozen=True, slots=True)

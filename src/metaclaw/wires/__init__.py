@@ -6,6 +6,7 @@ from metaclaw.wires.failure import reported_error
 from metaclaw.wires.fields import decode as decode_json
 from metaclaw.wires.fields import encode as encode_json
 from metaclaw.wires.first_event import begins_answer
+from metaclaw.wires.footer import Footer, wants_json
 from metaclaw.wires.format import StreamReader, StreamWriter, WireFormat, wire_format
 from metaclaw.wires.plain import plain
 from metaclaw.wires.said import read_answer, said_parts
@@ -15,6 +16,7 @@ from metaclaw.wires.tools import call_name, portable_tools
 
 __all__ = [
     "Facts",
+    "Footer",
     "StreamReader",
     "StreamWriter",
     "TailHold",
@@ -32,6 +34,7 @@ __all__ = [
     "reported_error",
     "said_parts",
     "streamed_facts",
+    "wants_json",
     "whole_facts",
     "wire_format",
 ]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def said(number: int) -> Skill:
     if number % 3 == 0:
         return replace(rule, scope="user:bob", extra={"kind": "fact"})
     if number % 3 == 1:
-        return replace(STARS, extra=STARS.extra | {"examples": [f"Task {number}"]})
+        return replace(STARS, extra={**STARS.extra, "examples": [f"Task {number}"]})
     return replace(rule, scope=others[number % 4])
 
 
@@ -118,12 +119,17 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
     assert (second.number, second.parent, second.generation) == (2, 1, 21)
 
 
+def say_in_the_middle(stage: Stage) -> None:
+    if stage.backend.calls == 5:
+        rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
+        stage.shelf.publish([rule], (), "said", by_person=True)
+
+
 async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes_on_with_the_others(stage: Stage) -> None:
     of_ada, of_bob = stage.talk(30, speaker=ADA), stage.talk(30, speaker=BOB)
     mixed = [turn for turn in (*of_ada[:8], *of_bob[:8]) if not stage.turns.is_held_out(turn)]
     stage.batches.open_batch(0, mixed, 4)
-    rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
-    stage.backend.before = lambda: stage.shelf.publish([rule], (), "said", by_person=True) if stage.backend.calls == 5 else None
+    stage.backend.before = partial(say_in_the_middle, stage)
     assert await stage.slow.once(8)
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
@@ -135,8 +141,7 @@ async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes
 
 async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(stage: Stage) -> None:
     stage.talk(40, speaker=ADA)
-    rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
-    stage.backend.before = lambda: stage.shelf.publish([rule], (), "said", by_person=True) if stage.backend.calls == 5 else None
+    stage.backend.before = partial(say_in_the_middle, stage)
     assert await stage.slow.once(8)
     batch = stage.batches.batch(1)
     assert batch is not None
@@ -144,7 +149,7 @@ async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(sta
 
 
 async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
-    stage.shelf.publish([replace(STARS, extra=STARS.extra | {"kind": "fact"})], (), "a fact", by_person=True)
+    stage.shelf.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
     await serve_stars(stage)
     stage.talk(60)
     await stage.slow._digest()
@@ -342,16 +347,16 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
         raise BackendDownError("nobody is there")
 
     stage.backend.sample = gone  # type: ignore[attr-defined]
-    for _ in range(20):
+    for _ in range(6):
         assert await stage.slow.once(8)
-    assert calls == 20
+    assert calls == 6
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
     weigh = stage.slow._shop.trial.weigh
     stage.slow._shop.trial.weigh = gone  # type: ignore[method-assign,assignment]
-    for _ in range(20):
+    for _ in range(6):
         assert await stage.slow.once(8)
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
     stage.slow._shop.trial.weigh = weigh  # type: ignore[method-assign]

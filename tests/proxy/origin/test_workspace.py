@@ -19,7 +19,7 @@ def origins() -> Origins:
 
 
 def ask(known: Origins, system: str, *users: str, headers: dict[str, str] | None = None, answers: str = "very well") -> Origin:
-    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    messages: list[Any] = [{"role": "system", "content": system}] if system else []
     for number, words in enumerate(users):
         messages += [{"role": "assistant", "content": answers}] if number else []
         messages.append({"role": "user", "content": words})
@@ -51,7 +51,7 @@ def test_the_working_directory_in_an_agents_system_text_is_the_project(text: str
 
 def test_an_environment_that_stands_in_a_message_of_its_own_counts() -> None:
     environment = "<environment_context>\n  <cwd>/home/ann/shop</cwd>\n  <shell>bash</shell>\n</environment_context>"
-    messages = [{"role": "user", "content": environment}, {"role": "user", "content": "fix the tests"}]
+    messages: list[Any] = [{"role": "user", "content": environment}, {"role": "user", "content": "fix the tests"}]
     origin = origins().identify(Wire.CHAT, {}, {"model": "m", "messages": messages})
     assert origin.scope.workspace == "/home/ann/shop"
 

@@ -1,42 +1,44 @@
-"""A replayer with known pass rates, for tests of the gate."""
+"""A replayer with known outcomes, for tests of the gate."""
 
-import random
 from collections.abc import Callable, Sequence
 
-from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, Trial
+from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.verdict import Outcome
 
-Answer = Callable[[Probe, int], tuple[Outcome, Outcome]]
+Answer = Callable[[Probe, int], Outcome]
 P, F, U = Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN
 
 
 class Replays:
-    """Answers trials by a function of probe and seed, and remembers what it was asked."""
+    """Answers replays by a function of probe and seed, and remembers what it was asked."""
 
-    def __init__(self, answer: Answer, tokens: int = 100, note: str = "") -> None:
+    def __init__(self, answer: Answer, tokens: int = 1_000, note: str = "", *, is_unavailable: bool = False) -> None:
         self._answer = answer
         self._tokens = tokens
         self._note = note
-        self.asked: list[tuple[TurnId, int]] = []
-        self.replaced: Sequence[SkillName] = ()
+        self._is_unavailable = is_unavailable
+        self.asked: list[TurnId] = []
 
-    async def trial(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int) -> Trial:
-        self.asked.append((probe.turn, seed))
-        self.replaced = replaces
-        without, with_skill = self._answer(probe, seed)
-        return Trial(probe, seed, without, with_skill, self._tokens, self._note)
+    async def estimate(self, probe: Probe, skill: Skill) -> int:
+        return self._tokens
+
+    async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
+        self.asked.append(probe.turn)
+        return ReplayResult(probe, self._answer(probe, seed), self._tokens, self._note, self._is_unavailable)
 
 
-def by_rates(rng: random.Random, failing: tuple[float, float], passing: tuple[float, float]) -> Answer:
-    """Outcomes by chance: P(pass) without and with the skill, per kind of probe."""
+def fixes(probe: Probe, seed: int) -> Outcome:
+    return P
 
-    def answer(probe: Probe, seed: int) -> tuple[Outcome, Outcome]:
-        without, with_skill = failing if probe.kind is ProbeKind.FAILING else passing
-        return (P if rng.random() < without else F, P if rng.random() < with_skill else F)
 
-    return answer
+def changes_nothing(probe: Probe, seed: int) -> Outcome:
+    return F if probe.kind is ProbeKind.FAILING else P
+
+
+def breaks(probe: Probe, seed: int) -> Outcome:
+    return F
 
 
 def probes(failing: int, passing: int) -> list[Probe]:

@@ -31,6 +31,33 @@ def test_the_same_lesson_in_other_words_is_a_duplicate() -> None:
     assert clashes(again, TABS) == [(ClashKind.DUPLICATE, "indent-tabs")]
 
 
+TEMPLATE = (
+    "1. Read the request twice and note what is asked.\n2. {}\n3. Look over the finished result once more.\n"
+    "4. Compare it with the request, point by point.\n5. Correct what differs.\n\nAnti-pattern: answering too early."
+)
+
+
+def test_skills_that_share_their_boilerplate_but_ask_different_things_are_no_duplicates() -> None:
+    lessons = {
+        "iso-dates": ("When writing dates in a changelog", "Write each date as YYYY-MM-DD."),
+        "sql-parameters": ("When building SQL statements in Python", "Pass values as parameters."),
+        "short-commits": ("When writing commit messages", "Keep the subject below fifty characters."),
+        "sorted-imports": ("When adding imports to a Python module", "Sort them by package."),
+    }
+    known = [skill(name, trigger, TEMPLATE.format(step)) for name, (trigger, step) in lessons.items()]
+    for number, one in enumerate(known):
+        assert clashes(one, *known[:number], *known[number + 1 :]) == []
+    other = skill("commit-bodies", "When writing commit messages", TEMPLATE.format("Explain the reason in the body."))
+    assert clashes(other, *known) == []
+    again = skill("dates-again", "When writing dates in a changelog", TEMPLATE.format("Write each date as YYYY-MM-DD."))
+    assert clashes(again, *known) == [(ClashKind.DUPLICATE, "iso-dates")]
+
+
+def test_a_skill_is_no_duplicate_of_a_rule() -> None:
+    rule = skill("say-tabs", INDENT, "Indent with tabs. Set the editor to tabs.", author=Authorship.INSTRUCTION)
+    assert clashes(TABS, rule) == []
+
+
 def test_another_lesson_is_none() -> None:
     other = skill("docker-layers", "When a Dockerfile rebuilds its dependencies", "1. Copy the lock file first.\nDo not copy all.")
     assert clashes(other, TABS) == []

@@ -5,23 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.candidate import Probe, ProbeKind, Proposal, Standing
+from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Objection, is_at_once
+from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
-from tests.skills.gate.replays import F, P, Replays, U, probes, proposal, skill
+from tests.skills.gate.replays import Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 
 pytestmark = pytest.mark.anyio
-
-
-def mends(probe: Probe, seed: int) -> tuple[Outcome, Outcome]:
-    return (F, P) if probe.kind is ProbeKind.FAILING else (P, P)
-
-
-def breaks(probe: Probe, seed: int) -> tuple[Outcome, Outcome]:
-    return (F, F) if probe.kind is ProbeKind.FAILING else (P, F)
 
 
 def library(*known: Skill) -> IndexLibrary:
@@ -33,9 +24,9 @@ def said(text: str, name: str = "said", scope: str | None = "user:anna") -> Prop
     return proposal(Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True)
 
 
-async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = mends) -> tuple[Admission, Replays]:
+async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = fixes) -> tuple[Admission, Replays]:
     replays = Replays(answer)  # type: ignore[arg-type]
-    return await Gate(mode, replays).admit(of or proposal(), library(*known), probes(4, 6), model="m"), replays
+    return await Gate(mode, replays).admit(of or proposal(), library(*known), Replaying(probes(4, 6), "m")), replays
 
 
 @pytest.mark.parametrize(
@@ -81,20 +72,20 @@ async def test_an_edit_is_measured_against_what_it_replaces() -> None:
     assert "lines at once" in admission.reason
 
 
-async def test_harm_and_lack_of_proof_reject_and_the_undecided_stays_in_the_shadow() -> None:
+async def test_harm_and_lack_of_effect_reject_and_what_cannot_be_replayed_is_tried_live() -> None:
     harmful, _ = await admitted(GateMode.SHADOW, answer=breaks)
     assert harmful.standing is Standing.REJECTED
     assert harmful.certificate is not None
-    assert harmful.certificate.losses > harmful.certificate.wins
-    tied, _ = await admitted(GateMode.SHADOW, answer=lambda probe, seed: (P, P))
-    assert (tied.standing, tied.is_in_force) == (Standing.REJECTED, False)
-    unknown, _ = await admitted(GateMode.FULL, answer=lambda probe, seed: (U, U))
-    assert (unknown.standing, unknown.state) == (Standing.SHADOW, SkillState.SHADOW)
-    assert not unknown.is_in_force
+    assert harmful.certificate.wins == 0
+    useless, _ = await admitted(GateMode.FULL, answer=changes_nothing)
+    assert (useless.standing, useless.is_in_force) == (Standing.REJECTED, False)
+    for mode in (GateMode.SHADOW, GateMode.FULL):
+        unknown, _ = await admitted(mode, answer=lambda probe, seed: U)
+        assert (unknown.standing, unknown.state) == (Standing.ACCEPTED, SkillState.CANARY)
 
 
-async def test_without_anything_to_replay_with_nothing_is_proven() -> None:
-    admission = await Gate(GateMode.SHADOW).admit(proposal(), library(), probes(4, 6))
+async def test_without_anything_to_replay_with_it_waits() -> None:
+    admission = await Gate(GateMode.SHADOW).admit(proposal(), library(), Replaying(probes(4, 6)))
     assert admission.standing is Standing.SHADOW
     assert "nothing to replay" in admission.reason
 
@@ -115,40 +106,18 @@ async def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
     assert "secret" in refused.reason
 
 
-@pytest.mark.parametrize(
-    ("mode", "state"),
-    [
-        (GateMode.OFF, SkillState.LIVE),
-        (GateMode.LINT, SkillState.LIVE),
-        (GateMode.SHADOW, SkillState.CANARY),
-        (GateMode.FULL, SkillState.CANARY),
-    ],
-)
-async def test_an_instruction_is_in_force_at_once_for_its_user(mode: GateMode, state: SkillState) -> None:
-    admission, replays = await admitted(mode, said("Always answer in German."))
-    assert (admission.standing, admission.state) == (Standing.ACCEPTED, state)
+@pytest.mark.parametrize("mode", list(GateMode))
+@pytest.mark.parametrize("scope", ["user:anna", "workspace:w", "owner", "team:backend", None])
+async def test_a_rule_is_live_at_once_and_never_replayed(mode: GateMode, scope: str | None) -> None:
+    admission, replays = await admitted(mode, said("Always answer in German.", scope=scope), answer=breaks)
+    assert (admission.standing, admission.state) == (Standing.ACCEPTED, SkillState.LIVE)
     assert replays.asked == []
 
 
-async def test_an_instruction_is_tested_all_the_same_and_demoted_only_for_harm() -> None:
-    instruction = said("Always answer in German.")
-    for mode, state in ((GateMode.SHADOW, SkillState.LIVE), (GateMode.FULL, SkillState.CANARY)):
-        unproven = await Gate(mode, Replays(lambda probe, seed: (P, P))).prove(instruction, probes(3, 3), model="m")
-        assert (unproven.standing, unproven.state) == (Standing.ACCEPTED, state)
-        assert unproven.certificate is not None
-    harmful = await Gate(GateMode.FULL, Replays(breaks)).prove(instruction, probes(3, 6), model="m")
-    assert (harmful.standing, harmful.state) == (Standing.REJECTED, SkillState.RETIRED)
-    assert "said" in harmful.notice
-
-
-async def test_an_instruction_for_others_goes_through_the_gate_like_any_other() -> None:
-    for scope in (None, "team:backend"):
-        assert not is_at_once(said("Always answer in German.", scope=scope))
-    for scope in ("owner", "user:anna", "workspace:w"):
-        assert is_at_once(said("Always answer in German.", scope=scope))
-    admission, replays = await admitted(GateMode.FULL, said("Always answer in German.", scope="team:backend"), answer=breaks)
-    assert replays.asked
-    assert admission.standing is Standing.REJECTED
+async def test_a_fact_is_live_at_once_as_well() -> None:
+    fact = replace(skill("staging-host", body="The staging server is stage-2."), extra={"kind": "fact"})
+    admission, replays = await admitted(GateMode.FULL, proposal(fact))
+    assert (admission.state, replays.asked) == (SkillState.LIVE, [])
 
 
 async def test_a_newer_instruction_takes_the_place_of_what_it_contradicts() -> None:

@@ -1,16 +1,9 @@
-"""The gate benchmark: its candidates are what they claim, it meets its goals in a quick run, and they can be missed."""
-
-import json
-import subprocess
-import sys
-from pathlib import Path
+"""The gate benchmark: its candidates are what they claim, it meets its goals, and they can be missed."""
 
 import anyio
 
 from benchmarks.gate import Result, judge, load_candidates, measure, run
 from metaclaw.skills.gate.lint import lint
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_the_planted_candidates_are_enough_and_have_the_effects_their_kinds_promise() -> None:
@@ -34,23 +27,12 @@ def test_the_planted_candidates_are_enough_and_have_the_effects_their_kinds_prom
                 assert one.live_effect <= -0.03 or loss >= 0.2, one.skill.name
 
 
-def test_a_quick_run_meets_the_goals_and_says_so() -> None:
-    command = [sys.executable, "-m", "benchmarks.gate", "--seeds", "2", "--json", "--assert-goals"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("yes ") == 3
-    full = json.loads(done.stdout)["ways"]["full"]
-    assert full["harmful"] == 0
-    assert full["false_commits"][0] <= 0.05
-    assert full["recall"][0] >= 0.70
-
-
-def test_without_the_gate_the_goals_are_missed() -> None:
-    facts = measure(1)
+def test_the_full_gate_lets_hardly_anything_harmful_through_and_no_gate_lets_everything() -> None:
+    facts = measure(2)
     lines: list[str] = []
-    assert not judge({"full": facts["score"]}, lines.append)
-    assert lines[0].startswith("NO ")
+    assert judge({"full": facts["full"]}, lines.append), lines
     assert not judge({"full": facts["lint"]}, lines.append)
+    assert any(line.startswith("NO ") for line in lines)
 
 
 def test_a_run_is_the_same_for_the_same_seed() -> None:

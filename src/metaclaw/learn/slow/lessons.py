@@ -13,11 +13,11 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import EngineError, WireError
+from metaclaw.learn.assessing import is_corrected
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.ports import Tokeniser
-from metaclaw.skills.evolve import find_correction
 from metaclaw.store import Batch, LedgerReader, SqlBatches
 from metaclaw.train.distill.hindsight import hinted
 from metaclaw.train.selection import is_held_out
@@ -122,8 +122,7 @@ class QueryTurns:
 
     def _hinted(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
         """The prompt with the person's correction of its answer, or None where they did not correct it."""
-        correction = None if step.said_after is None else find_correction(step.said_after)
-        if correction is None or step.said_after is None:
+        if step.said_after is None or not is_corrected(step):
             return None
         try:
             return self._tokeniser.prompt(plain(hinted(sent_request(turn), step.said_after)))

@@ -8,10 +8,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.skills.gate import Baseline
 from metaclaw.store import RefusedError, SqlPolicies
 from metaclaw.train.coin import LiveTurn
-from metaclaw.train.live import LiveReport, LiveRules, LiveRuling, judge_live
+from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, judge_live
 
 log = logging.getLogger(__name__)
 

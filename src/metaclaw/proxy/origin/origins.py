@@ -30,7 +30,7 @@ from metaclaw.proxy.origin.memory import Memory
 from metaclaw.proxy.origin.request import Request
 from metaclaw.proxy.origin.sessions import Hints, Match, Session, Thread, continued, repeated, squeezed
 from metaclaw.proxy.origin.tasks import Tasks, known_anchors
-from metaclaw.proxy.origin.workspace import find_workspace, identity
+from metaclaw.proxy.origin.workspace import Workspaces, identity
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Origins:
         self._memory = Memory(max_sessions)
         self._digests = DigestCache()
         self._clients = Recogniser()
+        self._workspaces = Workspaces()
         self._now = now
 
     @property
@@ -328,7 +329,7 @@ class Origins:
     def _find_workspace(self, seen: _Sighting, session: Session) -> None:
         """Take the project from the request, else from the session this one works for."""
         parent = self._memory.get(session.parent) if session.parent is not None else None
-        workspace = find_workspace(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
+        workspace = self._workspaces.find(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
         if workspace is not None:
             session.speaker = Scope(session.speaker.user, workspace)
 

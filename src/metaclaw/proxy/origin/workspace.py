@@ -17,6 +17,7 @@ _MAX_CHARS: Final = 200
 # Of a long text only its beginning and end are searched; agents describe the environment in either.
 _HEAD_CHARS, _TAIL_CHARS = 48_000, 48_000
 _MOST_MESSAGES: Final = 3
+_MAX_KNOWN: Final = 1024
 # What agents call it, without the first letter, which some write large; what follows the name, and the path itself.
 _NAMES: Final = (
     "orking directory",
@@ -35,9 +36,26 @@ _STATED: Final = re.compile(
 _DIRECTORY: Final = re.compile(r"/|~/|[A-Za-z]:[\\/]")
 
 
-def find_workspace(request: Request, client: Client) -> str | None:
-    """The working directory a request names, or None."""
-    for text in _machine_texts(request, client):
+class Workspaces:
+    """Finds the working directory that requests name. Remembers it for each system text."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str | None] = {}
+
+    def find(self, request: Request, client: Client) -> str | None:
+        """The working directory a request names, or None."""
+        root = request.conversation.root
+        if root not in self._known:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[root] = _find_in(map(_ends, request.conversation.system))
+        return self._known[root] or _find_in(_messages_of_programs(request, client))
+
+
+def _find_in(texts: Iterable[str]) -> str | None:
+    for text in texts:
         for name in _NAMES:
             at = text.find(name)
             while at >= 0:
@@ -55,8 +73,7 @@ def identity(scope: Scope) -> Scope:
     return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
 
 
-def _machine_texts(request: Request, client: Client) -> Iterator[str]:
-    yield from map(_ends, request.conversation.system)
+def _messages_of_programs(request: Request, client: Client) -> Iterator[str]:
     spoken = request.conversation
     for position in spoken.users[:_MOST_MESSAGES]:
         text = spoken.text_at(position)

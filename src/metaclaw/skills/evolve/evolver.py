@@ -16,7 +16,7 @@ from metaclaw.skills.checks import parse_check
 from metaclaw.skills.evolve.kinds import Kind
 from metaclaw.skills.evolve.names import own_name
 from metaclaw.skills.evolve.reading import Written, read_skills
-from metaclaw.skills.evolve.request import Redact, Render, build_request, may_edit, may_see
+from metaclaw.skills.evolve.request import MOST_EXAMPLES, Redact, Render, build_request, may_edit, may_see
 from metaclaw.skills.gate.lint import MOST_CHANGED_LINES, changed_lines
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ MAX_BODY_CHARS = 4_000
 MAX_BODY_LINES = 40
 _MAX_CATEGORY_CHARS = 40
 _LEAST_SESSION_CHARS = 16
+_MAX_EXAMPLE_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Evolver:
             body=one.body,
             category=(one.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
             scope=kind.scope,
-            extra={**(edited.extra if edited else {}), **_check(one, notes)},
+            extra={**(edited.extra if edited else {}), **_check(one, notes), **_examples(one)},
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
@@ -148,7 +149,7 @@ class Evolver:
             raise SkillError(f"a body of {len(one.body)} characters; at most {MAX_BODY_CHARS} in {MAX_BODY_LINES} lines")
         # Words joined by hyphens and numbers look like a random token; a name is read word by word.
         name = one.name.replace("-", " ")
-        text = "\n".join((name, one.trigger, one.body, one.category or "", one.check or ""))
+        text = "\n".join((name, one.trigger, one.body, one.category or "", one.check or "", *one.examples))
         if self._redact(text) != text:
             raise SkillError("it holds a secret")
         if any(_names(text, failure.step.turn) or _names_session(text, failure.step.session) for failure in kind.failures):
@@ -175,6 +176,12 @@ def _check(one: Written, notes: list[str]) -> dict[str, object]:
         notes.append(f"{one.name}: without its check: {error}")
         return {}
     return {"check": one.check}
+
+
+def _examples(one: Written) -> dict[str, object]:
+    """The requests it is for, as far as they are of a usable length."""
+    kept = [example for example in one.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
+    return {"examples": kept} if kept else {}
 
 
 def _edited(kind: Kind, one: Written, near: Sequence[Skill]) -> Skill | None:

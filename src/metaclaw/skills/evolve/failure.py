@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Source, Verdict
-from metaclaw.skills.evolve.corrections import find_correction
-from metaclaw.skills.evolve.instructions import find_instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +25,6 @@ class Failure:
 
 
 def is_on_users_word(failure: Failure) -> bool:
-    """Whether the person said in words what was wrong: then one failure is enough to learn from."""
-    if not failure.verdict.teaches:
-        return False
-    if failure.verdict.source is Source.USER and failure.verdict.comment.strip():
-        return True
-    said = failure.step.said_after
-    return said is not None and (find_correction(said) is not None or bool(find_instructions(said)))
+    """Whether the person said in their feedback what was wrong: then one failure is enough to learn from."""
+    verdict = failure.verdict
+    return verdict.teaches and verdict.source is Source.USER and bool(verdict.comment.strip())

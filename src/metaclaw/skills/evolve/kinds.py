@@ -18,14 +18,16 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.skills.evolve.failure import Failure, is_on_users_word
 from metaclaw.skills.evolve.names import digest, slug
-from metaclaw.skills.evolve.topics import topic_terms, topic_words
 from metaclaw.skills.scopes import scope_of_lesson
+from metaclaw.skills.terms import list_terms, list_words
 
 SAID = "correction"
 JUDGED = "judged"
 _MAX_TASK_CHARS = 4_000
 _LIKE = 0.3
 _WORDS_IN_NAME = 3
+# Digits in a word make it somebody's number, identifier or worse.
+_PLAIN_WORD = re.compile(r"[^\W\d_]{2,24}")
 _ERROR_CLASS = re.compile(
     r"\b([A-Z]\w{2,40}(?:Error|Exception|Warning))\b|\b(E[A-Z]{3,12})\b|\bexit(?:ed)?(?: with)?(?: code|"
     r" status)?[ :=]+(\d{1,3})\b|\b(\w+-error)\b"
@@ -79,10 +81,14 @@ class _Trait:
 
 
 def _trait(failure: Failure) -> _Trait:
-    task = topic_terms(failure.step.task[:_MAX_TASK_CHARS])
+    task = _terms(failure.step.task)
     if is_on_users_word(failure):
-        return _Trait(failure, SAID, topic_terms(failure.complaint[:_MAX_TASK_CHARS]), task)
+        return _Trait(failure, SAID, _terms(failure.complaint), task)
     return _Trait(failure, _cause(failure), frozenset(), task)
+
+
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(list_terms(text[:_MAX_TASK_CHARS]))
 
 
 def _cause(failure: Failure) -> str:
@@ -157,7 +163,9 @@ def _name(cause: str, members: Sequence[_Trait]) -> str:
     """The cause and the commonest words of what was said or, where nothing was, of the tasks; a digest where there are none."""
     words: Counter[str] = Counter()
     for trait in members:
-        text = trait.failure.complaint if trait.said else trait.failure.step.task[:_MAX_TASK_CHARS]
-        words.update({word.casefold() for word in topic_words(text, 40)})
+        text = trait.failure.complaint if trait.said else trait.failure.step.task
+        words.update(
+            {word.casefold() for word in list_words(text[:_MAX_TASK_CHARS]) if _PLAIN_WORD.fullmatch(word) and list_terms(word)}
+        )
     chosen = sorted(words, key=lambda word: (-words[word], word))[:_WORDS_IN_NAME]
     return slug([cause, *chosen]) if slug(chosen) else slug([cause, digest(*chosen)])

@@ -1,15 +1,25 @@
 """Names for learned skills: readable slugs, numbered where a name is taken."""
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
+from metaclaw.skills.terms import list_words
 
+_RULE_CHARS = 40
+_FEW_WORDS = 3
+_MOST_WORDS = 5
+_LATIN_SHARE = 0.4
+_WORDS = json.loads((files("metaclaw.skills.evolve") / "names.json").read_text(encoding="utf-8"))
+_OPENING = frozenset(_WORDS["opening"])
+_GLOSSARY: dict[str, str] = _WORDS["glossary"]
 _MOST_ALIKE = 100
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
@@ -21,6 +31,29 @@ def slug(words: Iterable[str], most_chars: int = 48) -> str:
     if len(text) > most_chars:
         text = text[: most_chars + 1].rpartition("-")[0] or text[:most_chars]
     return text.strip("-")
+
+
+def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
+    """A readable name for a rule or fact: the first words of its text, without what only opens it; where its script has no Latin
+    letters, its kind and the commonest of its words in English."""
+    about = _in_english(text) or _in_english(when)
+    return own_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
+
+
+def _readable(text: str) -> str:
+    """The first words as a slug; empty where most of the text is in another script."""
+    words = text.split()
+    while len(words) > _FEW_WORDS and slug(words[:1]) in _OPENING:
+        del words[0]
+    letters = sum(map(str.isalpha, text))
+    name = slug(words, _RULE_CHARS)
+    return name if sum(map(str.isalpha, name)) >= _LATIN_SHARE * min(letters, _RULE_CHARS) else ""
+
+
+def _in_english(text: str) -> str:
+    latin = [word for word in list_words(text) if any(map(str.isalpha, slug([word]))) and word.casefold() != "always"]
+    known = [english for term, english in _GLOSSARY.items() if term in text.casefold()]
+    return slug(list(dict.fromkeys([*latin, *known]))[:_MOST_WORDS], _RULE_CHARS)
 
 
 def digest(*parts: str) -> str:

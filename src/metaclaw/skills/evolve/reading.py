@@ -22,6 +22,7 @@ class Written:
     category: str | None
     check: str | None
     replaces: str | None
+    examples: tuple[str, ...] = ()
 
 
 def read_skills(text: str) -> list[Written] | str:
@@ -78,4 +79,11 @@ def _written(entry: dict[str, object]) -> Written:
         category=text("category"),
         check=text("check"),
         replaces=text("replaces"),
+        examples=_examples(entry.get("examples")),
     )
+
+
+def _examples(listed: object) -> tuple[str, ...]:
+    """Requests on one line each; what is no text is left out."""
+    texts = (" ".join(one.split()) for one in listed if isinstance(one, str)) if isinstance(listed, list) else ()
+    return tuple(dict.fromkeys(text for text in texts if text))

@@ -1,26 +1,25 @@
-"""The gate: draft checks, shadow replay, canary. What a skill must show before it is in force, and what it has shown."""
+"""The gate: what a learned skill must show before it is in force, and how long it is on trial."""
 
-from metaclaw.skills.gate.canary import (
-    Baseline,
-    CanaryDecision,
-    CanaryReport,
-    CanaryRules,
-    LiveTrial,
-    after_model_change,
-    judge_canary,
-    needs_regate,
-)
+from metaclaw.skills.gate.belief import Belief, PassRate
 from metaclaw.skills.gate.duplicates import Clash, ClashKind, IndexLibrary, Library, find_clashes
-from metaclaw.skills.gate.gate import Admission, DraftCheck, Gate, GateMode, Objection, is_at_once
-from metaclaw.skills.gate.shadow import Budget, Decision, Rules, ShadowReport
+from metaclaw.skills.gate.gate import Admission, DraftCheck, Gate, GateMode, Objection, Replaying
+from metaclaw.skills.gate.proof import Decision, Proof, ReplayBudget, prove, replays_in_words
+from metaclaw.skills.gate.trial import (
+    Interval,
+    LiveTask,
+    TaskCounts,
+    TrialDecision,
+    TrialReport,
+    Uplift,
+    is_harmful,
+    judge_trial,
+    measure_uplift,
+    trial_prior,
+)
 
 __all__ = [
     "Admission",
-    "Baseline",
-    "Budget",
-    "CanaryDecision",
-    "CanaryReport",
-    "CanaryRules",
+    "Belief",
     "Clash",
     "ClashKind",
     "Decision",
@@ -28,14 +27,23 @@ __all__ = [
     "Gate",
     "GateMode",
     "IndexLibrary",
+    "Interval",
     "Library",
-    "LiveTrial",
+    "LiveTask",
     "Objection",
-    "Rules",
-    "ShadowReport",
-    "after_model_change",
+    "PassRate",
+    "Proof",
+    "ReplayBudget",
+    "Replaying",
+    "TaskCounts",
+    "TrialDecision",
+    "TrialReport",
+    "Uplift",
     "find_clashes",
-    "is_at_once",
-    "judge_canary",
-    "needs_regate",
+    "is_harmful",
+    "judge_trial",
+    "measure_uplift",
+    "prove",
+    "replays_in_words",
+    "trial_prior",
 ]

@@ -3,8 +3,10 @@
 Compared with skills of the same scope and of wider ones; what belongs to somebody more specific is theirs. A more specific skill
 may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
 
-The overlap of two texts is the share of their terms that both have (Jaccard). Of a standing instruction only the person's own words
-count, which its template quotes (`> `): the rest is the same in all of them.
+The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are duplicates if they are for the same
+situation *and* ask the same: steps that other skills have, too ("read the result once more"), and what they name as a mistake, are
+boilerplate and do not count. A skill is never a duplicate of a rule: a rule is what a person said, a skill how to go about it. Of a
+rule from an old home only the quoted words count (`> `): the rest is the same in all of them.
 """
 
 import re
@@ -24,6 +26,8 @@ _SAME_INSTRUCTION = 0.9  # in a few words every one counts
 _SAME_SUBJECT = 0.5
 SAME_SITUATION = 0.34
 _LOOKED_AT = 24
+_LIST_MARK = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*+•>#]+)\s*")
+_MISTAKE = re.compile(r"anti-?pattern\b|(?:do not|don['’]t|never|avoid)\b", re.IGNORECASE)
 _VALUE = re.compile(r"\w*\d[\w:.,/+-]*\w|\d")
 PERSON, WORKSPACE, _TEAM, _EVERYONE = range(4)
 _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
@@ -81,8 +85,10 @@ class Clash:
 def find_clashes(skill: Skill, library: Library, replaces: Iterable[SkillName] = ()) -> tuple[Clash, ...]:
     """What a candidate clashes with among the skills of its own or a wider scope, itself and those it replaces left out."""
     ignored = {skill.name, *replaces}
-    others = (other for other in library.near(skill) if other.name not in ignored and is_same_or_wider(other.scope, skill.scope))
-    clashes = (_clash(skill, other) for other in others)
+    near = library.near(skill)
+    others = (other for other in near if other.name not in ignored and is_same_or_wider(other.scope, skill.scope))
+    boilerplate = _boilerplate([skill, *near])
+    clashes = (_clash(skill, other, boilerplate) for other in others)
     return tuple(sorted(filter(None, clashes), key=lambda clash: clash.other.name))
 
 
@@ -134,22 +140,49 @@ def _is_general(skill: Skill) -> bool:
     return skill.extra.get("applies") == "always"
 
 
-def _clash(skill: Skill, other: Skill) -> Clash | None:
+def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | None:
     against = _contradiction(skill, other)
     if against is not None:
         if skill.scope == other.scope:
             return Clash(ClashKind.CONFLICT, other, f"contradicts {other.name}: {against}")
         return Clash(ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}")
     is_said = skill.author is other.author is Authorship.INSTRUCTION
-    shared = (
-        overlap(list_terms(advice(skill)), list_terms(advice(other))) if is_said else overlap(text_terms(skill), text_terms(other))
-    )
     if is_said and (changed := _other_values(advice(skill), advice(other))):
         kind = ClashKind.CONFLICT if skill.scope == other.scope else ClashKind.OVERRIDE
         return Clash(kind, other, f"changes what {other.name} says: {changed}")
-    if shared >= (_SAME_INSTRUCTION if is_said else DUPLICATE_OVERLAP):
-        return Clash(ClashKind.DUPLICATE, other, f"says what {other.name} says ({shared:.0%} of their words are the same)")
-    return None
+    if is_said:
+        shared = overlap(list_terms(advice(skill)), list_terms(advice(other)))
+        is_same = shared >= _SAME_INSTRUCTION
+    else:
+        is_same = skill.kind is other.kind and is_same_situation(skill, other) and asks_the_same(skill, other, boilerplate)
+    return Clash(ClashKind.DUPLICATE, other, f"asks what {other.name} asks") if is_same else None
+
+
+def asks_the_same(one: Skill, other: Skill, boilerplate: frozenset[str] = frozenset()) -> bool:
+    """Whether the steps of two skills say the same, as far as they are their own."""
+    mine, theirs = (
+        [term for step in _steps(skill) if step not in boilerplate for term in list_terms(step)] for skill in (one, other)
+    )
+    return overlap(mine, theirs) >= DUPLICATE_OVERLAP if mine and theirs else overlap(text_terms(one), text_terms(other)) == 1.0
+
+
+def _steps(skill: Skill) -> list[str]:
+    """What the lines of a body ask, without their numbers and without the line that names the mistake."""
+    lines = (_LIST_MARK.sub("", line).strip().casefold() for line in skill.body.splitlines())
+    return [line for line in lines if line and not _MISTAKE.match(line)]
+
+
+def _boilerplate(skills: Iterable[Skill]) -> frozenset[str]:
+    """Steps that several skills for different situations have word for word."""
+    found: dict[str, list[Skill]] = {}
+    for skill in skills:
+        for step in set(_steps(skill)):
+            found.setdefault(step, []).append(skill)
+    return frozenset(
+        step
+        for step, having in found.items()
+        if len(having) > 1 and any(not is_same_situation(having[0], other) for other in having[1:])
+    )
 
 
 def _other_values(one: str, other: str) -> str | None:

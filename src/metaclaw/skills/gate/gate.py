@@ -1,22 +1,20 @@
 """The gate: what a proposal must pass before it is in force, by mode.
 
-| mode     | a proposal of the evolver                              | a person's standing instruction, in their own scope      |
-|----------|--------------------------------------------------------|----------------------------------------------------------|
-| `off`    | goes live                                              | goes live                                                |
-| `lint`   | draft checks, live                                     | draft checks, live                                       |
-| `shadow` | draft checks, shadow, live                             | draft checks, canary at once, live if shadow shows no harm |
-| `full`   | draft checks, shadow, canary, live when it is promoted | draft checks, canary at once, shadow, live when promoted |
+| mode     | a skill the evolver wrote                                        | a person's rule or fact        |
+|----------|------------------------------------------------------------------|--------------------------------|
+| `off`    | goes live                                                        | goes live                      |
+| `lint`   | draft checks, live                                               | draft checks, live             |
+| `shadow` | draft checks, replays, live; on trial where replays do not tell  | draft checks, live             |
+| `full`   | draft checks, replays, live trial                                | draft checks, live             |
 
-An instruction in force is placed on every matching turn. When its shadow test proves harm it is demoted, with a notice; a test that
-proves nothing changes nothing, since the person said so. A newer instruction takes the place of what it contradicts in its scope,
-except of a file a person wrote: then a person decides. An instruction for a team or everyone is a proposal like any other.
+A rule is what a person laid down: it is never replayed and never on trial. A newer rule takes the place of what it contradicts in
+its scope, except of a file a person wrote: then a person decides.
 
 The checks that are passed in (secrets, provenance, capabilities) are about safety, not quality: they run in every mode, `off` too.
-Each may object, or ask to wait for a person.
+Each may object, or ask to wait for a person. All checks of the text come before anything is paid for.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -27,9 +25,9 @@ from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Stan
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, SkillState
 from metaclaw.ports import Replayer
-from metaclaw.skills.gate.duplicates import WORKSPACE, Clash, ClashKind, Library, find_clashes, width
+from metaclaw.skills.gate.duplicates import Clash, ClashKind, Library, find_clashes
 from metaclaw.skills.gate.lint import lint
-from metaclaw.skills.gate.shadow import Budget, Decision, Rules, ShadowReport, shadow
+from metaclaw.skills.gate.proof import LIVE_LOSS, Decision, Paid, Proof, ReplayBudget, prove
 
 
 class GateMode(StrEnum):
@@ -50,14 +48,14 @@ class Objection:
 
 
 class DraftCheck(Protocol):
-    """A check from another room: the secret scan, where imperatives come from, what a skill could reach."""
+    """A safety check: the secret scan, where imperatives come from, what a skill could reach."""
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the gate says of a proposal.
+    """The gate's decision on a proposal.
 
     `state` is the state its skill has now; `supersedes` are skills of the same scope that it takes the place of, beside those it
     replaces; `overrides` are skills of a wider scope that it contradicts, which must not be placed beside it; `notice` is what the
@@ -78,73 +76,86 @@ class Admission:
         return self.standing is Standing.ACCEPTED
 
 
-class Gate:
-    """Decides about proposals. Holds no state: what it is told, it decides on."""
+@dataclass(frozen=True, slots=True)
+class Replaying:
+    """On which turns a proposal may be replayed, and what was paid for earlier. `paid` is told after each replay and says whether
+    the proposal is still wanted. Without a `budget`, replays may take a multiple of what the first turn took."""
 
-    def __init__(
-        self,
-        mode: GateMode,
-        replayer: Replayer | None = None,
-        checks: Sequence[DraftCheck] = (),
-        *,
-        rules: Rules | None = None,
-        budget: Budget | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    probes: Sequence[Probe]
+    model: str = ""
+    earlier: Certificate | None = None
+    paid: Paid | None = None
+    budget: ReplayBudget | None = None
+
+
+class Gate:
+    """Decides about proposals. Holds no state."""
+
+    def __init__(self, mode: GateMode, replayer: Replayer | None = None, checks: Sequence[DraftCheck] = ()) -> None:
         self.mode = mode
         self._replayer = replayer
         self._checks = tuple(checks)
-        self._rules = rules or Rules()
-        self._budget = budget or Budget()
-        self._clock = clock
 
-    async def admit(
-        self, proposal: Proposal, library: Library, probes: Sequence[Probe] = (), *, model: str = "", attempt: int = 1
-    ) -> Admission:
-        """Take a proposal as far as the mode asks. `attempt` counts the proposals for its kind of failure, from 1."""
-        # In a thread: the checks read turns and the whole library, and whoever is served meanwhile must not wait for that.
+    def replays(self, proposal: Proposal) -> bool:
+        """Whether this gate replays such a proposal."""
+        return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_rule
+
+    async def admit(self, proposal: Proposal, library: Library, replaying: Replaying | None = None) -> Admission:
+        """Take a proposal as far as the mode asks."""
+        # In a thread: the checks read turns and the whole library, while requests are served on this loop.
         clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
-        admission = refused or await self._tested(proposal, probes, model, attempt)
+        admission = refused or await self._tested(proposal, replaying)
         if not admission.is_in_force:
             return admission
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
 
+    def draft_objections(self, proposal: Proposal, library: Library) -> tuple[str, ...]:
+        """What the draft checks say, for the next attempt."""
+        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
+        return tuple(objection.reason for objection in self._objections(proposal, library, clashes))
+
     def _draft(self, proposal: Proposal, library: Library) -> tuple[tuple[Clash, ...], Admission | None]:
-        """What the proposal clashes with, and why it may not go on, if it may not."""
+        """What the proposal clashes with, and the refusal, if there is one."""
         clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
         return clashes, self._refusal(proposal, library, clashes)
 
-    async def _tested(self, proposal: Proposal, probes: Sequence[Probe], model: str, attempt: int) -> Admission:
-        if self.mode in (GateMode.OFF, GateMode.LINT):
-            reason = "the gate is off" if self.mode is GateMode.OFF else "no objection to the draft"
-            return Admission(Standing.ACCEPTED, SkillState.LIVE, reason, _untested(model, reason))
-        if is_at_once(proposal):
-            reason = "the person's own standing instruction, in force at once for them; its test is still to come"
-            return Admission(Standing.ACCEPTED, SkillState.CANARY, reason, _untested(model, reason))
-        return await self.prove(proposal, probes, model=model, attempt=attempt)
+    async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> Admission:
+        if not self.replays(proposal):
+            reason = "in your own words" if proposal.is_rule else "the draft has no faults"
+            reason = "the gate is off" if self.mode is GateMode.OFF else reason
+            model = "" if replaying is None else replaying.model
+            return Admission(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
+        if self._replayer is None or replaying is None:
+            return Admission(Standing.SHADOW, SkillState.SHADOW, "there is nothing to replay it with", untested("", ""))
+        proof = await prove(
+            proposal,
+            replaying.probes,
+            self._replayer,
+            replaying.budget,
+            model=replaying.model,
+            is_tried_live=self.mode is GateMode.FULL,
+            earlier=replaying.earlier,
+            paid=replaying.paid,
+        )
+        return self._after(proof)
 
-    async def prove(self, proposal: Proposal, probes: Sequence[Probe], *, model: str = "", attempt: int = 1) -> Admission:
-        """The shadow test alone: of a proposal, of an instruction that is in force already, or of a skill under another model."""
-        if self._replayer is None:
-            reason = "there is nothing to replay it with"
-            certificate = _untested(model, reason)
-            report = ShadowReport(Decision.UNDECIDED, reason, certificate, ())
-        else:
-            report = await shadow(
-                proposal, probes, self._replayer, self._budget, self._clock, rules=self._rules, model=model, attempt=attempt
-            )
-        return self._after_instruction(proposal, report) if is_at_once(proposal) else self._after_shadow(report)
-
-    def draft_objections(self, proposal: Proposal, library: Library) -> tuple[str, ...]:
-        """What the draft checks say, for whoever writes the next attempt."""
-        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
-        return tuple(objection.reason for objection in self._objections(proposal, library, clashes))
+    def _after(self, proof: Proof) -> Admission:
+        match proof.decision:
+            case Decision.PASS:
+                loss = proof.certificate.expected_loss
+                is_shown = loss is not None and loss <= LIVE_LOSS and self.mode is GateMode.SHADOW
+                state = SkillState.LIVE if is_shown else SkillState.CANARY
+                return Admission(Standing.ACCEPTED, state, proof.reason, proof.certificate)
+            case Decision.REJECT:
+                return Admission(Standing.REJECTED, SkillState.SHADOW, proof.reason, proof.certificate)
+            case Decision.WAIT:
+                return Admission(Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate)
 
     def _objections(self, proposal: Proposal, library: Library, clashes: Sequence[Clash]) -> list[Objection]:
         objections = [objection for check in self._checks for objection in check(proposal)]
         if self.mode is not GateMode.OFF:
-            before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT else None
+            before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT and not proposal.is_rule else None
             objections += [Objection(reason) for reason in lint(proposal.skill, before)]
             objections += _clash_objections(proposal, clashes)
         return objections
@@ -158,34 +169,10 @@ class Gate:
             return Admission(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}")
         return None
 
-    def _after_shadow(self, report: ShadowReport) -> Admission:
-        match report.decision:
-            case Decision.PASS:
-                state = SkillState.CANARY if self.mode is GateMode.FULL else SkillState.LIVE
-                return Admission(Standing.ACCEPTED, state, report.reason, report.certificate)
-            case Decision.REJECT:
-                return Admission(Standing.REJECTED, SkillState.SHADOW, report.reason, report.certificate)
-            case Decision.UNDECIDED:
-                return Admission(Standing.SHADOW, SkillState.SHADOW, report.reason, report.certificate)
-
-    def _after_instruction(self, proposal: Proposal, report: ShadowReport) -> Admission:
-        name, certificate = proposal.skill.name, report.certificate
-        if report.is_harmful:
-            notice = f"your instruction {name} is no longer in force: {report.reason}. To keep it, write the skill yourself."
-            return Admission(Standing.REJECTED, SkillState.RETIRED, report.reason, certificate, notice=notice)
-        state = SkillState.CANARY if self.mode is GateMode.FULL else SkillState.LIVE
-        return Admission(Standing.ACCEPTED, state, f"no harm shown: {report.reason}", certificate)
-
-
-def is_at_once(proposal: Proposal) -> bool:
-    """Whether a proposal takes effect before it is tested: a person's own instruction, for the narrowest scope known of that person
-    (their user id, the owner, or, where they have no id, their workspace)."""
-    return proposal.is_instruction and width(proposal.skill.scope) <= WORKSPACE
-
 
 def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
-    """What a newer instruction takes the place of: what it contradicts, and what an evolver made of the same lesson."""
-    if not is_at_once(proposal):
+    """What a newer rule takes the place of: what it contradicts, and what an evolver made of the same lesson."""
+    if not proposal.is_rule:
         return ()
     scope = proposal.skill.scope
     own = (
@@ -203,12 +190,12 @@ def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName
 def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Objection]:
     supersedes = _superseded(proposal, clashes)
     return [
-        Objection(clash.reason, waits=is_at_once(proposal) and clash.kind is ClashKind.CONFLICT)
+        Objection(clash.reason, waits=proposal.is_rule and clash.kind is ClashKind.CONFLICT)
         for clash in clashes
         if clash.kind is not ClashKind.OVERRIDE and clash.other.name not in supersedes
     ]
 
 
-def _untested(model: str, note: str) -> Certificate:
+def untested(model: str, note: str) -> Certificate:
     """The certificate of what was not tried on anything."""
-    return Certificate(SkillState.DRAFT, 0, 0, 0, 0, 0, 0, 1.0, 0, model, (note,))
+    return Certificate(SkillState.DRAFT, 0, 0, 0, 0, 0, 0, 0, model, (note,) if note else ())

@@ -1,15 +1,15 @@
 """The draft check: what can be seen from a skill's text alone, told as objections in words. No objection means it may be tried.
 
 What an evolver writes must say when it applies, how to go about it and what not to do, in few words and without leftovers of the
-session it came from. A person's standing instruction is their own text: it may apply to everything, speak in the first person and
-name their folders, so only its size and hidden or withheld characters are looked at.
+session it came from. A person's rule is their own text: it may apply to everything, speak in the first person and name their
+folders, so only its size and hidden or withheld characters are looked at.
 """
 
 import re
 import unicodedata
 from difflib import SequenceMatcher
 
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.terms import list_terms, stem
 from metaclaw.skills.words import VERY_COMMON_WORDS
@@ -74,7 +74,7 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
     """Objections to a skill, or to a revision of `before`. Empty where there are none."""
     text = f"{skill.trigger}\n{skill.body}"
     objections = [*_size(text), *_hidden(text), *_withheld(text)]
-    if skill.author is not Authorship.INSTRUCTION:
+    if skill.kind is SkillKind.SKILL:
         objections += [*_trigger(skill.trigger), *_body(skill.body), *_narration(text), *_leftovers(text)]
     if before is not None:
         objections += _edits(before, skill)

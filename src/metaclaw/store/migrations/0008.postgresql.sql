@@ -32,7 +32,10 @@ CREATE VIEW current_turns AS SELECT turns.seq AS turn FROM turns
         UNION ALL SELECT 'id:' || turns.workspace_id
         UNION ALL SELECT 'team:' || team FROM team_members WHERE member = turns.user_id
       )
-      AND one.workspace IN ('', turns.workspace_id)
+      AND (
+        one.workspace IN ('', turns.workspace_id)
+        OR substr(turns.workspace_id, 1, length(one.workspace) + 1) IN (one.workspace || '/', one.workspace || '\')
+      )
       AND (one.since <= turns.generation AND one.until > turns.generation OR one.since > turns.generation AND one.until IS NULL)
       AND NOT EXISTS (
         SELECT 1 FROM scope_libraries AS other

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Json, Usage
 from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, Purpose, Reply
+from metaclaw.upstream import UNMETERED, Meter, Spent
 
 _HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
@@ -48,11 +49,18 @@ class EndpointTeacher:
     """A model behind an HTTP provider (distill.Teacher). `word` is the student's own reading of one token."""
 
     def __init__(
-        self, provider: HttpProvider, model: str, word: Callable[[int], str], *, max_answer_bytes: int = _MAX_ANSWER_BYTES
+        self,
+        provider: HttpProvider,
+        model: str,
+        word: Callable[[int], str],
+        *,
+        meter: Meter = UNMETERED,
+        max_answer_bytes: int = _MAX_ANSWER_BYTES,
     ) -> None:
         self._provider = provider
         self._model = model
         self._word = word
+        self._meter = meter
         self._max_answer_bytes = max_answer_bytes
 
     @property
@@ -79,8 +87,16 @@ class EndpointTeacher:
         body: dict[str, Json] = {"model": self._model, "prompt": list(sent), "max_tokens": 1, "temperature": 0.0}
         wishes: dict[str, Json] = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
         call = Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body | wishes), Purpose.TEACH)
-        with_status, answer = await self._answer(call)
-        if with_status >= 400:
+        async with self._meter.charge(Purpose.TEACH, self.name, len(sent) + 1) as charge:
+            try:
+                with_status, answer = await self._answer(call)
+            except TrainingError:
+                charge.add(Spent(1, failures=1))
+                raise
+            is_refused = with_status >= 400
+            # It reads what was sent and writes one token; what it counts itself is not always told.
+            charge.add(Spent(1, failures=int(is_refused), usage=Usage(0, 0) if is_refused else Usage(len(sent), 1)))
+        if is_refused:
             raise TrainingError(f"{self.name} refused to score: {with_status} {answer[:200].decode(errors='replace')}")
         try:
             choices = _decoder.decode(answer).choices

@@ -1,0 +1,103 @@
+"""`metaclaw cost`: what the program's own calls to models cost, and what is left of the day's budget."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from metaclaw.cli.client import at, connect, rows
+from metaclaw.cli.output import counted, json_option, plain, print_json, print_table
+from metaclaw.domain.chat import Json
+
+
+@click.command()
+@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days, today the last of them.")
+@json_option
+@click.pass_obj
+def cost(home: Path, days: int, as_json: bool) -> None:
+    """Show what learning cost by day, purpose, model and learned item, and what is left of today's budget."""
+    _, api = connect(home)
+    facts = api.facts(f"/api/cost?days={days}")
+    if as_json:
+        print_json(facts)
+        return
+    for line in budget_lines(at(facts, "budget")):
+        click.echo(line[:1].upper() + line[1:])
+    if not rows(at(facts, "days")):
+        click.echo("Nothing was spent and no turn was served in these days.")
+        return
+    click.echo()
+    print_table(
+        ("DAY", "CALLS", "TOKENS", "COST", "YOUR TURNS", "THEIR TOKENS", "LEARNING'S SHARE"), map(_day, rows(at(facts, "days")))
+    )
+    if calls := rows(at(facts, "calls")):
+        click.echo()
+        print_table(
+            ("DAY", "PURPOSE", "MODEL", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST"),
+            ([at(one, "day"), at(one, "purpose"), at(one, "model"), *_sums(one)] for one in calls),
+        )
+    if items := rows(at(facts, "items")):
+        click.echo()
+        header = ("LEARNED ITEM", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
+        print_table(header, ([at(one, "item"), *_sums(one)] for one in items))
+    click.echo()
+    click.echo(f"Built-in prices are of {plain(at(facts, 'prices_as_of'))} and may have changed; set yours in [[learning.prices]].")
+
+
+def budget_lines(budget: Json) -> Iterator[str]:
+    """How much of the day's budget is used, and what waits for more."""
+    used, limit = _number(at(budget, "used")), _number(at(budget, "limit"))
+    share = f" ({used / limit:.0%})" if limit else ""
+    money = at(budget, "used_cost")
+    spent = f", {_money(budget, 'used_cost')}" if money else ""
+    if isinstance(most := at(budget, "limit_cost"), int | float):
+        spent = f", {_money(budget, 'used_cost')} of ${most:,.2f}"
+    renewed = str(at(budget, "resets_at"))[11:16]
+    yield f"{used:,} of {limit:,} tokens used today{share}{spent}; renewed at {plain(renewed)}"
+    if waiting := [f"{plain(at(one, 'purpose'))} ({at(one, 'count')})" for one in rows(at(budget, "waiting"))]:
+        yield (
+            f"learning waits because the budget is used up: {', '.join(waiting)}. To go on now, raise learning.daily_tokens"
+            " (or learning.daily_cost) and restart"
+        )
+
+
+def _day(day: Json) -> list[object]:
+    learning, traffic = at(day, "learning"), at(day, "traffic")
+    spent, served = _tokens(learning), _tokens(traffic)
+    return [
+        at(day, "day"),
+        _number(at(learning, "calls")),
+        f"{spent:,}",
+        _money(learning),
+        _number(at(traffic, "turns")),
+        f"{served:,}",
+        f"{spent / served:.0%}" if served else "",
+    ]
+
+
+def _sums(one: Json) -> list[object]:
+    numbers = (at(one, "input_tokens"), at(one, "cached_tokens"), at(one, "output_tokens"))
+    return [at(one, "calls"), at(one, "failures"), *(f"{_number(number):,}" for number in numbers), _money(one)]
+
+
+def _tokens(sums: Json) -> int:
+    return _number(at(sums, "input_tokens")) + _number(at(sums, "output_tokens"))
+
+
+def _money(sums: Json, key: str = "cost") -> str:
+    """In dollars; the part of it without a price is said to be so."""
+    cost = at(sums, key)
+    if not isinstance(cost, int | float):
+        return "unpriced"
+    partly = " + unpriced" if at(sums, "unpriced_tokens") else ""
+    return f"${cost:,.2f}{partly}" if cost >= 0.1 or not cost else f"${cost:.4f}{partly}"
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def asked_about(judged: Json) -> str:
+    """How many of today's turns the judge was asked about."""
+    turns, of = _number(at(judged, "turns")), _number(at(judged, "of"))
+    return f", asked about {turns} of {counted(of, 'turn')} today" if of else ""

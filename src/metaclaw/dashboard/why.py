@@ -1,0 +1,100 @@
+"""`GET /api/turns/{id}/why`: what was placed in a turn's prompt, what not, and why."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from anyio.to_thread import run_sync
+
+from metaclaw.dashboard.routes import ApiError, Ask, Route
+from metaclaw.dashboard.views import lesson_view
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.turn import Turn
+from metaclaw.errors import WireError
+from metaclaw.skills import Budgets, ShelfView, Teams
+from metaclaw.skills.explanation import Considered, Fate, explain
+from metaclaw.skills.library import Library
+from metaclaw.store import LedgerReader
+
+
+@dataclass(frozen=True, slots=True)
+class WhyRoutes:
+    """Explains turns. `generation_at` blocks; `absorbed` says what the weights of a version know without being told."""
+
+    reader: LedgerReader
+    generation_at: Callable[[int], SkillGeneration | None]
+    skills: Callable[[], Sequence[Skill]]
+    budgets: Budgets
+    teams: Teams
+    absorbed: Callable[[int], Collection[str]] = lambda version: ()
+    embedded: str | None = None
+    """The provider whose model is given no list, if there is one."""
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [Route("GET", "/api/turns/{id}/why", self._why, "What was placed in a turn's prompt, what not, and why")]
+
+    async def _why(self, ask: Ask) -> object:
+        explained = await run_sync(self.explain, TurnId(ask.path["id"]))
+        if explained is None:
+            raise ApiError(f"there is no turn {ask.path['id']}", 404)
+        return explained
+
+    def explain(self, turn: TurnId) -> dict[str, Json] | None:
+        """The explanation as JSON; None where there is no such turn. Blocks."""
+        found = self.reader.turn(turn)
+        return None if found is None else self._explained(found.turn)
+
+    def _explained(self, turn: Turn) -> dict[str, Json]:
+        number = turn.stamp.generation
+        generation = self.generation_at(number)
+        skills = () if generation is None else generation.skills
+        considered = explain(
+            turn,
+            _task(turn),
+            ShelfView(number, turn.stamp.library_hash, Library.of(skills).index),
+            self.budgets._replace(is_brief=turn.provider == self.embedded),
+            self.teams,
+            today=turn.times.received_at.astimezone().date(),
+            absorbed=frozenset(self.absorbed(turn.stamp.policy_version)),
+        )
+        known = {skill.name for skill in skills}
+        withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
+        left_out = [one for one in considered if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld]
+        later = [skill for skill in self.skills() if skill.name not in known and skill.name not in turn.stamp.skills]
+        return {
+            "turn": turn.id,
+            "session": turn.session,
+            "kind": turn.kind.value,
+            "at": turn.times.received_at.isoformat(),
+            "generation": number,
+            "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
+            "considered": [one.skill.name for one in considered],
+            "placed": [_view(one) for one in considered if one.fate is Fate.PLACED],
+            "listed": [_view(one) for one in considered if one.fate is Fate.LISTED],
+            "withheld": [{**_view(one), "share": withheld[one.skill.name]} for one in considered if one.skill.name in withheld],
+            "not_placed": [
+                *(_view(one) for one in left_out),
+                *({**lesson_view(skill), "reason": f"it came into force after generation {number}"} for skill in later),
+            ],
+            "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
+        }
+
+
+def _view(one: Considered) -> dict[str, Json]:
+    return {**lesson_view(one.skill), "reason": one.reason}
+
+
+def _task(turn: Turn) -> str:
+    """What the person asked for last, in their own words; empty where that cannot be read."""
+    from metaclaw.learn.steps import StepBuilder, read_request  # half of what learns comes along
+    from metaclaw.proxy import own_words
+
+    builder = StepBuilder(own_words)
+    try:
+        messages = read_request(turn.wire, turn.exchange.request).messages
+    except WireError:
+        return ""
+    said = (builder.own_words(turn.agent, message) for message in reversed(messages))
+    return next(filter(None, said), "")

@@ -1,0 +1,305 @@
+"""From what was understood of a message to rules and facts in force: each item is checked, published and announced by itself.
+
+An item counts only where the person's own words carry it (`privacy.grounding`). The message, and the answer it corrects, become
+support before anything is published, so nothing is learned twice and forgetting the session takes the rule along.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.chat import Json
+from metaclaw.domain.check import ProgramCheck
+from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
+from metaclaw.errors import SkillError
+from metaclaw.learn.admitting import Announce
+from metaclaw.learn.listen.messages import Spoken
+from metaclaw.learn.listen.request import Item, Op, Reach, Understood
+from metaclaw.learn.shelf import SkillShelf
+from metaclaw.privacy import own_words, ungrounded
+from metaclaw.skills import Teams, applying, scope_of_lesson
+from metaclaw.skills.checks import parse_check
+from metaclaw.skills.evolve.names import rule_name
+from metaclaw.skills.rule import ALWAYS, rule_text
+from metaclaw.skills.rules import find_same, is_rule, plain_words
+from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
+
+log = logging.getLogger(__name__)
+
+LISTENED: Final = "what a person said"
+"""The kind of the attempts that listening makes."""
+_MOST_LISTED: Final = 60
+_NEAR_SKILLS: Final = 3
+_MOST_EXAMPLES: Final = 20
+_EXAMPLE_CHARS: Final = 160
+_CERTAIN: Final = 0.97
+_EVIDENCE: Final = 4.0
+_QUOTE_CHARS: Final = 200
+_ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example."""
+
+    event: str
+    put: Skill | None
+    gone: tuple[Skill, ...] = ()
+
+
+class RuleWriter:
+    """Applies what was understood of a person's message."""
+
+    def __init__(
+        self,
+        *,
+        shelf: SkillShelf,
+        candidates: SqlCandidates,
+        verdicts: SqlVerdicts,
+        announce: Announce,
+        redact: Callable[[str], str],
+        foreign: Callable[[TurnId], Iterable[str]],
+        teams: Teams,
+        failed: Callable[[], None] = lambda: None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`foreign` gives what tools and pages said before a turn; `failed` is called when a correction gave a turn its verdict."""
+        self._shelf = shelf
+        self._candidates = candidates
+        self._verdicts = verdicts
+        self._announce = announce
+        self._redact = redact
+        self._foreign = foreign
+        self._teams = teams
+        self._failed = failed
+        self._now = now
+
+    def listed(self, spoken: Spoken) -> list[tuple[str, str]]:
+        """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
+        others; then the nearest skills. Blocks."""
+        view = self._shelf.view
+        scopes = {None, *applying(spoken.scope, self._teams)}
+        query = f"{spoken.words.shown}\n{spoken.task}"
+        near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self._teams))
+        rules = {one.name: one for one in view.index.skills() if is_rule(one) and one.scope in scopes}
+        named = [*spoken.placed, *spoken.answered_with, *(one.name for one in near), *sorted(rules)]
+        chosen = [rules[name] for name in dict.fromkeys(named) if name in rules][:_MOST_LISTED]
+        skills = [one for one in near if not is_rule(one)][:_NEAR_SKILLS]
+        return [*((one.name, rule_text(one)) for one in chosen), *((one.name, f"{one.trigger} {one.body}") for one in skills)]
+
+    async def apply(
+        self, spoken: Spoken, understood: Understood, written_by: str, attempt: int | None = None, *, is_again: bool = False
+    ) -> None:
+        """Put in force what the items say, and record what a correction says about the answer.
+
+        `attempt` is one that this message began before the program was stopped. `is_again` says that its sure phrases are in force
+        already: what the items do not confirm is taken back.
+        """
+        lessons = await run_sync(self._lessons, spoken, understood, written_by)
+        if is_again:
+            lessons += await run_sync(self._unconfirmed, spoken, understood)
+        if understood.correction is not None and spoken.answered is not None:
+            await self._record(spoken, understood.correction)
+        if not lessons:
+            if attempt is not None:
+                await run_sync(self._candidates.end_attempt, attempt)
+            return
+        turns = self._turns(spoken, understood)
+        number = attempt
+        if number is None and not is_again:
+            number = await self._claim(turns)
+            if number is None and len(turns) > 1:
+                turns = turns[-1:]
+                number = await self._claim(turns)
+            if number is None:
+                return  # applied before, or forgotten, or older than a revert
+        for lesson in lessons:
+            await self._publish(spoken, lesson, turns, written_by)
+        if number is not None:
+            await run_sync(self._candidates.end_attempt, number)
+
+    def _turns(self, spoken: Spoken, understood: Understood) -> list[TurnId]:
+        corrected = [spoken.answered] if understood.correction is not None and spoken.answered is not None else []
+        return [*corrected, spoken.turn]
+
+    def _lessons(self, spoken: Spoken, understood: Understood, written_by: str) -> list[_Lesson]:
+        """What is to change. Blocks."""
+        found: list[_Lesson] = []
+        taken: set[str] = set()
+        for item in understood.items:
+            lesson = self._lesson(spoken, item, understood.correction is not None, taken, written_by)
+            if lesson is not None:
+                found.append(lesson)
+                taken |= {one.name for one in (*lesson.gone, *((lesson.put,) if lesson.put else ()))}
+        return found
+
+    def _unconfirmed(self, spoken: Spoken, understood: Understood) -> list[_Lesson]:
+        """What sure phrases of this message put in force and its reader does not confirm. Blocks."""
+        confirmed = {plain_words(self._redact(item.text)) for item in understood.items if item.op in (Op.ADD, Op.REPLACE)}
+        sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
+        return [_Lesson("retracted", None, (one,)) for one in sure if plain_words(rule_text(one)) not in confirmed]
+
+    def _lesson(self, spoken: Spoken, item: Item, is_correction: bool, taken: set[str], written_by: str) -> _Lesson | None:
+        targets = [one for name in item.targets if name not in taken and (one := self._shelf.view.get(name)) is not None]
+        own = tuple(one for one in targets if self._is_own(one, spoken))
+        match item.op:
+            case Op.RETRACT:
+                return _Lesson("retracted", None, own) if own else None
+            case Op.NONE:
+                return self._missed(spoken, targets) if is_correction else None
+            case Op.ADD | Op.REPLACE if item.scope is Reach.CONVERSATION:
+                return None
+        about = f"{spoken.task}\n{spoken.answer}"
+        if (trouble := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
+            log.info("item_not_taken turn=%s reason=%s", spoken.turn, trouble.reason)
+            self._refuse(spoken, item, trouble.reason, written_by)
+            return None
+        rule = self._rule(spoken, item, taken)
+        same = find_same(rule, self._mine(spoken))
+        if same is not None:
+            gone = tuple(one for one in own if one.name != same.name)
+            return _Lesson("retracted", None, gone) if gone else self._missed(spoken, [same]) if is_correction else None
+        return _Lesson("replaced" if own else "noted", rule, own)
+
+    def _around(self, spoken: Spoken) -> Iterable[str]:
+        yield from spoken.words.foreign
+        yield from self._foreign(spoken.turn)
+
+    def _mine(self, spoken: Spoken) -> Iterable[Skill]:
+        scope = scope_of_lesson(spoken.scope)
+        return (one for one in self._shelf.view.index.skills() if is_rule(one) and one.scope == scope)
+
+    def _is_own(self, skill: Skill, spoken: Spoken) -> bool:
+        """Whether this person may take it back in words: a rule of their own, or one for everyone where nobody else is known."""
+        is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (skill.scope is None and spoken.scope.user is None)
+        return is_rule(skill) and is_theirs and not skill.pinned
+
+    def _missed(self, spoken: Spoken, targets: Sequence[Skill]) -> _Lesson | None:
+        """A correction about what is in force already and was not placed: the task becomes an example of it."""
+        example = self._example(spoken)
+        for skill in targets:
+            is_editable = skill.author is not Authorship.PERSON and not skill.pinned
+            if not (is_editable and example) or skill.name in spoken.answered_with or example in skill.examples:
+                continue
+            examples = [*skill.examples, example][-_MOST_EXAMPLES:]
+            return _Lesson("example", replace(skill, extra={**skill.extra, "examples": examples}))
+        return None
+
+    def _example(self, spoken: Spoken) -> str:
+        """The task at hand, in the person's own words."""
+        return " ".join(self._redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
+
+    def _rule(self, spoken: Spoken, item: Item, taken: set[str]) -> Skill:
+        is_always = _ALWAYS.match(item.when) is not None
+        extra: dict[str, object] = {"kind": item.kind.value}
+        if is_always:
+            extra["applies"] = ALWAYS
+        if item.scope is Reach.PROJECT and spoken.scope.workspace:
+            extra["workspace"] = spoken.scope.workspace
+        if item.expires is not None:
+            extra["expires"] = item.expires.isoformat()
+        example = "" if is_always else self._example(spoken)
+        if examples := list(dict.fromkeys(filter(None, (*map(self._redact, item.examples), example)))):
+            extra["examples"] = examples
+        if item.check is not None and _is_usable(item.check):
+            extra["check"] = item.check
+        extra["source"] = spoken.turn
+        text = self._redact(item.text)
+        when = self._redact(item.when)
+        name = rule_name(text, when, item.kind, lambda name: name in taken or self._shelf.view.get(name) is not None)
+        return Skill(
+            name=name,
+            trigger=when or text,
+            body=text,
+            scope=scope_of_lesson(spoken.scope),
+            extra=extra,
+            state=SkillState.LIVE,
+            author=Authorship.INSTRUCTION,
+        )
+
+    async def _publish(self, spoken: Spoken, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> None:
+        """Put one change in force; where it cannot be, say why."""
+        put, gone = lesson.put, lesson.gone
+        candidate = None if put is None else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
+        expected: dict[SkillName, str | None] = {one.name: one.content_hash for one in gone}
+        if put is not None:
+            expected[put.name] = put.content_hash if lesson.event == "example" else None
+        names = [one.name for one in gone]
+        told = f"{lesson.event} {', '.join([*([put.name] if put else []), *names])}"
+        learned = LearnedFrom(spoken.generation, tuple(turns), None if candidate is None else candidate.id)
+        by_person = any(one.author is Authorship.PERSON for one in gone)
+
+        def publish() -> None:
+            self._shelf.publish(() if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person)
+            if candidate is not None:
+                self._candidates.save_candidate(candidate)
+
+        try:
+            await run_sync(publish)
+        except (SkillError, RefusedError) as error:
+            log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
+            return
+        shown = put if put is not None else gone[0]
+        data: dict[str, Json] = {
+            "name": shown.name,
+            "kind": shown.kind.value,
+            "text": rule_text(shown),
+            "scope": shown.scope,
+            "turn": spoken.turn,
+            "source": written_by,
+            "replaces": [str(name) for name in names if put is not None],
+        }
+        if candidate is not None:
+            data["candidate"] = candidate.id
+        await self._announce(lesson.event, data)
+
+    def _candidate(self, skill: Skill, turns: Sequence[TurnId], written_by: str, standing: Standing, reason: str) -> Candidate:
+        proposal = Proposal(skill, Change.NEW, (), tuple(turns), f"words-{skill.name}"[:64], written_by, is_instruction=True)
+        generation = self._shelf.view.generation
+        return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, self._now())
+
+    def _refuse(self, spoken: Spoken, item: Item, reason: str, written_by: str) -> None:
+        """Keep what was not taken, so that people see why. Blocks."""
+        rule = self._rule(spoken, item, set())
+        try:
+            self._candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
+        except RefusedError as error:
+            log.debug("refusal_not_kept reason=%s", error)
+
+    async def _claim(self, turns: Sequence[TurnId]) -> int | None:
+        """Make these turns support; None where one of them has been used already, or is forgotten."""
+        try:
+            return await run_sync(self._candidates.begin_attempt, LISTENED, self._shelf.view.generation, turns)
+        except RefusedError as error:
+            log.debug("attempt_refused reason=%s", error)
+            return None
+
+    async def _record(self, spoken: Spoken, correction: str) -> None:
+        """The corrected turn failed, on the person's word."""
+        assert spoken.answered is not None
+        quote = " ".join(spoken.words.shown.split())[:_QUOTE_CHARS]
+        signals = (Signal("correction.read", _EVIDENCE, quote),)
+        verdict = Verdict(spoken.answered, Outcome.FAIL, Source.DETECTOR, _CERTAIN, signals, fault=Fault.AGENT, comment=correction)
+        try:
+            stands = await run_sync(self._verdicts.record_verdict, verdict)
+        except RefusedError as error:
+            log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)
+            return
+        if stands:
+            self._failed()
+
+
+def _is_usable(check: str) -> bool:
+    """Whether a check can be read and needs no program that a model wrote."""
+    try:
+        return not isinstance(parse_check(check), ProgramCheck)
+    except SkillError:
+        return False

@@ -1,0 +1,60 @@
+"""What was noted in a session, to be told in one line at the end of its next answer in words (`learning.acknowledge`).
+
+Kept in memory: an acknowledgement that is lost with the process is only a courtesy. The line is added to what the client is shown;
+what the model said is recorded as it was, and so are the tokens that weights may be trained on.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.session import Origin
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import TurnKind
+from metaclaw.proxy.client import Incoming
+from metaclaw.skills import rule_text
+from metaclaw.wires import Footer, wants_json
+
+_MOST_SESSIONS: Final = 1024
+_MOST_CHARS: Final = 200
+
+
+class Acknowledgements:
+    """Sessions that are still to be told what was noted. `session_of` finds the session of a turn; it blocks."""
+
+    def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
+        self._session_of = session_of
+        self._notes: OrderedDict[SessionId, list[str]] = OrderedDict()
+
+    def noted(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
+        """Rules came into force or went, because of what was said in the newest of these turns. Call from a thread."""
+        session = self._session_of(turns[-1]) if turns else None
+        if session is None:
+            return
+        words = [_one_line(rule) for rule in put] or [f"no longer in force: {_one_line(rule)}" for rule in gone]
+        self._notes.setdefault(session, []).extend(words)
+        while len(self._notes) > _MOST_SESSIONS:
+            self._notes.popitem(last=False)
+
+    def footer(self, incoming: Incoming, origin: Origin) -> Footer | None:
+        """What puts the line behind the answer to this request; None where there is nothing to tell, or not here."""
+        if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
+            return None
+        words = self._notes.get(origin.session)
+        if words is None or wants_json(incoming.wire, incoming.json):
+            return None
+        return Footer(incoming.wire, _line(words))
+
+    def told(self, session: SessionId) -> None:
+        """The line was added."""
+        self._notes.pop(session, None)
+
+
+def _one_line(rule: Skill) -> str:
+    return " ".join(rule_text(rule).split())
+
+
+def _line(words: Sequence[str]) -> str:
+    said = "; ".join(words)
+    return f"\n\nNoted: {said if len(said) <= _MOST_CHARS else said[: _MOST_CHARS - 1] + '…'} — undo with `metaclaw undo`"

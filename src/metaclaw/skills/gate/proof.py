@@ -1,0 +1,242 @@
+"""Replays: a candidate is tried on recorded turns before anybody is served with it, for no more than the decision needs.
+
+A recorded turn has an outcome of its own, which was paid for already: the failure that taught the skill, or a similar turn that
+passed. So only the turn *with* the skill is replayed, and the record stands for the turn without it. After each replay the expected
+losses (`belief`) decide:
+
+- keeping it costs little enough, and it was tried on a failure and on a passing turn if there is one    → pass
+- doing without it costs little enough                                                                   → reject
+- nothing is left to try that fits into the budget                                                       → the smaller loss decides
+- nobody can be asked at the moment                                                                      → wait, and continue later
+
+Results that were paid for are given back in (`earlier`), so that an undecided candidate is continued and never repeated. Where a
+live trial follows, one fixed failure is enough to start it; where none does (gate `shadow`), three are asked for.
+
+A merge of existing skills must keep what its parents can do: each of their turns is replayed, and none may fail twice.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, Proposal, ReplayResult
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.skill import SkillState
+from metaclaw.domain.verdict import Outcome
+from metaclaw.ports import Replayer
+from metaclaw.skills.gate.belief import Belief, PassRate
+
+START_LOSS = 0.035
+"""Accepted expected loss where a live trial follows: one fixed failure, and one turn that still passes if there is any."""
+LIVE_LOSS = 0.01
+"""Accepted expected loss where none follows: three fixed failures."""
+REJECT_LOSS = 0.065
+"""Accepted expected loss of a rejection: a failure that three replays did not fix."""
+PLACING_COST = 0.02
+"""What a skill must be worth at least, in passes per task: it takes room in every prompt it matches."""
+
+_SEEDS = 3
+_TURNS, _LEAST_TOKENS = 4, 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBudget:
+    """Tokens that replays of one candidate and their judging may take."""
+
+    tokens: int
+
+    @staticmethod
+    def of_turn(tokens: int) -> "ReplayBudget":
+        """For a lesson from one turn: writing the skill and proving it should take at most eight times as much as the turn."""
+        return ReplayBudget(max(_LEAST_TOKENS, _TURNS * tokens))
+
+
+class Decision(StrEnum):
+    """What replays came to."""
+
+    PASS = "pass"
+    REJECT = "reject"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The decision, the reason in words, and the evidence."""
+
+    decision: Decision
+    reason: str
+    certificate: Certificate
+
+
+Paid = Callable[[Certificate], Awaitable[bool]]
+"""Told after each replay, to keep what was paid for; False where the candidate is no longer wanted."""
+
+
+async def prove(
+    proposal: Proposal,
+    probes: Sequence[Probe],
+    replayer: Replayer,
+    budget: ReplayBudget | None = None,
+    *,
+    model: str = "",
+    is_tried_live: bool = True,
+    earlier: Certificate | None = None,
+    paid: Paid | None = None,
+) -> Proof:
+    """Replay until the decision is clear or the budget is used. What was replayed before counts, in tokens too."""
+    run = _Run(proposal, probes, START_LOSS if is_tried_live else LIVE_LOSS, model)
+    for result in () if earlier is None else earlier.replays:
+        run.learn(result)
+    spent = sum(result.tokens for result in run.results)
+    while not run.is_decided and (probe := run.next_probe()) is not None:
+        needed = await replayer.estimate(probe, proposal.skill)
+        budget = budget or ReplayBudget.of_turn(needed)
+        if needed > budget.tokens - spent:
+            run.too_dear.add(probe.turn)
+            continue
+        result = await replayer.replay(probe, proposal.skill, proposal.replaces, run.tries(probe), budget.tokens - spent)
+        spent += result.tokens
+        if result.is_unavailable:
+            return Proof(Decision.WAIT, f"waits for the replay: {result.note}", run.certificate())
+        run.learn(result)
+        if paid is not None and not await paid(run.certificate()):
+            return Proof(Decision.REJECT, "it is no longer wanted", run.certificate())
+    return run.proof()
+
+
+def replay_belief(results: Iterable[ReplayResult], failures: int = 0) -> Belief:
+    """What replays tell. The record of each replayed turn counts once for the time without the skill; where nothing was replayed,
+    the recorded `failures` do."""
+    found = [one for one in results if one.outcome is not Outcome.UNKNOWN]
+    belief = Belief() if found else Belief(without=PassRate(failed=min(failures, 1)))
+    for kind in {one.probe.turn: one.probe.kind for one in found}.values():
+        belief = belief.plus(is_placed=False, passed=kind is ProbeKind.PASSING)
+    for one in found:
+        belief = belief.plus(is_placed=True, passed=one.outcome is Outcome.PASS)
+    return belief
+
+
+def replays_in_words(results: Iterable[ReplayResult]) -> str:
+    """For people: "fixed the failure in 3 of 3 replays and broke nothing"."""
+    found = list(results)
+    failing = [one.outcome for one in found if one.probe.kind is ProbeKind.FAILING and one.outcome is not Outcome.UNKNOWN]
+    passing = [one.outcome for one in found if one.probe.kind is ProbeKind.PASSING and one.outcome is not Outcome.UNKNOWN]
+    broken = passing.count(Outcome.FAIL)
+    if not failing and not passing:
+        return "could not be replayed" if found else "was not replayed"
+    fixed = f"fixed the failure in {failing.count(Outcome.PASS)} of {len(failing)} replays" if failing else ""
+    if not passing:
+        return f"{fixed}; no similar turn that passed was there to try" if failing else ""
+    kept = f"broke {broken} of {len(passing)} turns that passed before" if broken else "broke nothing"
+    return " and ".join(filter(None, (fixed, kept)))
+
+
+@dataclass(slots=True)
+class _Run:
+    """The replays of one candidate so far."""
+
+    proposal: Proposal
+    probes: Sequence[Probe]
+    accepted: float
+    model: str
+    results: list[ReplayResult] = field(default_factory=list)
+    too_dear: set[TurnId] = field(default_factory=set)
+
+    @property
+    def is_decided(self) -> bool:
+        if self._is_merge:
+            return any(self._failed(probe) for probe in self.probes)
+        belief = self._belief
+        is_tried = all(self._decided(kind) for kind in ProbeKind if self._untried(kind))
+        if self._decided(ProbeKind.FAILING) and is_tried and belief.loss_if_kept <= self.accepted:
+            return True
+        return bool(self.results) and belief.loss_if_withdrawn <= REJECT_LOSS
+
+    def learn(self, result: ReplayResult) -> None:
+        self.results.append(result)
+
+    def tries(self, probe: Probe) -> int:
+        return sum(one.probe.turn == probe.turn for one in self.results)
+
+    def next_probe(self) -> Probe | None:
+        """Failures until one is fixed, then a turn that passed, then by turns; every turn once before any again."""
+        if self._is_merge:
+            return next((one for one in self._open(2) if not self._passed(one)), None)
+        counts = {kind: sum(one.probe.kind is kind for one in self.results) for kind in ProbeKind}
+        is_fixed = any(one.probe.kind is ProbeKind.FAILING and one.outcome is Outcome.PASS for one in self.results)
+        is_passing_next = is_fixed and counts[ProbeKind.PASSING] < counts[ProbeKind.FAILING]
+        wanted = ProbeKind.PASSING if is_passing_next else ProbeKind.FAILING
+        return min(self._open(_SEEDS), key=lambda one: (one.kind is not wanted, self.tries(one)), default=None)
+
+    def _open(self, tries: int) -> list[Probe]:
+        return [one for one in self.probes if self.tries(one) < tries and not self._is_hopeless(one)]
+
+    def proof(self) -> Proof:
+        certificate = self.certificate()
+        if self._is_merge:
+            return self._proof_of_merge(certificate)
+        if not any(one.kind is ProbeKind.FAILING for one in self.probes) and not self.results:
+            return Proof(Decision.REJECT, "there is no recorded failure of its kind to try it on", certificate)
+        belief, words = self._belief, replays_in_words(self.results)
+        if belief.loss_if_kept <= belief.loss_if_withdrawn - PLACING_COST:
+            is_shown = belief.loss_if_kept <= self.accepted
+            return Proof(Decision.PASS, words if is_shown else f"{words}; live tasks decide", certificate)
+        return Proof(Decision.REJECT, words, certificate)
+
+    def certificate(self) -> Certificate:
+        failing = [one.outcome for one in self.results if one.probe.kind is ProbeKind.FAILING]
+        passing = [one.outcome for one in self.results if one.probe.kind is ProbeKind.PASSING]
+        notes = dict.fromkeys(one.note for one in self.results if one.note)
+        broken = passing.count(Outcome.FAIL)
+        return Certificate(
+            stage=SkillState.SHADOW,
+            probes=len({one.probe.turn for one in self.results}),
+            wins=failing.count(Outcome.PASS),
+            losses=broken,
+            ties=failing.count(Outcome.FAIL) + passing.count(Outcome.PASS),
+            undecided=sum(one.outcome is Outcome.UNKNOWN for one in self.results),
+            regressions=broken,
+            tokens=sum(one.tokens for one in self.results),
+            model=self.model,
+            notes=tuple(notes),
+            expected_loss=self._belief.loss_if_kept,
+            replays=tuple(replace(one, note="") for one in self.results),
+        )
+
+    @property
+    def _belief(self) -> Belief:
+        return replay_belief(self.results, sum(one.kind is ProbeKind.FAILING for one in self.probes))
+
+    @property
+    def _is_merge(self) -> bool:
+        return self.proposal.change is Change.MERGE
+
+    def _decided(self, kind: ProbeKind) -> bool:
+        return any(one.probe.kind is kind and one.outcome is not Outcome.UNKNOWN for one in self.results)
+
+    def _untried(self, kind: ProbeKind) -> bool:
+        """Whether there are turns of this kind that may still tell something, or have."""
+        return any(one.kind is kind and not self._is_hopeless(one) for one in self.probes)
+
+    def _is_hopeless(self, probe: Probe) -> bool:
+        """It does not fit into the budget, or its outcome could not be told: it is not paid for again."""
+        return probe.turn in self.too_dear or any(
+            one.probe.turn == probe.turn and one.outcome is Outcome.UNKNOWN for one in self.results
+        )
+
+    def _passed(self, probe: Probe) -> bool:
+        return any(one.probe.turn == probe.turn and one.outcome is Outcome.PASS for one in self.results)
+
+    def _failed(self, probe: Probe) -> bool:
+        return sum(one.probe.turn == probe.turn and one.outcome is Outcome.FAIL for one in self.results) >= 2
+
+    def _proof_of_merge(self, certificate: Certificate) -> Proof:
+        if not self.probes:
+            return Proof(Decision.REJECT, "there are no recorded turns of its parents to try it on", certificate)
+        failed = [probe for probe in self.probes if self._failed(probe)]
+        if failed:
+            return Proof(Decision.REJECT, f"{len(failed)} turns that its parents get right fail with it", certificate)
+        kept = sum(map(self._passed, self.probes))
+        if not kept:
+            return Proof(Decision.REJECT, "none of its parents' turns could be replayed", certificate)
+        return Proof(Decision.PASS, f"keeps what its parents get right in {kept} of {len(self.probes)} recorded turns", certificate)
