@@ -1,5 +1,7 @@
 """What is still to be learned is counted wherever it is on its way, and nothing is once everything has had its effect."""
 
+from dataclasses import dataclass
+
 import anyio
 import pytest
 
@@ -10,6 +12,26 @@ from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
 NONE = {"turns": 0, "sessions": 0, "listening": 0, "lessons": 0, "evolutions": 0, "candidates": 0}
+
+
+@dataclass
+class Told:
+    """A learner that has looked at every turn, and is still reading some messages."""
+
+    house: House
+    reading: int = 0
+
+    @property
+    def reached(self) -> int:
+        return self.house.reader.turns_after(0)[-1].seq
+
+    @property
+    def lessons(self) -> int:
+        return self.house.fast.lessons
+
+    @property
+    def writing(self) -> int:
+        return self.house.fast.writing
 
 
 def pending(house: House) -> dict[str, int]:

@@ -63,7 +63,7 @@ class Pending:
 
     def is_anything(self) -> bool:
         """Whether there is something to be learned from, or, when first asked, something left from before. Blocks."""
-        if any(self._unread()) or self._unheard():
+        if any(self._unread()) or self._unheard(self._waiting()):
             return True
         if self._has_looked_back:
             return False
