@@ -32,6 +32,8 @@ zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
 instants = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones)
 seconds = st.floats(allow_nan=False)
 skill_names = st.lists(anything.map(SkillName), max_size=3).map(tuple)
+# A skill's name is never empty: an empty string separates what is placed from what is listed.
+placed = st.lists(anything.filter(bool).map(SkillName), max_size=3).map(tuple)
 
 MOMENT = datetime(2026, 3, 4, tzinfo=UTC)
 SESSIONS = [SessionId(f"s_{number}") for number in range(4)]
@@ -80,7 +82,7 @@ turns = st.builds(
     parent=st.none() | anything.map(SessionId),
     key=perhaps,
     head=st.binary(max_size=20),
-    placements=st.lists(st.builds(Placement, st.binary(max_size=9), skill_names, anything), max_size=3).map(tuple),
+    placements=st.lists(st.builds(Placement, st.binary(max_size=9), placed, anything, placed), max_size=3).map(tuple),
     draws=st.lists(st.builds(Draw, anything.map(SkillName), st.booleans(), seconds), max_size=3).map(tuple),
 )
 

@@ -24,7 +24,8 @@ _SENTENCE = re.compile(
 _BLOT = "□"
 _COLON = re.compile(r"[ \t]?:[ \t]+(?=\S)|：(?=\S)")
 _RECEIVED = re.compile(
-    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:got|received|found|saw|copied|pasted|bekam|fand|kopierte)\b"
+    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:(?:got|received|found|saw|copied|pasted) (?:this|that|it|an?|the"
+    r"|these)|bekam|fand|kopierte)\b"
     r"|\b(?:sent me|sent us"
     r"|j'ai reçu|he recibido|me ha llegado|me llegó|recebi|habe ich bekommen|gefunden auf)\b|收到|转发|転送|届い",
     re.IGNORECASE,
@@ -58,7 +59,13 @@ _BEGINS = re.compile(
 )
 # A line that announces what the agent itself said.
 _OF_AGENT = re.compile(
-    r"\b(?:you|your|du|dein\w*|sie|ihre?|tu|ton|ta|vous|votre|tú|tus?|você|sua|seu|ты|вы|твой|твоя|ваш)\b|你|您|あなた",
+    r"\byou(?:'ve| have)?(?: just)? (?:wrote|written|said|answered|replied|gave|given|told me|produced|printed|generated|put)\b"
+    r"|\b(?:your|deine?|ihre?|ta|votre|tu|sua|tua) (?:last |letzte |dernière |última )?(?:answer|reply|response|output|text"
+    r"|draft|version"
+    r"|suggestion|summary|antwort|ausgabe|entwurf|réponse|texte|respuesta|texto|resposta)\b"
+    r"|\b(?:hast du|du hast|haben sie) |\b(?:tu as|vous avez) (?:écrit|dit|répondu)|\b(?:escribiste|dijiste|respondiste"
+    r"|você (?:escreveu|disse))\b"
+    r"|[你您]的?(?:写|說|说|回答|输出)|あなたの(?:回答|答え|出力)",
     re.IGNORECASE,
 )
 _ENDS = re.compile(r"\b(?:end of|ende de[rs]|fin d[eu])\b[^.\n]{0,60}", re.IGNORECASE)
@@ -91,6 +98,22 @@ _POINTS_ON = re.compile(
 _ASKS_ABOUT = re.compile(
     r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)[ ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$", re.I
 )
+_THIS_TEXT = re.compile(
+    r"\b(?:this|these|the following|dies\w*|folgend\w*|ce|cet|cette|ces|est[ea]s?|ess[ea]s?|questo|questa|этот?|эта)[ ](?:\w+ )?"
+    r"(?:e-?mails?|mail|message|letter|memo|note|comment|post|tweet|review|text\w*|article|paragraph|sentence|contract"
+    r"|doc\w*|log|readme"
+    r"|nachricht|brief|aushang|absatz|vertrag|kommentar|courriel|lettre|annonce|correo|mensaje|carta|comentario|mensagem|письмо)\b"
+    r"|(?:这|這|此|该|下面|以下|上面)[条條段封篇个個份句则則]?(?:的)?[评評邮郵文话話信消合通内內公]"
+    r"|(?:この|次の|以下の|下の)(?:文|メ|コメ|手紙|記事|投稿|規)",
+    re.IGNORECASE,
+)
+# Lines of program text, and headings that cut a message into parts.
+_CODE_LINE = re.compile(
+    r"[ \t]*(?://|/\*|\*/|#include|#!|(?:def|class|function|import|from|const|let|var|return|public|private|package"
+    r"|use)\b.*[(){};:=]"
+    r"|.*(?:[{};]|=>|\):)[ \t]*$)"
+)
+_HEADING = re.compile(r"^#{1,4} \S[^\n]*$", re.MULTILINE)
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n(?![ \t]*\n)[^\n]*)*")
 _REQUEST_CHARS = 300
 _DIRECTED_CHARS = 240
@@ -142,7 +165,7 @@ _SOURCE_NOUN = re.compile(
 )
 # A message that another agent or a program sends in the person's place says so at its beginning.
 _MACHINE = re.compile(
-    r"\A\s*(?:\[[^\]\n]{3,80}\](?!\()"
+    r"\A\s*(?:\[[^\]\n]{3,80}\](?!\()|\([^)\n]{0,40}\b(?:agent|worker|bot)\b[^)\n]{0,40}\)"
     r"|[#*_\s]*(?:\w+[ \t]+){0,2}(?:sub-?agent|agent|worker|bot|orchestrator)\b[^\n.:!?,]{0,40}(?:\b(?:here|report|says?"
     r"|finished|done|result)\b|:)"
     r"|(?:sub-?)?agent\b[^\n:.]{0,60}\b(?:finished|report(?:ed)?|result|done|completed)\b"
@@ -251,6 +274,12 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
             yield found.start(), len(text)
     yield from _beside_request(text)
     yield from _separated(text)
+    headings = list(_HEADING.finditer(text))
+    if len(headings) > 1:
+        yield headings[0].start(), headings[-1].end()
+    for paragraph in _PARAGRAPH.finditer(text):
+        if any(map(_CODE_LINE.match, paragraph[0].split("\n"))) and "\n" in paragraph[0]:
+            yield paragraph.span()
     begin = _BEGINS.search(text)
     if begin and (begin["named"] or not (lays_down(begin[0]) or _OWN_SUBJECT.search(begin[0]))):
         end = _ENDS.search(text, begin.end())
@@ -291,7 +320,8 @@ def _beside_request(text: str) -> Iterator[tuple[int, int]]:
 def _points_to_text(request: str) -> bool:
     """Whether it wants the text beside it worked on, or says where that is from."""
     is_pointing = _WORKS_ON.search(request) and _POINTS_ON.search(request)
-    return bool(_RECEIVED.search(request) or _ASKS_ABOUT.match(request.split("\n")[-1]) or is_pointing)
+    is_asking = _ASKS_ABOUT.match(request.split("\n")[-1])
+    return bool(_RECEIVED.search(request) or is_asking or is_pointing or _THIS_TEXT.search(request))
 
 
 def _is_about_text(request: str) -> bool:
@@ -359,7 +389,7 @@ def _reported(seen: str) -> Iterator[tuple[int, int]]:
             or _BLOT in before
         ):
             continue
-        back = _BACK.search(seen, found.end())
+        back = _BACK.search(seen, found.end() + 1)
         yield found.end() - 1, back.start() if back else len(seen)
         return
     yield from _behind_colon(seen)
