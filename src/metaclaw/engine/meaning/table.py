@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from metaclaw.engine.meaning.minilm import DIMENSIONS, Floats
 
@@ -17,6 +18,7 @@ _BEST_SHARE: Final = 0.7
 _RUNNERS_UP: Final = 2
 # With thousands of names, only those whose mean vector is near are compared text by text.
 _LOOKED_AT: Final = 3
+_NOBODY: Final = np.empty(0, np.int64)
 
 
 class Row(NamedTuple):
@@ -34,7 +36,7 @@ class Table:
         self._rows: dict[str, Row] = {}
         self._names: list[str] = []
         self._means: Floats = np.empty((0, DIMENSIONS), np.float32)
-        self._groups: dict[tuple[str, str], list[int]] = {}
+        self._groups: dict[str, dict[str, npt.NDArray[np.int64]]] = {}
         self._is_stale = False
 
     def __len__(self) -> int:
@@ -61,35 +63,45 @@ class Table:
             return []
         rough = self._means @ vector
         found: list[tuple[str, float]] = []
-        for kind in sorted({kind for _, kind in self._groups}):
-            members = np.array([at for scope in {*scopes, ""} for at in self._groups.get((scope, kind), ())], np.int64)
+        for by_scope in self._groups.values():
+            members = np.concatenate([by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NOBODY])
             if len(members) > limit * _LOOKED_AT:
                 members = members[np.argpartition(rough[members], -limit * _LOOKED_AT)[-limit * _LOOKED_AT :]]
-            near = [(self._names[at], similarity(self._rows[self._names[at]], vector)) for at in members]
-            near.sort(key=lambda one: (-one[1], one[0]))
-            found += near[:limit]
+            if len(members):
+                near = self._compare([self._names[at] for at in members], vector)
+                near.sort(key=lambda one: (-one[1], one[0]))
+                found += near[:limit]
+        return found
+
+    def _compare(self, names: Sequence[str], vector: Floats) -> list[tuple[str, float]]:
+        """The similarity of each name, from all of its texts."""
+        rows = [self._rows[name] for name in names]
+        each = (np.concatenate([row.vectors for row in rows]) @ vector).tolist()
+        found, at = [], 0
+        for name, row in zip(names, rows, strict=True):
+            found.append((name, combine(each[at : at + len(row.vectors)], is_rule=row.kind == RULE)))
+            at += len(row.vectors)
         return found
 
     def _refresh(self) -> None:
         if not self._is_stale:
             return
-        self._names, self._groups, self._is_stale = list(self._rows), {}, False
+        self._names, self._is_stale = list(self._rows), False
         self._means = np.array([row.vectors.mean(0) for row in self._rows.values()], np.float32).reshape(-1, DIMENSIONS)
+        numbers: dict[str, dict[str, list[int]]] = {}
         for at, row in enumerate(self._rows.values()):
-            self._groups.setdefault((row.scope, row.kind), []).append(at)
+            numbers.setdefault(row.kind, {}).setdefault(row.scope, []).append(at)
+        self._groups = {kind: {scope: np.array(ats) for scope, ats in scopes.items()} for kind, scopes in numbers.items()}
 
 
-def similarity(row: Row, vector: Floats) -> float:
+def combine(similarities: list[float], *, is_rule: bool) -> float:
     """One similarity from those of a name's texts: mostly the nearest, a little the next two, since one may be chance.
 
     A rule's first two texts are when it applies and what it says. Alone, neither tells enough, so their mean counts as one text."""
-    each = row.vectors @ vector
-    if row.kind == RULE and len(each) > 1:
-        each = np.append(each[2:], (each[0] + each[1]) / 2)
-    ordered = np.sort(each)[::-1]
-    if len(ordered) == 1:
-        return float(ordered[0])
-    return float(_BEST_SHARE * ordered[0] + (1 - _BEST_SHARE) * ordered[1 : 1 + _RUNNERS_UP].mean())
+    if is_rule and len(similarities) > 1:
+        similarities = [sum(similarities[:2]) / 2, *similarities[2:]]
+    best, *others = sorted(similarities, reverse=True)[: 1 + _RUNNERS_UP]
+    return _BEST_SHARE * best + (1 - _BEST_SHARE) * sum(others) / len(others) if others else best
 
 
 class VectorFile:
