@@ -245,6 +245,7 @@ async def test_several_rules_are_put_in_force_in_one_step_or_none_of_them(stage:
     assert stage.shelf.view.generation == before + 1
     faulty = {"rules": [{"text": "Good."}, {"text": ""}]}
     assert "text is missing" in await stage.refused(400, "POST", "/api/rules", json=faulty)
-    for wrong in ({"rules": []}, {"rules": "x"}, {"rules": ["x"]}, {"rules": [{"text": "x"}], "text": "y"}):
+    wrongs: list[dict[str, Any]] = [{"rules": []}, {"rules": "x"}, {"rules": ["x"]}, {"rules": [{"text": "x"}], "text": "y"}]
+    for wrong in wrongs:
         await stage.refused(400, "POST", "/api/rules", json=wrong)
     assert len(await names(stage)) == 2
