@@ -17,7 +17,7 @@ from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms,
 from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
 from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter
 from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, SkillIndex
-from metaclaw.skills.nearness import Nearness
+from metaclaw.domain.nearness import Nearness
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.query import query_text
 from metaclaw.skills.terms import count_terms

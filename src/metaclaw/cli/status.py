@@ -59,6 +59,9 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     if (rules := _rules(at(facts, "counts"))) is not None:
         yield "rules", rules
     yield "skills", _skills(facts)
+    if mode := at(facts, "skills", "retrieval", "mode"):
+        searched = "words and meaning" if mode == "hybrid" else "words alone"
+        yield "", f"found by {searched} ({at(facts, 'skills', 'retrieval', 'state')})"
     if at(facts, "skills", "trouble"):
         yield "", at(facts, "skills", "trouble")
     for skipped in rows(at(facts, "skills", "skipped")):
@@ -147,6 +150,10 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         yield "" if number else "budget", line
     asked = asked_about(at(learning, "judged_today")) if at(learning, "judge") else ""
     yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked}"
+    yield (
+        "listening",
+        at(learning, "listen") or "nobody reads what you say; only sure phrases count. Set listen.provider and listen.model",
+    )
     yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
     yield from _trust(at(learning, "trust"))
     for piece in rows(at(learning, "set_aside")):

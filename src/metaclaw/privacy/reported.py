@@ -56,6 +56,11 @@ _BEGINS = re.compile(
     r"|[^.:\n]{1,60}(?<! as) (?:follows|below|folgt))[.:]\s",
     re.IGNORECASE,
 )
+# A line that announces what the agent itself said.
+_OF_AGENT = re.compile(
+    r"\b(?:you|your|du|dein\w*|sie|ihre?|tu|ton|ta|vous|votre|tú|tus?|você|sua|seu|ты|вы|твой|твоя|ваш)\b|你|您|あなた",
+    re.IGNORECASE,
+)
 _ENDS = re.compile(r"\b(?:end of|ende de[rs]|fin d[eu])\b[^.\n]{0,60}", re.IGNORECASE)
 _MARKED_LINE = re.compile(r"(?<=[.!?:。])[ \t]+>[ \t]*\S[^\n]*")
 # Where a text was copied from, said behind it.
@@ -120,6 +125,8 @@ _OWN_LABEL = re.compile(
     r"|规则|規則|注意|重要|提醒|记住|記住|要求|另外|今后|以后|不对|ルール|覚えて|メモ|今後|お願い)\b",
     re.IGNORECASE,
 )
+# Where something applies: "in every project of mine: …".
+_PLACE = re.compile(r"\W*(?:in|on|at|im|bei|auf|dans|sur|en|em|no|na|в|на)(?: [\w'-]{1,20}){1,4}\s*\Z", re.IGNORECASE)
 # What stands before a colon where the person themselves goes on behind it: a denial, what is wrong, a label such as `Rule`.
 _OWN_LEAD = re.compile(
     r"\W*(?:[\w'-]{1,20}(?: [\w'-]{1,20}){0,2}"
@@ -237,7 +244,7 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         yield 0, len(text)
     for lead in _LEAD.finditer(text):
         if not lays_down(lead[1]) or (_POINTS_ON.search(lead[1]) and not _ADOPTS.search(lead[1])):
-            yield lead.end(), len(text)
+            yield lead.end(), _end_of_paste(text, lead)
             break
     for begins in (_HEADER, _CHAT):
         if found := begins.search(text):
@@ -260,6 +267,12 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         if is_output or _PROGRAM_LINE.match(line):
             yield at, at + len(line)
         at += len(line)
+
+
+def _end_of_paste(text: str, lead: re.Match[str]) -> int:
+    """Where text behind such a line ends. Behind the agent's own answer, the last paragraph is the person's again."""
+    last = text.rstrip().rfind("\n\n", lead.end()) if _OF_AGENT.search(lead[1]) else -1
+    return len(text) if last < 0 else last
 
 
 def _beside_request(text: str) -> Iterator[tuple[int, int]]:
@@ -362,7 +375,8 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
         # A plural such as `Commits` is a topic, not a name.
         is_named = _SPEAKER.match(lead) and not (_OWN_LABEL.match(lead) or lays_down(lead.strip().removesuffix("s")))
         is_label = _OWN_LEAD.match(lead) and not (is_named or _SOURCE_NOUN.search(lead) or _WORKS_ON.search(lead))
-        is_own = _OWN_SUBJECT.search(lead) or _OWN_LABEL.match(lead) or is_label or lays_down(lead)
+        is_place = _PLACE.match(lead) and not _SOURCE_NOUN.search(lead)
+        is_own = _OWN_SUBJECT.search(lead) or _OWN_LABEL.match(lead) or is_label or is_place or lays_down(lead)
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
             yield colon.end(), len(seen)
             return
