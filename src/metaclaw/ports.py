@@ -131,8 +131,9 @@ class GenerationStore(Protocol):
 class GenerationHistory(Protocol):
     """What was in force before. Blocking: call from a thread. Each raises StoreError."""
 
-    def changes(self, before: int | None = None, limit: int = 50) -> list[GenerationChange]:
-        """What generations changed, newest first; only those of a lower number than `before`, if given."""
+    def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
+        """What generations changed, newest first; only those of a lower number than `before`, and without those whose reason begins
+        with `skip`, if given."""
 
     def retired(self) -> list[RetiredSkill]:
         """Skills, rules and facts that were in force and are not, the last to go first."""

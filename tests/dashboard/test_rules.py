@@ -235,6 +235,7 @@ async def test_what_a_forgotten_session_taught_is_neither_listed_nor_brought_bac
     await stage.refused(409, "POST", "/api/undo")
     await stage.refused(409, "POST", "/api/skills/dates/restore")
     assert (await stage.get("/api/skills"))["skills"] == []
+    assert stage.routes.rulebook.lately(5) == []
 
 
 async def test_several_rules_are_put_in_force_in_one_step_or_none_of_them(stage: Stage) -> None:
@@ -245,7 +246,7 @@ async def test_several_rules_are_put_in_force_in_one_step_or_none_of_them(stage:
     assert stage.shelf.view.generation == before + 1
     faulty = {"rules": [{"text": "Good."}, {"text": ""}]}
     assert "text is missing" in await stage.refused(400, "POST", "/api/rules", json=faulty)
-    wrong_bodies: list[Any] = [{"rules": []}, {"rules": "x"}, {"rules": ["x"]}, {"rules": [{"text": "x"}], "text": "y"}]
-    for wrong in wrong_bodies:
+    wrongs: list[dict[str, Any]] = [{"rules": []}, {"rules": "x"}, {"rules": ["x"]}, {"rules": [{"text": "x"}], "text": "y"}]
+    for wrong in wrongs:
         await stage.refused(400, "POST", "/api/rules", json=wrong)
     assert len(await names(stage)) == 2

@@ -182,6 +182,7 @@ def test_changes_tell_what_each_generation_put_and_took_newest_first(store: SqlG
     assert (second.before, second.after) == ({"a": old}, {"a": new, "b": other})
     assert (first.number, first.published_at, first.reason, first.before) == (1, NOON, "now 1", {})
     assert port.changes(before=3, limit=1) == [second]
+    assert port.changes(skip="now") == [last]
 
 
 def test_retired_skills_are_told_as_they_last_were_and_not_while_they_are_in_force(database: Database) -> None:
