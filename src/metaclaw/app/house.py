@@ -63,9 +63,10 @@ from metaclaw.proxy import (
     Providers,
     Ranks,
     Server,
+    ShelfSimilarity,
     own_words,
 )
-from metaclaw.skills import Budgets, Rulebook, Shelf
+from metaclaw.skills import Budgets, Rulebook, Shelf, Teams
 from metaclaw.skills.rules import is_rule
 from metaclaw.store import (
     LedgerReader,
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     # Imported where they are used: most programs have no weights of their own, and everybody waits for the start.
     from metaclaw.app.policy import Policy
     from metaclaw.engine import EmbeddedModel
+    from metaclaw.engine.meaning import MeaningSearch
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.owner import Owner
     from metaclaw.learn.slow.assembly import SlowLearning
@@ -132,11 +134,13 @@ class House:
             enabled=config.skills.enabled,
             canary_share=config.skills.canary_share,
             holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
-            teams={team.name: team.users for team in config.teams},
+            teams=self._teams,
             policy=None if self.policy is None else self.policy.slot,
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
         )
+        self.meaning = self._build_meaning()
+        self.similarity = None if self.meaning is None else ShelfSimilarity(self.meaning, lambda: self.shelf.view, self._teams)
         self.rulebook = Rulebook(self.shelf, self.generations)
         self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
@@ -159,6 +163,33 @@ class House:
         self.api = Api(self._facts())
         self.ranks = Ranks()
         self.server = self._build_server()
+
+    @property
+    def _teams(self) -> Teams:
+        return {team.name: team.users for team in self._config.teams}
+
+    def _build_meaning(self) -> "MeaningSearch | None":
+        """The search by meaning, where it is wanted and can be had."""
+        skills = self._config.skills
+        if not skills.enabled or skills.retrieval in ("words", "lexical"):
+            return None
+        from metaclaw.engine.meaning import MeaningSearch, missing_packages
+
+        if missing := missing_packages():
+            if skills.retrieval == "hybrid":
+                log.warning("retrieval_by_words_only missing=%s", ",".join(missing))
+            return None
+        return MeaningSearch(self._home / "models" / "meaning")
+
+    def _retrieval(self) -> Mapping[str, str]:
+        """How skills are found, for a person."""
+        if self.meaning is not None:
+            return {"mode": "hybrid", "state": self.meaning.state}
+        if self._config.skills.retrieval in ("words", "lexical"):
+            return {"mode": "words", "state": "as configured"}
+        from metaclaw.engine.meaning import INSTALL
+
+        return {"mode": "words", "state": f"to search by meaning as well: {INSTALL}"}
 
     def _build_providers(self) -> list[HttpEndpoint | ModelProvider]:
         configured = self._config.fallback_order or (ProviderConfig(name="embedded", kind="embedded"),)
@@ -233,6 +264,7 @@ class House:
             ranks=self.ranks,
             attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
+            similarity=self.similarity,
         )
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
@@ -293,6 +325,7 @@ class House:
             shelf_trouble=lambda: self.shelf.trouble,
             providers=[_shown(provider, embedded, self.provider_health) for provider in self.providers],
             engine_state=None if embedded is None else lambda: embedded.state,
+            retrieval=self._retrieval,
             loops=self._loops,
             active_sessions=lambda: self.origins.active,
             learned=self.reader.learning_counts,
@@ -378,6 +411,9 @@ class House:
         if self.embedded is not None and self.policy is not None:
             await self.embedded.start()
         await self._load_skills(parts)
+        if self.meaning is not None and self.similarity is not None:
+            parts.push_async_callback(self.meaning.aclose)
+            self.similarity.follow()
         await self.ledger.start()
         parts.push_async_callback(self.ledger.aclose)
 
@@ -521,6 +557,8 @@ class House:
         """A session that is forgotten is over: its next request begins a new one, with nothing of the old in its prompt."""
         self.origins.end(session)
         self.placer.forget((session,))
+        if self.similarity is not None:
+            self.similarity.forget()
         self.learner.let_go(session)
 
     def _restore(self) -> None:

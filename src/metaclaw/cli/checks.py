@@ -63,6 +63,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_store(config)
     yield from check_learning(config)
     yield from check_skills(config)
+    yield check_retrieval(config)
     yield from check_providers(config, timeout_s)
     yield from check_requests(home)
     yield from check_calendars(home, config)
@@ -189,6 +190,19 @@ def check_skills(config: Config) -> Iterator[Finding]:
         if trouble := check_trouble(skill):
             what = f"the check of {skill.name} is not run: {trouble}"
             yield Finding("skills", State.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
+
+
+def check_retrieval(config: Config) -> Finding:
+    """Skills can be found as configured."""
+    from metaclaw.engine.meaning import INSTALL, missing_packages
+
+    retrieval = config.skills.retrieval
+    if retrieval in ("words", "lexical"):
+        return Finding("retrieval", State.OK, "skills are found by words, as configured")
+    if not (missing := missing_packages()):
+        return Finding("retrieval", State.OK, "skills are found by words and by meaning, with a local model")
+    state = State.WARN if retrieval == "hybrid" else State.OK
+    return Finding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", INSTALL)
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:

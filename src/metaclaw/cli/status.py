@@ -59,6 +59,9 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     if (rules := _rules(at(facts, "counts"))) is not None:
         yield "rules", rules
     yield "skills", _skills(facts)
+    if mode := at(facts, "skills", "retrieval", "mode"):
+        searched = "words and meaning" if mode == "hybrid" else "words alone"
+        yield "", f"found by {searched} ({at(facts, 'skills', 'retrieval', 'state')})"
     if at(facts, "skills", "trouble"):
         yield "", at(facts, "skills", "trouble")
     for skipped in rows(at(facts, "skills", "skipped")):

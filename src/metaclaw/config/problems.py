@@ -80,8 +80,6 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources,
     if kind == "anthropic_url":
         shorter = without_password(str(details["input"]).rstrip("/").removesuffix("/v1"))
         return Problem(place, key, details["msg"], f"write base_url = {toml_value(shorter)}")
-    if kind == "literal_error" and _is_later_value(key, details["input"]):
-        return Problem(place, key, f"= {json.dumps(details['input'])} is not available in this version", _example(path, field))
     return Problem(place, key, _what(details), _example(path, field))
 
 
@@ -89,10 +87,6 @@ def _names(tree: Mapping[str, object], path: KeyPath) -> list[object]:
     """The names of the entries of the list that a path begins with; none where it is not a list."""
     entries = tree.get(str(path[0])) if path else None
     return [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries] if isinstance(entries, list) else []
-
-
-def _is_later_value(key: str, value: object) -> bool:
-    return (key, value) == ("skills.retrieval", "hybrid")
 
 
 def _unknown(path: KeyPath, owner: type[BaseModel] | None) -> tuple[str, str]:

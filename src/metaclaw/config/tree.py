@@ -177,8 +177,10 @@ class SkillsConfig(Section):
         le=100_000,
         description="Rules and facts are all placed while they take no more tokens than this; beyond it, those that match.",
     )
-    retrieval: Literal["lexical"] = Field(
-        default="lexical", description="How skills are found: by words, in name, trigger and body."
+    retrieval: Literal["auto", "words", "hybrid", "lexical"] = Field(
+        default="auto",
+        description="How skills are found: by words and by meaning where the local model is installed; by words; by both."
+        " `lexical` is the old name of `words`.",
     )
     learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
     gate: Literal["off", "lint", "shadow", "full"] = Field(

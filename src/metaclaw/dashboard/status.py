@@ -88,6 +88,8 @@ class Status:
     pending: Callable[[], Mapping[str, int] | None] = lambda: None
     """What there is still to learn from, counted; None where that is not known yet. Asked in a thread."""
 
+    retrieval: Callable[[], Mapping[str, str]] = dict
+    """How skills are found: by words, or by words and meaning, and how the search by meaning is."""
     cost: Callable[[], Mapping[str, object]] = dict
     """The budget, and what learning cost. Asked in a thread."""
     noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
@@ -140,6 +142,7 @@ class Status:
                 "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
                 "broken_checks": broken_checks,
                 "trouble": self.shelf_trouble(),
+                "retrieval": dict(self.retrieval()),
             },
             "loops": dict(self.loops()),
             "store": {

@@ -19,6 +19,8 @@ from metaclaw.store import GenerationRow, SessionRow, TurnRow
 if TYPE_CHECKING:
     from metaclaw.learn.owner import SkillFacts
 
+_MOST_LESSONS = 20
+
 
 def session_view(row: SessionRow) -> dict[str, Json]:
     """A session as people and tools see it."""
@@ -299,14 +301,14 @@ def lesson_view(skill: Skill) -> dict[str, Json]:
 
 
 def change_view(change: GenerationChange) -> dict[str, Json]:
-    """What one generation changed: the lessons that came into force, and those that went."""
+    """What one generation changed: the lessons that came into force, and those that went; of very many only the first."""
     gone = [skill for name, skill in change.before.items() if name not in change.after]
     return {
         "at": _time(change.published_at),
         "generation": change.number,
         "reason": change.reason,
-        "put": [lesson_view(skill) for skill in change.after.values()],
-        "gone": [lesson_view(skill) for skill in gone],
+        "put": [lesson_view(skill) for skill in list(change.after.values())[:_MOST_LESSONS]],
+        "gone": [lesson_view(skill) for skill in gone[:_MOST_LESSONS]],
     }
 
 

@@ -12,6 +12,7 @@ from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.proxy.server import Intake, Server
+from metaclaw.proxy.similarity import ShelfSimilarity
 
 __all__ = [
     "Acknowledgements",
@@ -29,5 +30,6 @@ __all__ = [
     "Providers",
     "Ranks",
     "Server",
+    "ShelfSimilarity",
     "own_words",
 ]

@@ -5,7 +5,9 @@ import logging
 from typing import Final, Protocol
 
 from metaclaw.domain.ids import SessionId, new_turn_id
-from metaclaw.domain.turn import TurnEnd, TurnKind
+from metaclaw.domain.nearness import Nearness
+from metaclaw.domain.session import Origin
+from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.abreast import Ranks
@@ -41,6 +43,12 @@ class Attendant(Protocol):
     def ended(self) -> None: ...
 
 
+class Similarity(Protocol):
+    """Searches by meaning, within milliseconds or not at all."""
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None: ...
+
+
 class Pipeline:
     """Serves requests for answers. Sessions, shelf, providers and ledger each have one owner elsewhere."""
 
@@ -56,6 +64,7 @@ class Pipeline:
         ranks: Ranks,
         attendant: Attendant | None = None,
         acknowledgements: Acknowledgements | None = None,
+        similarity: Similarity | None = None,
     ) -> None:
         self._origins = origins
         self._placer = placer
@@ -66,6 +75,7 @@ class Pipeline:
         self._attendant = attendant
         self._acknowledgements = acknowledgements
         self._ranks = ranks
+        self._similarity = similarity
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request, whole or in part, and leave exactly one turn in the ledger.
@@ -84,7 +94,8 @@ class Pipeline:
         try:
             if in_step:
                 await self._let_others_catch_up()
-            placed = self._placer.place(incoming, origin)
+            nearness = None if self._similarity is None else await self._search(self._similarity, origin)
+            placed = self._placer.place(incoming, origin, nearness)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
             if self._acknowledgements is not None:
                 draft.footer = self._acknowledgements.footer(incoming, origin)
@@ -115,6 +126,16 @@ class Pipeline:
     async def _let_others_catch_up(self) -> None:
         try:
             await self._ranks.step()
+        except asyncio.CancelledError:
+            _forgive_cancellation()
+            raise _stopped() from None
+
+    async def _search(self, similarity: Similarity, origin: Origin) -> Nearness | None:
+        query = self._placer.query(origin)
+        if not query:
+            return None
+        try:
+            return await similarity.near(query, origin.scope)
         except asyncio.CancelledError:
             _forgive_cancellation()
             raise _stopped() from None

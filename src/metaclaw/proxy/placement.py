@@ -22,6 +22,7 @@ import msgspec
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
@@ -34,7 +35,6 @@ from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import (
     Block,
     Budgets,
-    Nearness,
     Selection,
     Teams,
     applies,
@@ -145,6 +145,15 @@ class Placer:
         self._brought = Brought()
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
+
+    def query(self, origin: Origin) -> str:
+        """What to search for by meaning before this request is placed; empty where it begins no task."""
+        if not self._enabled or origin.kind is _SIDE or not origin.task:
+            return ""
+        adopted = None if origin.session_began else self._adopted.get(origin.session)
+        if adopted is not None and not origin.segment_began and adopted.segment == origin.segment:
+            return ""
+        return query_text(origin.task)
 
     def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
         """Read the shelf once, and settle stamp and placements of this request. `nearness` says how near each skill is to the task

@@ -13,7 +13,6 @@ from metaclaw.skills.block import (
 )
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_skill, write_skill
-from metaclaw.skills.nearness import Nearness
 from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rule import rule_text, rule_when
@@ -27,7 +26,6 @@ __all__ = [
     "Budgets",
     "Considered",
     "Fate",
-    "Nearness",
     "Rulebook",
     "Selection",
     "Shelf",

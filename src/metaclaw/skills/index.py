@@ -21,10 +21,10 @@ from heapq import nlargest
 from itertools import chain
 from typing import NamedTuple
 
+from metaclaw.domain.nearness import Nearness, bar_of_similarity
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
 from metaclaw.skills.members import Members, MembersDraft
-from metaclaw.skills.nearness import Nearness
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.terms import MAX_WORD_CHARS, list_words, terms_of
 
@@ -188,14 +188,17 @@ class SkillIndex:
                 number = self._numbers.get(name)
                 if number is not None and self._scoped.get(number, _EVERYWHERE) in admitted:
                     evidence.setdefault(number, 0)
+        bar, lower = (bar_of_similarity(len(self), is_rule=is_rule) for is_rule in (False, True))
         found = []
         for number, amount in evidence.items():
             skill = self._documents[number]
             if skill is not None and (kinds is None or skill.kind in kinds):
-                words = amount / wanted.floor
-                found.append((words if nearness is None else nearness.score(skill.name, words), skill))
+                score = amount / wanted.floor
+                if nearness is not None:
+                    score = nearness.score(skill.name, score, bar if skill.kind is SkillKind.SKILL else lower)
+                found.append((score, skill))
         found.sort(key=lambda one: (-one[0], one[1].name))
-        least = max(1.0, found[0][0] * _NEAR_BEST) if found else 1.0
+        least = max(1.0, found[0][0] * _NEAR_BEST) if found and nearness is None else 1.0
         return [Found(skill, score, score >= least) for score, skill in found[:limit]]
 
     def _evidence(self, wanted: Wanted, scopes: frozenset[str], limit: int) -> dict[int, int]:

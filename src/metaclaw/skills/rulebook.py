@@ -19,6 +19,7 @@ from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 _PAGE: Final = 50
+_LATELY: Final = 20
 _NAMES_TOLD: Final = 5
 Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
@@ -136,19 +137,21 @@ class Rulebook:
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
     def lately(self, limit: int) -> list[GenerationChange]:
-        """The newest generations in which something else was in force than before, newest first; a trial's end is none."""
-        found = [change for change in self._history.changes(limit=_PAGE) if _says_something_else(change)]
-        return found[:limit]
+        """What was noted, learned, retired or taken back lately, newest first. The end of a trial is left out, and so are files
+        changed by hand, which may be very many."""
+        # Not cached: what is forgotten must be gone from here at once.
+        recent = self._history.changes(limit=_LATELY, skip=FILES)
+        return [change for change in recent if _says_something_else(change)][:limit]
 
     def _lessons(self) -> Iterator[GenerationChange]:
         """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
         before: int | None = None
         undone: set[int] = set()
-        while page := self._history.changes(before, _PAGE):
+        while page := self._history.changes(before, _PAGE, skip=FILES):
             for change in page:
                 if undo := _UNDID.match(change.reason):
                     undone.add(int(undo[1]))
-                elif not change.is_revert and change.number not in undone and not change.reason.startswith(FILES):
+                elif not change.is_revert and change.number not in undone:
                     yield change
             before = page[-1].number
 

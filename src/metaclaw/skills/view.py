@@ -10,12 +10,12 @@ from datetime import date
 from typing import NamedTuple, TypeVar
 
 from metaclaw.config import SkillsConfig
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
 from metaclaw.skills.index import SkillIndex, Wanted
-from metaclaw.skills.nearness import Nearness
 from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
 
 MOST_STANDING = 5
@@ -163,6 +163,10 @@ class ShelfView:
         found = self._speaker(self._ranks(scope, teams), scope.workspace, today)
         _remember(self._known, (scope.user, scope.workspace), (teams, found), _CACHED_SCOPES)
         return found
+
+    def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
+        """The scopes of this speaker that something here has."""
+        return frozenset([named for named, _ in self._ranks(scope, teams)])
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
         if not self._scopes:

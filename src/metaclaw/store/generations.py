@@ -192,11 +192,14 @@ class SqlGenerations:
                 for row in connection.execute(query)
             ]
 
-    def changes(self, before: int | None = None, limit: int = 50) -> list[GenerationChange]:
-        """What generations changed, newest first; only those of a lower number than `before`, if given."""
+    def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
+        """What generations changed, newest first; only those of a lower number than `before`, and without those whose reason begins
+        with `skip`, if given."""
         rows = select(generations).where(generations.c.number > 0)
         if before is not None:
             rows = rows.where(generations.c.number < before)
+        if skip is not None:
+            rows = rows.where(generations.c.reason.not_like(f"{skip}%"))
         texts = select(memberships.c.since, memberships.c.until, skill_texts).join(
             skill_texts, skill_texts.c.hash == memberships.c.skill
         )

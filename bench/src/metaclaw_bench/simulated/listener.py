@@ -22,5 +22,13 @@ def laid_down(said: str) -> list[str]:
 def listened(prompt: str) -> str:
     """The answer to a listen call."""
     rules = laid_down(prompt.rsplit(_MESSAGE, 1)[-1])
-    fields = {"op": "add", "kind": "rule", "when": "always", "examples": [], "scope": "everywhere", "targets": [], "expires": None}
+    fields: dict[str, object] = {
+        "op": "add",
+        "kind": "rule",
+        "when": "always",
+        "examples": [],
+        "scope": "everywhere",
+        "targets": [],
+        "expires": None,
+    }
     return json.dumps({"items": [{**fields, "text": rule} for rule in rules], "correction": None}, ensure_ascii=False)

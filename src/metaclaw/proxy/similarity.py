@@ -1,0 +1,47 @@
+"""Search by meaning for the request path: keeps the embedding process's index at the library's newest generation."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from metaclaw.domain.nearness import Nearness
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Scope
+from metaclaw.skills import ShelfView, Teams
+
+MOST_SEARCHED: Final = 20_000
+"""Larger libraries are searched by words alone: their vectors would take too much memory."""
+
+
+class Search(Protocol):
+    """The embedding process."""
+
+    def follow(self, skills: Iterable[Skill]) -> None: ...
+    async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None: ...
+    def forget(self) -> None: ...
+
+
+class ShelfSimilarity:
+    """Searches the shelf's newest view."""
+
+    def __init__(self, search: Search, view: Callable[[], ShelfView], teams: Teams | None = None) -> None:
+        self._search = search
+        self._view = view
+        self._teams = teams
+        self._followed: ShelfView | None = None
+
+    def follow(self) -> None:
+        """Bring the index up to date. Called before the first request, and again where the library has changed."""
+        view = self._view()
+        if view is not self._followed:
+            self._followed = view
+            self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None:
+        """What is near a request for this speaker; None where only words can tell in time."""
+        self.follow()
+        view = self._view()
+        return await self._search.near(query, view.scopes_of(scope, self._teams)) if view.count else None
+
+    def forget(self) -> None:
+        """Keep nothing of what was asked."""
+        self._search.forget()
