@@ -22,6 +22,7 @@ from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.merging import Merging
@@ -260,11 +261,15 @@ class Learning:
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
-            may_spend=self.budget.may_spend,
+            may_spend=self._may_listen,
             read=self.failed,
             catch_up=self._catch_up,
             book=self.book,
         )
+
+    async def _may_listen(self, model: str, is_promising: bool) -> bool:
+        """Whether the budget allows a listen call; promising messages may use its reserve."""
+        return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
 
     def _fast(self) -> Fast:
         wish = self._config.evolver

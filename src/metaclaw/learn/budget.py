@@ -5,7 +5,8 @@ grows with the day's traffic; a purpose that must not wait is refused instead. A
 used, so a crash loses at most the calls under way, and all processes count into the same sums.
 
 Each purpose may spend up to a share of the limit. That orders what is paid for: verdicts on turns and the training of weights stop
-first, then skills in the making, and reading what people say has the last fifth for itself.
+first, then skills in the making, and reading what people say has the last fifth for itself. Where nobody set a limit, messages that
+may lay something down have a reserve beyond it: nothing else teaches if they are not read.
 """
 
 import logging
@@ -34,6 +35,8 @@ from metaclaw.upstream import Charge, Spent, learned_item, waits_for_budget
 log = logging.getLogger(__name__)
 
 FLOOR_TOKENS: Final = 300_000
+RESERVE_TOKENS: Final = 1_000_000
+"""For reading what people say, beyond the default limit: about a thousand messages a day."""
 SHARE_OF_TRAFFIC: Final = 0.1
 _DAYS_AVERAGED: Final = 7
 _ITEMS_KEPT_DAYS: Final = 90
@@ -64,6 +67,7 @@ class Account:
     limit_tokens: int
     limit_cost: float | None
     is_for_unpriced: bool
+    reserve_tokens: int = 0
     spent: Spending = Spending()  # noqa: RUF009 (frozen)
 
     @property
@@ -71,10 +75,11 @@ class Account:
         """The tokens that count against the token limit."""
         return self._counted(self.spent)
 
-    def has_room(self, call: Spending, under_way: Spending, share: float) -> bool:
+    def has_room(self, call: Spending, under_way: Spending, share: float, *, with_reserve: bool = False) -> bool:
         """Whether a call fits into this share of the limits, beside what is under way."""
         total = self.spent + under_way + call
-        if self._counted(call) and self._counted(total) > share * self.limit_tokens:
+        reserve = self.reserve_tokens if with_reserve else 0
+        if self._counted(call) and self._counted(total) > share * self.limit_tokens + reserve:
             return False
         return self.limit_cost is None or not call.cost or total.cost <= share * self.limit_cost
 
@@ -120,10 +125,11 @@ class Budget:
         refused = {purpose.value: 1 for purpose in self._refused}
         return {purpose: count for purpose, count in {**refused, **self._waiting}.items() if count}
 
-    async def may_spend(self, purpose: Purpose, tokens: int, model: str = "") -> bool:
-        """Whether a call of about this many tokens to `provider/model` would be made now, without waiting."""
+    async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
+        """Whether a call of about this many tokens to `provider/model` would be made now, without waiting; `with_reserve` says
+        whether the reserve for reading may be used for it."""
         call = _sized(tokens, self._prices.of(model))
-        has_room = self._has_room(await run_sync(self._current), purpose, call)
+        has_room = self._has_room(await run_sync(self._current), purpose, call, with_reserve=with_reserve)
         self._note(purpose, is_refused=not has_room)
         return has_room
 
@@ -215,8 +221,10 @@ class Budget:
         else:
             self._refused.discard(purpose)
 
-    def _has_room(self, account: Account, purpose: Purpose, call: Spending) -> bool:
-        return account.has_room(call, sum(self._under_way.values(), Spending()), _share(purpose))
+    def _has_room(self, account: Account, purpose: Purpose, call: Spending, *, with_reserve: bool = True) -> bool:
+        under_way = sum(self._under_way.values(), Spending())
+        with_reserve = with_reserve and purpose is Purpose.LISTEN
+        return account.has_room(call, under_way, _share(purpose), with_reserve=with_reserve)
 
     def _current(self) -> Account:
         """Today's account as it was known a moment ago. Blocks."""
@@ -242,6 +250,7 @@ class Budget:
             limit_tokens=_default_tokens(day, sums) if limits.daily_tokens is None else limits.daily_tokens,
             limit_cost=limits.daily_cost,
             is_for_unpriced=limits.daily_tokens is None and limits.daily_cost is not None,
+            reserve_tokens=RESERVE_TOKENS if limits.daily_tokens is None and limits.daily_cost is None else 0,
             spent=sum(own, Spending()),
         )
 

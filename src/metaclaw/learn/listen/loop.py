@@ -48,7 +48,8 @@ _MESSAGE_CHARS: Final = 1_400
 _TASK_CHARS: Final = 120
 _ANSWER_CHARS: Final = 260
 _MOST_SESSIONS: Final = 2_000
-_TOKENS: Final = 1_500
+TOKENS: Final = 1_500
+"""A call has at most so many."""
 
 
 class Listener(Protocol):
@@ -85,15 +86,15 @@ class Listening:
         listener: Listener,
         timeout_s: float,
         redact: Callable[[str], str],
-        may_spend: Callable[[Purpose, int, str], Awaitable[bool]] | None = None,
+        may_spend: Callable[[str, bool], Awaitable[bool]] | None = None,
         read: Callable[[], None] = lambda: None,
         catch_up: Callable[[], object] = stay,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
         now: Callable[[], float] = time.monotonic,
         book: Workbook | None = None,
     ) -> None:
-        """`may_spend` says whether the budget allows a call. `read` is called when a message has been read. `catch_up` brings the
-        shelf up to date, and blocks."""
+        """`may_spend` says whether the budget allows a call to a model, and is told whether the message is promising. `read` is
+        called when a message has been read. `catch_up` brings the shelf up to date, and blocks."""
         self.bell = Bell()
         self._reader = reader
         self._cursors = cursors
@@ -235,10 +236,11 @@ class Listening:
         if model is None:
             await self._take_sure(one)
             return True
-        if self._may_spend is not None and not await self._may_spend(Purpose.LISTEN, _TOKENS, model.name):
-            await self._take_sure(one)
-            is_worth_waiting = is_promising(spoken.words, is_answer=bool(spoken.answer))
-            return not is_worth_waiting or not self._later(one)
+        if self._may_spend is not None:
+            is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))
+            if not await self._may_spend(model.name, is_worth_reading):
+                await self._take_sure(one)
+                return not is_worth_reading or not self._later(one)
         try:
             understood = await self._ask(model, spoken)
         except StoreError:
