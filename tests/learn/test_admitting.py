@@ -143,17 +143,6 @@ async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(
     assert house.worker.asked == []
 
 
-async def test_a_skill_that_a_person_keeps_is_no_longer_on_trial(new_house: NewHouse) -> None:
-    house = await new_house(gate=GateMode.FULL)
-    policy(house)
-    await admit(house, dates())
-    await house.owner.keep(SkillName("iso-release-dates"))
-    kept = house.skill("iso-release-dates")
-    assert (kept.state, kept.pinned) == (SkillState.LIVE, True)
-    with pytest.raises(SkillError, match="no skill named"):
-        await house.owner.keep(SkillName("nobody"))
-
-
 async def passed_before(house: House) -> None:
     for number in range(3):
         talk = Talk(house)
