@@ -89,7 +89,7 @@ def test_words_that_were_said_before_a_revert_are_not_taken_up_after_it(learner:
     Talk(learner).say(LATER_WORDS)
     learned = has_learned(learner, skills=1)
     assert len(learned) == 1, learned
-    assert "keeper" in next(iter(learner.get("/api/skills")["skills"]))["description"]
+    assert "keeper" in learner.get("/api/rules")["rules"][0]["text"]
 
 
 def test_the_same_words_teach_again_when_they_are_said_after_a_revert(learner: Program) -> None:

@@ -16,7 +16,7 @@ PASS = {"outcome": "pass", "score": 1, "reason": "it did what was asked"}
 FAIL = {"outcome": "fail", "score": -1, "reason": "it did not do what was asked"}
 NOTHING: Json = {"skills": []}
 HEARD_NOTHING: Json = {"items": [], "correction": None}
-_STANDING = re.compile(r"(?:From now on,? |Always |Never )[^.!?\n]+[.!?]?")
+_STANDING = re.compile(r"(?:From now on,? |Always |Never )(?:[^.!?\n]|\.(?=\S))+[.!?]?")
 
 
 def understood(*texts: str, correction: str | None = None, **fields: Any) -> Json:

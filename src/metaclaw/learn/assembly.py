@@ -249,6 +249,7 @@ class Learning:
             foreign=messages.foreign,
             teams=self._teams,
             failed=self.failed,
+            catch_up=self._catch_up,
         )
         return Listening(
             reader=self.reader,

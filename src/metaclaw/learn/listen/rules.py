@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
@@ -23,7 +24,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.admitting import Announce
 from metaclaw.learn.listen.messages import Spoken
 from metaclaw.learn.listen.request import Item, Op, Reach, Understood
-from metaclaw.learn.shelf import SkillShelf
+from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import Teams, applying, scope_of_lesson
 from metaclaw.skills.checks import parse_check
@@ -70,9 +71,11 @@ class RuleWriter:
         foreign: Callable[[TurnId], Iterable[str]],
         teams: Teams,
         failed: Callable[[], None] = lambda: None,
+        catch_up: Callable[[], object] = stay,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`foreign` gives what tools and pages said before a turn; `failed` is called when a correction gave a turn its verdict."""
+        """`foreign` gives what tools and pages said before a turn; `failed` is called when a correction gave a turn its verdict;
+        `catch_up` brings the shelf up to date, and blocks."""
         self._shelf = shelf
         self._candidates = candidates
         self._verdicts = verdicts
@@ -82,6 +85,9 @@ class RuleWriter:
         self._teams = teams
         self._failed = failed
         self._now = now
+        self._catch_up = catch_up
+        # Two people who say the same at once must not get one name.
+        self._publishing = anyio.Lock()
 
     def listed(self, spoken: Spoken) -> list[tuple[str, str]]:
         """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
@@ -104,6 +110,11 @@ class RuleWriter:
         `attempt` is one that this message began before the program was stopped. `is_again` says that its sure phrases are in force
         already: what the items do not confirm is taken back.
         """
+        async with self._publishing:
+            await self._apply(spoken, understood, written_by, attempt, is_again=is_again)
+
+    async def _apply(self, spoken: Spoken, understood: Understood, written_by: str, attempt: int | None, *, is_again: bool) -> None:
+        await run_sync(self._catch_up)
         lessons = await run_sync(self._lessons, spoken, understood, written_by)
         if is_again:
             lessons += await run_sync(self._unconfirmed, spoken, understood)
@@ -122,8 +133,12 @@ class RuleWriter:
                 number = await self._claim(turns)
             if number is None:
                 return  # applied before, or forgotten, or older than a revert
-        for lesson in lessons:
-            await self._publish(spoken, lesson, turns, written_by)
+        is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
+        if not all(is_kept):
+            # Somebody changed the library meanwhile: what is still to be done is worked out once more.
+            await run_sync(self._catch_up)
+            for lesson in await run_sync(self._lessons, spoken, understood, written_by):
+                await self._publish(spoken, lesson, turns, written_by)
         if number is not None:
             await run_sync(self._candidates.end_attempt, number)
 
@@ -226,8 +241,8 @@ class RuleWriter:
             author=Authorship.INSTRUCTION,
         )
 
-    async def _publish(self, spoken: Spoken, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> None:
-        """Put one change in force; where it cannot be, say why."""
+    async def _publish(self, spoken: Spoken, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> bool:
+        """Put one change in force; False where it cannot be, and the log says why."""
         put, gone = lesson.put, lesson.gone
         candidate = None if put is None else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
         expected: dict[SkillName, str | None] = {one.name: one.content_hash for one in gone}
@@ -247,7 +262,7 @@ class RuleWriter:
             await run_sync(publish)
         except (SkillError, RefusedError) as error:
             log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
-            return
+            return False
         shown = put if put is not None else gone[0]
         data: dict[str, Json] = {
             "name": shown.name,
@@ -261,6 +276,7 @@ class RuleWriter:
         if candidate is not None:
             data["candidate"] = candidate.id
         await self._announce(lesson.event, data)
+        return True
 
     def _candidate(self, skill: Skill, turns: Sequence[TurnId], written_by: str, standing: Standing, reason: str) -> Candidate:
         proposal = Proposal(skill, Change.NEW, (), tuple(turns), f"words-{skill.name}"[:64], written_by, is_instruction=True)
