@@ -38,7 +38,7 @@ from typing import Literal
 import anyio
 
 from metaclaw.config.tree import SkillsConfig
-from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayResult
+from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayCost, ReplayResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.verdict import Outcome
@@ -133,9 +133,9 @@ class World:
         self.probes = [Probe(TurnId(f"{planted.skill.name}-{number}"), kind) for number, kind in enumerate(kinds)]
         self._difficulty = {probe.turn: rng.gauss(0.0, _DIFFICULTY) for probe in self.probes}
 
-    async def estimate(self, probe: Probe, skill: Skill) -> int:
+    async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
         """The tokens of one replay."""
-        return _REPLAY_TOKENS
+        return ReplayCost(_REPLAY_TOKENS)
 
     async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
         """One replay with the skill."""

@@ -18,7 +18,8 @@ class Rule(StrEnum):
 
 
 def _skill(name: str, trigger: str, body: str) -> Skill:
-    return Skill(SkillName(name), trigger, body, author=Authorship.INSTRUCTION)
+    # Procedures with examples, not a person's one-line rules, so that they stand in the prompt as they are.
+    return Skill(SkillName(name), trigger, body, extra={"kind": "skill"}, author=Authorship.INSTRUCTION)
 
 
 SKILLS: Final = {

@@ -16,7 +16,7 @@ from benchmarks.workdays.turns import Asked, in_words
 from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills.evolve.template import ALWAYS
+from metaclaw.skills.rule import ALWAYS
 from metaclaw_bench.workdays.demands import Rule
 
 WRITTEN_BY: Final = "scripted evolver"

@@ -1,30 +1,31 @@
-"""What a person's words become, by the product's own parts, in process: standing instructions, skills by template, generations.
+"""What a person's words become, by the product's own parts, in process: sure phrases, rules, generations.
 
-    said after a turn ─► find instructions ─► skill by template ─► the gate ─► in force, the next generation ─► placed by session
+    said after a turn ─► sure phrases ─► rule ─► the gate's draft checks ─► in force, the next generation ─► placed by session
 
-An instruction is in force at once for the one who said it; a newer one takes the place of what the gate says it takes the place of.
-What is simplified: all of a person's instructions are placed, not those alone that fit a task's words; no database, no replay of
-recorded sessions (the product tests an instruction while it is in force already), and no check of where the words come from, since
-all of them are the person's own.
+A rule is in force at once for the one who said it; a newer one takes the place of what the gate says it takes the place of. What is
+simplified: no model reads the words, no database, and no check of where the words come from, since all are the person's own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
 
-from metaclaw.domain.candidate import Proposal
+from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, library_hash
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, library_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
+from metaclaw.learn.listen.phrases import sure_rules
+from metaclaw.privacy import take_apart
 from metaclaw.skills.block import Block, render_block
-from metaclaw.skills.evolve import from_words, named_apart
+from metaclaw.skills.evolve import named_apart
+from metaclaw.skills.evolve.names import rule_name
 from metaclaw.skills.gate.duplicates import IndexLibrary
 from metaclaw.skills.gate.gate import Gate, GateMode
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.query import query_text
-from metaclaw.skills.scopes import applying, overrides_of
+from metaclaw.skills.scopes import applying, overrides_of, scope_of_lesson
 from metaclaw.skills.view import ShelfView
 
 MAX_PLACED = 6
@@ -63,7 +64,7 @@ class House:
 
     def hear(self, step: Step) -> Heard:
         """Take up what the person said after this turn, or in it."""
-        proposals = from_words(step)
+        proposals = list(_rules(step))
         changes = [(proposal, gone) for proposal in proposals if (gone := self._admit(proposal, step.scope)) is not None]
         return Heard(
             tuple(proposal.skill.name for proposal, _ in changes),
@@ -125,3 +126,18 @@ def render(skills: Sequence[Skill]) -> Block:
 
 def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     return replace(skill, extra={**skill.extra, "overrides": [*overrides_of(skill), *names]}) if names else skill
+
+
+def _rules(step: Step) -> Iterator[Proposal]:
+    """The rules that the person's words after a turn, or in it, lay down beyond doubt."""
+    for said in dict.fromkeys(filter(None, (step.said_after, step.task))):
+        for item in sure_rules(take_apart(said)).items:
+            rule = Skill(
+                rule_name(item.text, "", SkillKind.RULE, lambda name: False),
+                item.text,
+                item.text,
+                scope=scope_of_lesson(step.scope),
+                extra={"kind": "rule"},
+                author=Authorship.INSTRUCTION,
+            )
+            yield Proposal(rule, Change.NEW, (), (step.turn,), f"words-{rule.name}", "sure phrases", is_instruction=True)

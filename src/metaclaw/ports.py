@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
-from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayResult, Standing
+from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayCost, ReplayResult, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Weights
@@ -163,8 +163,8 @@ class Model(Protocol):
 class Replayer(Protocol):
     """Recorded sessions as a proving ground: nothing outside is touched, and only a model is asked."""
 
-    async def estimate(self, probe: Probe, skill: Skill) -> int:
-        """The tokens that one replay of this turn takes, judging included; 0 where it cannot be replayed and costs nothing."""
+    async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
+        """The tokens that one replay of this turn takes; 0 where it cannot be replayed and costs nothing."""
 
     async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
         """Replay the turn with the skill, which takes the place of those it replaces, for at most `limit` tokens. Never raises for

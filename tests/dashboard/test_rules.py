@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from metaclaw.domain.candidate import Standing
+from metaclaw.domain.ids import new_session_id
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.store import RefusedError
 from tests.dashboard.recorded import candidate, record, skill
@@ -222,3 +223,29 @@ async def test_a_skill_on_trial_is_kept_and_a_live_one_pinned_and_unpinned(stage
     assert (unpinned["state"], unpinned["pinned"]) == ("live", False)
     assert (await stage.http.post("/api/skills/dates/pin")).json()["pinned"] is True
     assert "never on trial" in await stage.refused(409, "POST", "/api/skills/use-uv/keep")
+
+
+async def test_what_a_forgotten_session_taught_is_neither_listed_nor_brought_back(stage: Stage) -> None:
+    session = new_session_id()
+    turn = await record(stage, session)
+    candidate(stage, "dates", turn.id, Standing.ACCEPTED)
+    await stage.http.post("/api/skills/dates/retire")
+    await stage.http.post(f"/api/sessions/{session}/forget")
+    assert (await stage.get("/api/skills?state=retired"))["skills"] == []
+    await stage.refused(409, "POST", "/api/undo")
+    await stage.refused(409, "POST", "/api/skills/dates/restore")
+    assert (await stage.get("/api/skills"))["skills"] == []
+
+
+async def test_several_rules_are_put_in_force_in_one_step_or_none_of_them(stage: Stage) -> None:
+    before = stage.shelf.view.generation
+    several = {"rules": [{"text": "Use uv."}, {"text": "The server is stage-2.", "kind": "fact"}, {"text": "use uv"}]}
+    told = (await stage.http.post("/api/rules", json=several)).json()["rules"]
+    assert [one["added"] for one in told] == [True, True, False]
+    assert stage.shelf.view.generation == before + 1
+    faulty = {"rules": [{"text": "Good."}, {"text": ""}]}
+    assert "text is missing" in await stage.refused(400, "POST", "/api/rules", json=faulty)
+    wrong_bodies: list[Any] = [{"rules": []}, {"rules": "x"}, {"rules": ["x"]}, {"rules": [{"text": "x"}], "text": "y"}]
+    for wrong in wrong_bodies:
+        await stage.refused(400, "POST", "/api/rules", json=wrong)
+    assert len(await names(stage)) == 2

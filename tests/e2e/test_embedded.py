@@ -132,5 +132,7 @@ def test_without_any_provider_a_persons_standing_words_still_become_a_skill_at_o
     assert ask("Which sauce goes with a birthday cake?").headers["x-metaclaw-skills"] == ""
     ask("From now on, always bake a birthday cake with oat flour.")
     embedded.wait_for("/api/skills", lambda facts: len(facts["skills"]) == 1)
-    assert ask("Bake a birthday cake for nine guests.").headers["x-metaclaw-skills"].startswith("always-")
-    assert embedded.get("/api/status")["learning"]["judge"] is None
+    assert ask("Bake a birthday cake for nine guests.").headers["x-metaclaw-skills"].startswith("bake-a-birthday-cake")
+    learning = embedded.get("/api/status")["learning"]
+    assert (learning["judge"], learning["listen"]) == (None, None)
+    assert "nobody reads" in embedded.command("status").stdout

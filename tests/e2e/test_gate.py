@@ -65,13 +65,13 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
     assert facts["skills"][0]["state"] == "canary"
     assert teacher.asked("replay") != []
     certificate = learner.get("/api/skills/iso-release-dates")["certificate"]
-    assert certificate["wins"] >= 4
+    assert certificate["wins"] >= 1
     assert certificate["losses"] == certificate["regressions"] == 0
-    assert certificate["e_value"] >= 20
+    assert certificate["expected_loss"] < 0.04
 
     shares = {True: 0, False: 0}
     uplifts: list[float] = []
-    for number in range(200):
+    for number in range(60):
         if learner.get("/api/skills")["skills"][0]["state"] == "live":
             break
         talk = Talk(learner)
@@ -79,13 +79,13 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
         is_placed = talk.placed == ["iso-release-dates"]
         (draw,) = learner.get(f"/api/turns/{talk.turn}")["draws"]
         assert (draw["skill"], draw["placed"]) == ("iso-release-dates", is_placed)
-        shares[is_placed] += draw["propensity"] == 0.8
+        shares[is_placed] += draw["propensity"] == 0.67
         feedback(learner, talk.turn, "pass" if is_placed else "fail")
         uplift = learner.get("/api/skills/iso-release-dates")["uplift"]["estimate"]
         uplifts += [uplift] if uplift is not None else []
         time.sleep(0.2)
     learner.wait_for("/api/skills", lambda facts: facts["skills"][0]["state"] == "live", 90)
-    assert min(shares.values()) >= 3
+    assert min(shares.values()) >= 1
     assert max(uplifts) > 0.5
 
 

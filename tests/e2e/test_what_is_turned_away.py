@@ -10,9 +10,9 @@ from tests.support.program import Program
 from tests.support.teacher import Teacher
 
 RULES = {
-    "Always use uv pip 25 with py3 on x86.": "always-uv-pip-py3-x86",
-    "From now on use the K8s v1 API and never v1beta1.": "rule-v1-api",
-    "Always run npx with node20 in ci2.": "always-run-npx-node20-ci2",
+    "Always use uv pip 25 with py3 on x86.": "use-uv-pip-25-with-py3-on-x86",
+    "From now on use the K8s v1 API and never v1beta1.": "use-the-k8s-v1-api-and-never-v1beta1",
+    "Always run npx with node20 in ci2.": "run-npx-with-node20-in-ci2",
 }
 
 
@@ -35,7 +35,7 @@ def test_rules_about_tools_with_numbers_are_learned_under_readable_names(learner
     for rule in RULES:
         Talk(learner, **{"X-User-Id": "ann"}).say(rule)
     Talk(learner, **{"X-User-Id": "bob"}).say(next(iter(RULES)))
-    wanted = {*RULES.values(), "always-uv-pip-py3-x86-2"}
+    wanted = {*RULES.values(), "use-uv-pip-25-with-py3-on-x86-2"}
     learner.wait_for("/api/skills", lambda facts: {skill["name"] for skill in facts["skills"]} == wanted, 30)
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
+from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills.block import estimate_tokens, remove_blocks, render_block
@@ -17,7 +18,6 @@ from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms,
 from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
 from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter
 from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, SkillIndex
-from metaclaw.domain.nearness import Nearness
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.query import query_text
 from metaclaw.skills.terms import count_terms

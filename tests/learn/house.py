@@ -299,6 +299,23 @@ class House:
         async with anyio.create_task_group() as judging:
             await self.sensing.look(judging)
 
+    @property
+    def reading(self) -> int:
+        """As the learner tells the program: messages that are being read."""
+        return self.listening.reading
+
+    @property
+    def reached(self) -> int:
+        return self.listening.reached
+
+    @property
+    def lessons(self) -> int:
+        return self.fast.lessons
+
+    @property
+    def writing(self) -> int:
+        return self.fast.writing
+
     async def listen(self) -> None:
         """Read every message that can be read now."""
         for _ in range(100):

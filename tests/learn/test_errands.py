@@ -48,8 +48,9 @@ def shelf_of(house: House) -> SentShelf:
         reason: str,
         expected: Mapping[SkillName, str | None],
         learned: LearnedFrom | None,
+        by_person: bool,
     ) -> int:
-        return house.shelf.publish(put, gone, reason, expected=expected, learned=learned).generation
+        return house.shelf.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
 
     return SentShelf(house.generations, Direct(publish=publish))
 

@@ -69,9 +69,9 @@ async def test_failures_are_taken_up_when_there_are_enough_of_their_kind(new_hou
     assert [house.role(turn) for turn in turns] == ["support"] * 3
 
 
-async def test_one_failure_is_enough_where_the_person_said_what_was_wrong(new_house: NewHouse) -> None:
+async def test_one_failure_is_enough_where_the_persons_feedback_says_what_was_wrong(new_house: NewHouse) -> None:
     house = await new_house(evolver=evolver(DATES), min_failures=1000)
-    await corrected(house)
+    await house.owner.feedback(await Talk(house).say(TASK.format(1)), Outcome.FAIL, CORRECTION)
     await house.live()
     assert house.names == ["iso-release-dates"]
 
@@ -331,7 +331,8 @@ async def test_a_loop_that_cannot_read_what_was_unfinished_says_so_and_goes_on(n
     house.candidates.interrupted = broken  # type: ignore[method-assign,assignment]
     await house.take_up_again()
     await corrected(house)
-    await house.live()
+    await house.sense()
+    await house.learn()
     assert house.names == ["iso-release-dates"]
 
 
@@ -339,7 +340,7 @@ async def test_the_newest_failures_are_seen_however_many_wait_for_their_like(new
     house = await new_house(evolver=evolver(DATES), min_failures=1000)
     for number in range(201):
         await silently_failed(house, number)
-    await corrected(house)
+    await house.owner.feedback(await Talk(house).say(TASK.format(1)), Outcome.FAIL, CORRECTION)
     for _ in range(4):
         await house.sense()
     await house.learn()

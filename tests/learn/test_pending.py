@@ -1,19 +1,41 @@
 """What is still to be learned is counted wherever it is on its way, and nothing is once everything has had its effect."""
 
+from dataclasses import dataclass
+
 import anyio
 import pytest
 
 from metaclaw.learn.pending import Pending
-from metaclaw.learn.progress import TURNS_CURSOR
+from metaclaw.learn.progress import LISTEN_CURSOR, TURNS_CURSOR
 from tests.learn.conftest import NewHouse
 from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
-NONE = {"turns": 0, "sessions": 0, "lessons": 0, "evolutions": 0, "candidates": 0}
+NONE = {"turns": 0, "sessions": 0, "listening": 0, "lessons": 0, "evolutions": 0, "candidates": 0}
+
+
+@dataclass
+class Told:
+    """A learner that has looked at every turn, and is still reading some messages."""
+
+    house: House
+    reading: int = 0
+
+    @property
+    def reached(self) -> int:
+        return self.house.reader.turns_after(0)[-1].seq
+
+    @property
+    def lessons(self) -> int:
+        return self.house.fast.lessons
+
+    @property
+    def writing(self) -> int:
+        return self.house.fast.writing
 
 
 def pending(house: House) -> dict[str, int]:
-    return dict(Pending(house.reader, house.cursors, house.candidates, house.fast).count())
+    return dict(Pending(house.reader, house.cursors, house.candidates, house).count())
 
 
 async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(new_house: NewHouse) -> None:
@@ -28,10 +50,11 @@ async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(ne
     talk = Talk(house)
     await talk.say(TASK.format(1))
     await talk.say(CORRECTION)
-    assert pending(house) == {**NONE, "turns": 2}
+    assert pending(house) == {**NONE, "turns": 2, "listening": 2}
     await house.sense()
-    # The correction's own words wait too, and hold the cursor back until something was made of them.
     assert pending(house)["lessons"] > 0
+    await house.listen()
+    assert pending(house)["listening"] == 0
     await house.learn()
     assert seen[0]["evolutions"] == 1
     await house.fast.bell.wait(0)
@@ -60,10 +83,27 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_h
     await talk.say(CORRECTION)
     house.candidates.begin_attempt("dates", 0, [turn])
     house.restart()
-    house.cursors.move_cursor(TURNS_CURSOR, house.reader.turns_after(0)[-1].seq)
-    again = Pending(house.reader, house.cursors, house.candidates, house.fast)
+    for cursor in (TURNS_CURSOR, LISTEN_CURSOR):
+        house.cursors.move_cursor(cursor, house.reader.turns_after(0)[-1].seq)
+    again = Pending(house.reader, house.cursors, house.candidates, house)
     assert (again.is_anything(), again.is_anything()) == (True, False)  # what was left is looked for once
     assert pending(house)["evolutions"] == 1
     with anyio.fail_after(60):
         await house.take_up_again()
     assert pending(house)["evolutions"] == 0
+
+
+async def test_what_waits_for_the_budget_is_not_pending(new_house: NewHouse) -> None:
+    house = await new_house(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}))
+    talk = Talk(house)
+    turn = await talk.say(TASK.format(1))
+    house.candidates.begin_attempt("dates", 0, [turn])
+    house.cursors.move_cursor(TURNS_CURSOR, house.reader.turns_after(0)[-1].seq)
+
+    def count(**waiting: int) -> dict[str, int]:
+        learner = Told(house, reading=2)
+        return dict(Pending(house.reader, house.cursors, house.candidates, learner, lambda: waiting).count())
+
+    assert (count()["evolutions"], count()["listening"]) == (1, 2)
+    assert (count(evolve=1)["evolutions"], count(evolve=1)["listening"]) == (0, 2)
+    assert (count(listen=1)["evolutions"], count(listen=1)["listening"]) == (1, 0)

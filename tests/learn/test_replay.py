@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from benchmarks import cassettes
-from metaclaw.domain.candidate import Probe, ProbeKind, ReplayResult
+from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, Part, Reasoning, Role, Text, ToolCall, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
 from metaclaw.domain.session import Anchor
@@ -282,9 +282,10 @@ async def test_the_cost_of_a_replay_is_known_before_it_is_paid(ledger: SqlLedger
     tried = replayer(reader, Scripted(again))
     last = await tried.estimate(probe(turns[4]), TABS)
     whole = await tried.estimate(probe(turns[0]), TABS)
-    assert 40 < last < whole
-    assert await tried.estimate(Probe(TurnId("gone"), ProbeKind.FAILING), TABS) == 0
-    assert await replayer(reader, None).estimate(probe(turns[0]), TABS) == 0
+    assert 0 < last.turn < whole.turn
+    assert 40 < last.beside == whole.beside
+    assert await tried.estimate(Probe(TurnId("gone"), ProbeKind.FAILING), TABS) == ReplayCost(0)
+    assert await replayer(reader, None).estimate(probe(turns[0]), TABS) == ReplayCost(0)
 
 
 @pytest.mark.anyio
@@ -297,7 +298,7 @@ async def test_where_nobody_can_judge_nothing_is_replayed(ledger: SqlLedger, rea
 
     model = Scripted(again)
     tried = replayer(reader, model, Nobody())
-    assert await tried.estimate(probe(turns[0]), TABS) == 0
+    assert await tried.estimate(probe(turns[0]), TABS) == ReplayCost(0)
     assert (await tried.replay(probe(turns[0]), TABS, (), 1, LIMIT)).outcome is Outcome.UNKNOWN
     assert model.asked == []
 

@@ -74,11 +74,10 @@ async def test_the_end_of_a_session_that_is_set_aside_leaves_its_last_turn_unkno
 async def test_words_that_are_set_aside_become_no_skill_and_hold_nothing_up(new_house: NewHouse) -> None:
     house = await new_house()
     deadly = await Talk(house).say("From now on, always answer in German.")
-    house.die_of("fast", deadly)
+    house.die_of("listening", deadly)
     await house.live()
-    await house.sense()
     assert house.names == []
-    assert house.cursors.cursor("sensing") == 1
+    assert house.cursors.cursor("listening") == 1
     await Talk(house).say("From now on, always answer in French.")
     await house.live()
     assert len(house.names) == 1

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.errors import StoreError
-from metaclaw.ports import GenerationStore
+from metaclaw.ports import GenerationHistory, GenerationStore
 from metaclaw.store import Database, LedgerReader, RefusedError, SqlGenerations, Succession
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -168,3 +168,28 @@ def test_the_database_refuses_a_skill_that_a_person_removed_after_it_was_learned
     store.publish([skill("b", "Do it best."), skill("a")], "learned again", learned=LearnedFrom(2))
     store.publish([skill("a")], "retired by itself", learned=LearnedFrom(4))
     assert [one.name for one in store.publish([skill("a"), skill("b")], "learned", learned=LearnedFrom(3)).skills] == ["a", "b"]
+
+
+def test_changes_tell_what_each_generation_put_and_took_newest_first(store: SqlGenerations) -> None:
+    port: GenerationHistory = store
+    old, new, other = skill("a"), skill("a", "Do it better."), skill("b")
+    for skills in ([old], [new, other], [other]):
+        store.publish(skills, f"now {len(skills)}")
+    store.publish([old], "reverted to generation 1", reverted_to=1)
+    last, third, second, first = port.changes()
+    assert (last.is_revert, last.before, last.after) == (True, {"b": other}, {"a": old})
+    assert (third.is_revert, third.before, third.after) == (False, {"a": new}, {})
+    assert (second.before, second.after) == ({"a": old}, {"a": new, "b": other})
+    assert (first.number, first.published_at, first.reason, first.before) == (1, NOON, "now 1", {})
+    assert port.changes(before=3, limit=1) == [second]
+
+
+def test_retired_skills_are_told_as_they_last_were_and_not_while_they_are_in_force(database: Database) -> None:
+    moments = iter(datetime(2026, 6, day, tzinfo=UTC) for day in range(1, 10))
+    port = SqlGenerations(database, clock=lambda: next(moments))
+    for skills in ([skill("a")], [skill("a", "Do it better."), skill("b"), skill("c")], [skill("b")], [skill("b"), skill("c")]):
+        port.publish(skills, f"{len(skills)} skills")
+    (gone,) = port.retired()
+    assert (gone.skill, gone.reason, gone.retired_at) == (skill("a", "Do it better."), "1 skills", datetime(2026, 6, 3, tzinfo=UTC))
+    dates = {name: [at.day for at in when if at is not None] for name, when in port.dates().items()}
+    assert dates == {"b": [2, 2], "c": [2, 4]}

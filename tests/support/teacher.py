@@ -5,6 +5,7 @@ The worker is a *simulated* policy with known effects: it follows a rule exactly
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,32 @@ from tests.support.provider import Json, Provider, Seen, _fail, _json
 PASS = {"outcome": "pass", "score": 1, "reason": "it did what was asked"}
 FAIL = {"outcome": "fail", "score": -1, "reason": "it did not do what was asked"}
 NOTHING: Json = {"skills": []}
+HEARD_NOTHING: Json = {"items": [], "correction": None}
+_STANDING = re.compile(r"(?:From now on,? |Always |Never )[^.!?\n]+[.!?]?")
+
+
+def understood(*texts: str, correction: str | None = None, **fields: Any) -> Json:
+    """The answer to a listen call that lays these texts down."""
+    whole: Json = {
+        "op": "add",
+        "kind": "rule",
+        "when": "always",
+        "examples": [],
+        "scope": "everywhere",
+        "targets": [],
+        "expires": None,
+    }
+    return {"items": [{**whole, "text": text, **fields} for text in texts], "correction": correction}
+
+
+def message_of(prompt: str) -> str:
+    """The message that a listen call is about."""
+    return prompt.rsplit("== The message\n", 1)[-1]
+
+
+def read_plainly(prompt: str) -> Json:
+    """A reader that takes every sentence that begins with `Always`, `Never` or `From now on` for a rule."""
+    return understood(*(found.strip() for found in _STANDING.findall(message_of(prompt))))
 
 
 def prompt_text(request: Json) -> str:
@@ -29,10 +56,11 @@ def _flat(content: Any) -> str:
 
 @dataclass
 class Teacher(Provider):
-    """Answers by purpose. `judge` and `evolve` give what is to be said as JSON, or a status to fail with; `work` and `evolve` may
-    wait."""
+    """Answers by purpose. `listen`, `judge` and `evolve` give what is to be said as JSON, or a status to fail with. All but `judge`
+    may wait."""
 
     work: Callable[[str], str | Awaitable[str]] = field(default=lambda prompt: "done")
+    listen: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=read_plainly)
     judge: Callable[[str], Json | int] = field(default=lambda prompt: PASS)
     evolve: Callable[[str], Json | int | Awaitable[Json | int]] = field(default=lambda prompt: NOTHING)
 
@@ -48,6 +76,8 @@ class Teacher(Provider):
         purpose, prompt = seen.header("x-metaclaw-purpose"), prompt_text(request)
         said: Json | int | str | Awaitable[Json | int | str]
         match purpose:
+            case "listen":
+                said = self.listen(prompt)
             case "judge":
                 said = self.judge(prompt)
             case "evolve":

@@ -7,7 +7,6 @@ from typing import Any
 import anyio
 import pytest
 
-from metaclaw.skills.evolve import find_instructions
 from metaclaw_bench.research.contracts import CONTRACTS, Broken
 from metaclaw_bench.research.contracts.experiments import MORE_VALUES_RULE
 from metaclaw_bench.research.laboratory import SandboxLaboratory
@@ -16,6 +15,7 @@ from metaclaw_bench.research.prompts import correction, is_told, opening, recons
 from metaclaw_bench.research.references import write
 from metaclaw_bench.research.simulated import DirectResearcher, Habits, Researcher
 from metaclaw_bench.research.stages import ASKING_STAGES, AUTHOR_OF, STAGES, Stage
+from metaclaw_bench.simulated.listener import laid_down
 
 TOPIC = "step sizes"
 RIGHT = Habits(told=1.0, untold=1.0)
@@ -162,13 +162,12 @@ def test_what_is_no_such_file_at_all_is_refused_and_breaks_nothing(stage: Stage,
 def test_a_correction_lays_down_exactly_one_standing_instruction(stage: Stage) -> None:
     contract = CONTRACTS[stage]
     for rule in filter(None, (contract.form_rule, contract.rule)):
-        (found,) = find_instructions(correction(Broken("the field 'id' is missing", rule)).text)
-        assert found.words == standing(rule)
+        assert laid_down(correction(Broken("the field 'id' is missing", rule)).text) == [standing(rule)]
 
 
 def test_a_decision_that_leads_back_lays_one_down_only_where_a_rule_would_have_prevented_it() -> None:
-    assert len(find_instructions(reconsideration("too few values", MORE_VALUES_RULE).text)) == 1
-    assert find_instructions(reconsideration("nothing is different", None).text) == ()
+    assert len(laid_down(reconsideration("too few values", MORE_VALUES_RULE).text)) == 1
+    assert laid_down(reconsideration("nothing is different", None).text) == []
 
 
 @pytest.mark.parametrize("stage", ASKING_STAGES, ids=lambda stage: stage.name)
@@ -178,7 +177,6 @@ def test_a_task_tells_its_form_and_not_its_rule_and_lays_nothing_down(stage: Sta
     assert stage_of(system.text) is stage
     assert contract.form in asked.text
     assert not is_told(contract.rule, (system.text, asked.text))
-    assert find_instructions(asked.text) == ()
 
 
 def test_stages_that_ask_no_model_are_the_run_and_the_citations() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bench.tests.workdays.samples import LANGUAGES, days_of
-from metaclaw.skills.evolve.instructions import find_instructions
 from metaclaw_bench.questions import ChoiceCheck
 from metaclaw_bench.scoring import comment
+from metaclaw_bench.simulated.listener import laid_down
 from metaclaw_bench.workdays import TINY, Item, built_in_rules, generate
 from metaclaw_bench.workdays.corrections import wordings
 from metaclaw_bench.workdays.demands import Rule
@@ -22,7 +22,7 @@ _RULES = pytest.mark.parametrize("rule", built_in_rules(), ids=lambda rule: rule
 def test_what_a_user_says_of_a_rule_is_recognised_as_a_standing_instruction(rule: Rule, language: str) -> None:
     for variant in rule.variants:
         said = rule.says(variant, language)
-        assert [(found.words, found.language) for found in find_instructions(said)] == [(said, language)]
+        assert laid_down(said) == [said]
 
 
 def _said(item: Item) -> str:
@@ -48,14 +48,14 @@ def test_a_miss_is_corrected_in_many_wordings_and_seldom_by_a_standing_instructi
         used |= {number for _, number in told}
         if not isinstance(item.round.check, ChoiceCheck):
             assert {rule for rule, _ in told} == set(item.rules), "every rule that was missed is told"
-        standing += bool(find_instructions(said))
+        standing += bool(laid_down(said))
     assert used == set(range(9)), "all wordings occur"
     assert standing < 0.5 * len(items), "most corrections have to be understood by whoever writes skills"
 
 
 def test_with_plain_corrections_every_miss_gives_the_rule_as_a_standing_instruction() -> None:
     for item in generate(1, replace(TINY, is_plain=True)).items:
-        heard = {found.words for found in find_instructions(_said(item))}
+        heard = set(laid_down(_said(item)))
         assert heard
         assert heard <= {rule.says(variant, "en") for rule in built_in_rules() for variant in rule.variants}
 
@@ -68,7 +68,7 @@ def test_how_corrections_are_worded_changes_no_question() -> None:
 def test_praise_teaches_nothing() -> None:
     for language in LANGUAGES:
         said = {item.round.feedback.correct for item in days_of("tiny", 1, language).items}
-        assert not any(find_instructions(praise) for praise in said)
+        assert not any(laid_down(praise) for praise in said)
 
 
 @_RULES

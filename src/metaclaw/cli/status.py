@@ -150,6 +150,10 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         yield "" if number else "budget", line
     asked = asked_about(at(learning, "judged_today")) if at(learning, "judge") else ""
     yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked}"
+    yield (
+        "listening",
+        at(learning, "listen") or "nobody reads what you say; only sure phrases count. Set listen.provider and listen.model",
+    )
     yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
     yield from _trust(at(learning, "trust"))
     for piece in rows(at(learning, "set_aside")):
@@ -189,6 +193,7 @@ def _pending(pending: Json) -> str:
     kinds = {
         "turns": "turn",
         "sessions": "ended session",
+        "listening": "message",
         "lessons": "lesson",
         "evolutions": "skill in writing",
         "candidates": "candidate",

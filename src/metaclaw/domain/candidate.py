@@ -60,6 +60,19 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayCost:
+    """Estimated tokens of one replay: as many as the recorded turn took, and for the skill and the judge beside it."""
+
+    turn: int
+    beside: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.turn + self.beside
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayResult:
     """One replay of a recorded turn with a skill. The outcome is unknown where nothing could tell it; `note` says why.
 

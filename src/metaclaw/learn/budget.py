@@ -123,7 +123,9 @@ class Budget:
     async def may_spend(self, purpose: Purpose, tokens: int, model: str = "") -> bool:
         """Whether a call of about this many tokens to `provider/model` would be made now, without waiting."""
         call = _sized(tokens, self._prices.of(model))
-        return self._has_room(await run_sync(self._current), purpose, call)
+        has_room = self._has_room(await run_sync(self._current), purpose, call)
+        self._note(purpose, is_refused=not has_room)
+        return has_room
 
     @asynccontextmanager
     async def charge(self, purpose: Purpose, model: str, tokens: int) -> AsyncIterator[Charge]:
@@ -162,6 +164,7 @@ class Budget:
         now = self._now()
         account = self._account_of(now, self._spending.sums(self._day(now - timedelta(days=_DAYS_AVERAGED))))
         if self._account is not None and self._account.day != account.day:
+            self._refused.clear()
             self._spending.forget_items_before(self._day(now - timedelta(days=_ITEMS_KEPT_DAYS)))
         self._account, self._read_at_s = account, time.monotonic()
         return account
@@ -187,10 +190,9 @@ class Budget:
             changed = self._changed
             account = await run_sync(self._current)
             if self._has_room(account, purpose, call):
-                self._refused.discard(purpose)
+                self._note(purpose, is_refused=False)
                 return
-            if purpose in _NEVER_WAITS:
-                self._refused.add(purpose)
+            self._note(purpose, is_refused=True)
             if purpose in _NEVER_WAITS or not waits_for_budget():
                 raise BudgetError(
                     f"today's learning budget is used up ({account.used_tokens:,} of {account.limit_tokens:,} tokens); it is"
@@ -205,6 +207,13 @@ class Budget:
                     await changed.wait()
             finally:
                 self._waiting[waits_as] -= 1
+
+    def _note(self, purpose: Purpose, *, is_refused: bool) -> None:
+        """Remember whether the last request of a purpose that never waits was refused."""
+        if is_refused and purpose in _NEVER_WAITS:
+            self._refused.add(purpose)
+        else:
+            self._refused.discard(purpose)
 
     def _has_room(self, account: Account, purpose: Purpose, call: Spending) -> bool:
         return account.has_room(call, sum(self._under_way.values(), Spending()), _share(purpose))

@@ -63,7 +63,7 @@ class Pending:
 
     def is_anything(self) -> bool:
         """Whether there is something to be learned from, or, when first asked, something left from before. Blocks."""
-        if any(self._unread()):
+        if any(self._unread()) or self._unheard(self._waiting()):
             return True
         if self._has_looked_back:
             return False
@@ -76,12 +76,12 @@ class Pending:
         turns = self._reader.turns_behind(self._cursors.cursor(TURNS_CURSOR))
         return turns, self._reader.ends_behind(self._cursors.cursor(ENDS_CURSOR))
 
-    def _unheard(self) -> int:
+    def _unheard(self, waiting: Mapping[str, int]) -> int:
         """Rows that were not looked at for messages yet, and messages that are being read."""
         if not self._listens:
             return 0
         reached = max(self._learner.reached, self._cursors.cursor(LISTEN_CURSOR))
-        return self._reader.turns_behind(reached) + self._learner.reading
+        return self._reader.turns_behind(reached) + (0 if waiting.get(Purpose.LISTEN) else self._learner.reading)
 
     def count(self) -> Mapping[str, int]:
         """Count turns without a verdict, session ends not looked at, messages unread, lessons, evolutions and candidates under way.
@@ -89,10 +89,10 @@ class Pending:
 
         Counted in the order in which one becomes the other, so that nothing slips by between two counts.
         """
-        turns, sessions = self._unread()
-        listening = self._unheard()
-        lessons, writing = self._learner.lessons, self._learner.writing
         waiting = self._waiting()
+        turns, sessions = self._unread()
+        listening = self._unheard(waiting)
+        lessons, writing = self._learner.lessons, self._learner.writing
         evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self._candidates.interrupted()))
         drafts = 0 if waiting.get(Purpose.REPLAY) else self._candidates.count(Standing.DRAFT)
         return dict(zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True))

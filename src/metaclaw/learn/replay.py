@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from anyio import to_thread
 
-from metaclaw.domain.candidate import Probe, ProbeKind, ReplayResult
+from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
 from metaclaw.domain.chat import ChatRequest, Completion, Part, ToolCall, ToolResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
@@ -112,17 +112,16 @@ class CassetteReplayer:
         self._limits = limits or ReplayLimits()
         self._scenes = Remembered[_Scene](_KEPT_PROBES)
 
-    async def estimate(self, probe: Probe, skill: Skill) -> int:
-        """The tokens of one replay, judging included: as many as the record took, and the skill. 0 where it cannot be
-        replayed, which costs nothing."""
+    async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
+        """The tokens of one replay; 0 where it cannot be replayed, which costs nothing."""
         try:
             scene = await self._scene(probe.turn)
         except (UnplayableError, StoreError):
-            return 0
+            return ReplayCost(0)
         judging = self._scorer.estimate(skill, scene.step)
         if judging is None or self._model_for(scene.turn.provider, scene.turn.model) is None:
-            return 0
-        return scene.tokens + estimate_text(f"{skill.trigger}{skill.body}") + judging
+            return ReplayCost(0)
+        return ReplayCost(scene.tokens, estimate_text(f"{skill.trigger}{skill.body}") + judging)
 
     async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
         """Replay the turn with the skill, for at most `limit` tokens. Never raises for a turn that cannot be replayed or judged."""

@@ -24,7 +24,8 @@ _SENTENCE = re.compile(
 _BLOT = "□"
 _COLON = re.compile(r"[ \t]?:[ \t]+(?=\S)|：(?=\S)")
 _RECEIVED = re.compile(
-    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:got|received|found|saw|copied|pasted|bekam|fand|kopierte)\b"
+    r"\b(?:i|we|ich|wir|my \w+)[ \t]+(?:just[ \t]+)?(?:(?:got|received|found|saw|copied|pasted) (?:this|that|it|an?|the"
+    r"|these)|bekam|fand|kopierte)\b"
     r"|\b(?:sent me|sent us"
     r"|j'ai reçu|he recibido|me ha llegado|me llegó|recebi|habe ich bekommen|gefunden auf)\b|收到|转发|転送|届い",
     re.IGNORECASE,
@@ -54,6 +55,17 @@ _CLOSES = {"<": ">"}
 _BEGINS = re.compile(
     r"(?:(?<=[.!?\n])[ \t]*|\A)(?:(?P<named>start|begin(?:ning)?|anfang|début|inicio)[ \t]+(?:of|des|der|du|de)\b[^.\n]{1,60}"
     r"|[^.:\n]{1,60}(?<! as) (?:follows|below|folgt))[.:]\s",
+    re.IGNORECASE,
+)
+# A line that announces what the agent itself said.
+_OF_AGENT = re.compile(
+    r"\byou(?:'ve| have)?(?: just)? (?:wrote|written|said|answered|replied|gave|given|told me|produced|printed|generated|put)\b"
+    r"|\b(?:your|deine?|ihre?|ta|votre|tu|sua|tua) (?:last |letzte |dernière |última )?(?:answer|reply|response|output|text"
+    r"|draft|version"
+    r"|suggestion|summary|antwort|ausgabe|entwurf|réponse|texte|respuesta|texto|resposta)\b"
+    r"|\b(?:hast du|du hast|haben sie) |\b(?:tu as|vous avez) (?:écrit|dit|répondu)|\b(?:escribiste|dijiste|respondiste"
+    r"|você (?:escreveu|disse))\b"
+    r"|[你您]的?(?:写|說|说|回答|输出)|あなたの(?:回答|答え|出力)",
     re.IGNORECASE,
 )
 _ENDS = re.compile(r"\b(?:end of|ende de[rs]|fin d[eu])\b[^.\n]{0,60}", re.IGNORECASE)
@@ -86,6 +98,22 @@ _POINTS_ON = re.compile(
 _ASKS_ABOUT = re.compile(
     r"(?:.*[.!?] )?(?:is|was|are|does|ist|war|sind|es|est-ce|è)[ ](?:this|that|these|das|dies|esto|eso|ça)\b.*\?$", re.I
 )
+_THIS_TEXT = re.compile(
+    r"\b(?:this|these|the following|dies\w*|folgend\w*|ce|cet|cette|ces|est[ea]s?|ess[ea]s?|questo|questa|этот?|эта)[ ](?:\w+ )?"
+    r"(?:e-?mails?|mail|message|letter|memo|note|comment|post|tweet|review|text\w*|article|paragraph|sentence|contract"
+    r"|doc\w*|log|readme"
+    r"|nachricht|brief|aushang|absatz|vertrag|kommentar|courriel|lettre|annonce|correo|mensaje|carta|comentario|mensagem|письмо)\b"
+    r"|(?:这|這|此|该|下面|以下|上面)[条條段封篇个個份句则則]?(?:的)?[评評邮郵文话話信消合通内內公]"
+    r"|(?:この|次の|以下の|下の)(?:文|メ|コメ|手紙|記事|投稿|規)",
+    re.IGNORECASE,
+)
+# Lines of program text, and headings that cut a message into parts.
+_CODE_LINE = re.compile(
+    r"[ \t]*(?://|/\*|\*/|#include|#!|(?:def|class|function|import|from|const|let|var|return|public|private|package"
+    r"|use)\b.*[(){};:=]"
+    r"|.*(?:[{};]|=>|\):)[ \t]*$)"
+)
+_HEADING = re.compile(r"^#{1,4} \S[^\n]*$", re.MULTILINE)
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n(?![ \t]*\n)[^\n]*)*")
 _REQUEST_CHARS = 300
 _DIRECTED_CHARS = 240
@@ -120,6 +148,8 @@ _OWN_LABEL = re.compile(
     r"|规则|規則|注意|重要|提醒|记住|記住|要求|另外|今后|以后|不对|ルール|覚えて|メモ|今後|お願い)\b",
     re.IGNORECASE,
 )
+# Where something applies: "in every project of mine: …".
+_PLACE = re.compile(r"\W*(?:in|on|at|im|bei|auf|dans|sur|en|em|no|na|в|на)(?: [\w'-]{1,20}){1,4}\s*\Z", re.IGNORECASE)
 # What stands before a colon where the person themselves goes on behind it: a denial, what is wrong, a label such as `Rule`.
 _OWN_LEAD = re.compile(
     r"\W*(?:[\w'-]{1,20}(?: [\w'-]{1,20}){0,2}"
@@ -135,7 +165,7 @@ _SOURCE_NOUN = re.compile(
 )
 # A message that another agent or a program sends in the person's place says so at its beginning.
 _MACHINE = re.compile(
-    r"\A\s*(?:\[[^\]\n]{3,80}\](?!\()"
+    r"\A\s*(?:\[[^\]\n]{3,80}\](?!\()|\([^)\n]{0,40}\b(?:agent|worker|bot)\b[^)\n]{0,40}\)"
     r"|[#*_\s]*(?:\w+[ \t]+){0,2}(?:sub-?agent|agent|worker|bot|orchestrator)\b[^\n.:!?,]{0,40}(?:\b(?:here|report|says?"
     r"|finished|done|result)\b|:)"
     r"|(?:sub-?)?agent\b[^\n:.]{0,60}\b(?:finished|report(?:ed)?|result|done|completed)\b"
@@ -237,13 +267,19 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         yield 0, len(text)
     for lead in _LEAD.finditer(text):
         if not lays_down(lead[1]) or (_POINTS_ON.search(lead[1]) and not _ADOPTS.search(lead[1])):
-            yield lead.end(), len(text)
+            yield lead.end(), _end_of_paste(text, lead)
             break
     for begins in (_HEADER, _CHAT):
         if found := begins.search(text):
             yield found.start(), len(text)
     yield from _beside_request(text)
     yield from _separated(text)
+    headings = list(_HEADING.finditer(text))
+    if len(headings) > 1:
+        yield headings[0].start(), headings[-1].end()
+    for paragraph in _PARAGRAPH.finditer(text):
+        if any(map(_CODE_LINE.match, paragraph[0].split("\n"))) and "\n" in paragraph[0]:
+            yield paragraph.span()
     begin = _BEGINS.search(text)
     if begin and (begin["named"] or not (lays_down(begin[0]) or _OWN_SUBJECT.search(begin[0]))):
         end = _ENDS.search(text, begin.end())
@@ -262,6 +298,12 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         at += len(line)
 
 
+def _end_of_paste(text: str, lead: re.Match[str]) -> int:
+    """Where text behind such a line ends. Behind the agent's own answer, the last paragraph is the person's again."""
+    last = text.rstrip().rfind("\n\n", lead.end()) if _OF_AGENT.search(lead[1]) else -1
+    return len(text) if last < 0 else last
+
+
 def _beside_request(text: str) -> Iterator[tuple[int, int]]:
     """What follows a first paragraph that asks about a text or wants it worked on, up to a question at the end."""
     paragraphs = [found.span() for found in _PARAGRAPH.finditer(text)]
@@ -278,7 +320,8 @@ def _beside_request(text: str) -> Iterator[tuple[int, int]]:
 def _points_to_text(request: str) -> bool:
     """Whether it wants the text beside it worked on, or says where that is from."""
     is_pointing = _WORKS_ON.search(request) and _POINTS_ON.search(request)
-    return bool(_RECEIVED.search(request) or _ASKS_ABOUT.match(request.split("\n")[-1]) or is_pointing)
+    is_asking = _ASKS_ABOUT.match(request.split("\n")[-1])
+    return bool(_RECEIVED.search(request) or is_asking or is_pointing or _THIS_TEXT.search(request))
 
 
 def _is_about_text(request: str) -> bool:
@@ -346,7 +389,7 @@ def _reported(seen: str) -> Iterator[tuple[int, int]]:
             or _BLOT in before
         ):
             continue
-        back = _BACK.search(seen, found.end())
+        back = _BACK.search(seen, found.end() + 1)
         yield found.end() - 1, back.start() if back else len(seen)
         return
     yield from _behind_colon(seen)
@@ -362,7 +405,8 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
         # A plural such as `Commits` is a topic, not a name.
         is_named = _SPEAKER.match(lead) and not (_OWN_LABEL.match(lead) or lays_down(lead.strip().removesuffix("s")))
         is_label = _OWN_LEAD.match(lead) and not (is_named or _SOURCE_NOUN.search(lead) or _WORKS_ON.search(lead))
-        is_own = _OWN_SUBJECT.search(lead) or _OWN_LABEL.match(lead) or is_label or lays_down(lead)
+        is_place = _PLACE.match(lead) and not _SOURCE_NOUN.search(lead)
+        is_own = _OWN_SUBJECT.search(lead) or _OWN_LABEL.match(lead) or is_label or is_place or lays_down(lead)
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
             yield colon.end(), len(seen)
             return

@@ -53,7 +53,7 @@ class Block:
 
 def estimate_tokens(text: str) -> int:
     """About how many tokens a text takes: a token for four ASCII characters, for two accented, Cyrillic or Arabic letters, and for
-    one Chinese, Japanese or Korean character or emoji. Today's tokenisers need a little less for prose and a little more for code."""
+    one Chinese, Japanese or Korean character or emoji. Tokenisers need a little less for prose and more for code."""
     if text.isascii():
         return ceil(len(text) / _ASCII_CHARS_A_TOKEN)
     plain = len(text.encode("ascii", "ignore"))

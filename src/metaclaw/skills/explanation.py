@@ -103,7 +103,7 @@ class _Reasons:
             return "applies to every task"
         if not skill.is_skill:
             is_all = self._speaker.rules_tokens <= self._budgets.rules_tokens
-            return "in scope, and all rules in scope fit the budget" if is_all else "matches the request"
+            return "in scope, and all rules in scope fit the budget" if is_all else "matches the request, or ranked high enough"
         return "matches the request" if skill.name in self._full else "placed for an earlier task of this session"
 
     def _out_of_reach(self, skill: Skill) -> str | None:

@@ -49,9 +49,11 @@ def test_near_tasks_with_different_causes_stay_apart() -> None:
 
 def test_corrections_are_told_apart_by_what_they_say() -> None:
     failures = [
-        make_failure("Write the invoice for May", "No, dates must be ISO 8601.", turn="t_1"),
-        make_failure("Write the invoice for June", "Wrong, write dates as ISO 8601 instead.", turn="t_2"),
-        make_failure("Write the invoice for July", "No, amounts must be in euros.", turn="t_3"),
+        make_failure("Write the invoice for May", "No, dates must be ISO 8601.", turn="t_1", detector="correction.wrong"),
+        make_failure(
+            "Write the invoice for June", "Wrong, write dates as ISO 8601 instead.", turn="t_2", detector="correction.wrong"
+        ),
+        make_failure("Write the invoice for July", "No, amounts must be in euros.", turn="t_3", detector="correction.wrong"),
     ]
 
     assert _turns(failures) == [{"t_1", "t_2"}, {"t_3"}]
@@ -115,16 +117,8 @@ def test_enough_failures_make_a_kind_ripe() -> None:
     assert not ripe(kind, 4)
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        make_failure("Deploy it", comment="bad"),
-        make_failure("Deploy it", "No, use port 443 instead."),
-        make_failure("Deploy it", "Never deploy on Fridays."),
-    ],
-    ids=["feedback", "correction", "instruction"],
-)
-def test_the_persons_own_word_is_enough_alone(failure: Failure) -> None:
+def test_the_persons_feedback_is_enough_alone() -> None:
+    failure = make_failure("Deploy it", comment="bad")
     (kind,) = group([failure])
 
     assert is_on_users_word(failure)

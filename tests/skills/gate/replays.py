@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayResult
+from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayCost, ReplayResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.verdict import Outcome
@@ -21,8 +21,8 @@ class Replays:
         self._is_unavailable = is_unavailable
         self.asked: list[TurnId] = []
 
-    async def estimate(self, probe: Probe, skill: Skill) -> int:
-        return self._tokens
+    async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
+        return ReplayCost(self._tokens)
 
     async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
         self.asked.append(probe.turn)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind
+from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, ReplayCost
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills.gate import Decision, Proof, ReplayBudget, prove
 from tests.skills.gate.replays import F, P, Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
@@ -22,13 +23,13 @@ async def test_one_fixed_failure_is_enough_to_start_a_live_trial() -> None:
 
 
 async def test_where_no_live_trial_follows_three_fixed_failures_are_asked_for() -> None:
-    replays = Replays(fixes)
+    replays = Replays(fixes, 5_000)
     proof = await proven(replays, is_tried_live=False)
     assert (proof.decision, len(replays.asked)) == (Decision.PASS, 3)
 
 
 async def test_a_similar_turn_that_passed_is_tried_too() -> None:
-    replays = Replays(fixes)
+    replays = Replays(fixes, 5_000)
     proof = await proven(replays, 3, 3)
     assert replays.asked == ["f0", "p0"]
     assert proof.reason == "fixed the failure in 1 of 1 replays and broke nothing"
@@ -45,7 +46,7 @@ async def test_a_skill_that_breaks_what_passed_is_rejected() -> None:
     def trades(probe: Probe, seed: int) -> Outcome:
         return P if probe.kind is ProbeKind.FAILING else F
 
-    proof = await proven(Replays(trades), 2, 4)
+    proof = await proven(Replays(trades, 5_000), 2, 4)
     assert proof.decision is Decision.REJECT
     assert proof.certificate.regressions > 0
     assert "broke" in proof.reason
@@ -64,6 +65,12 @@ async def test_replays_take_at_most_four_times_the_turn_or_a_small_amount(turn_t
         assert len(replays.asked) * turn_tokens <= max(6_000, 4 * turn_tokens)
 
 
+async def test_of_a_small_turn_only_the_failure_is_replayed() -> None:
+    replays = Replays(fixes, 500)
+    assert (await proven(replays, 1, 3)).decision is Decision.PASS
+    assert replays.asked == ["f0"]
+
+
 async def test_a_good_skill_is_not_rejected_for_lack_of_budget() -> None:
     replays = Replays(fixes)
     proof = await proven(replays, budget=ReplayBudget(10))
@@ -73,8 +80,8 @@ async def test_a_good_skill_is_not_rejected_for_lack_of_budget() -> None:
 
 async def test_a_turn_that_does_not_fit_into_the_budget_does_not_stop_the_others() -> None:
     class Uneven(Replays):
-        async def estimate(self, probe: Probe, skill: object) -> int:
-            return 50_000 if probe.turn == "p0" else 1_000
+        async def estimate(self, probe: Probe, skill: object) -> ReplayCost:
+            return ReplayCost(50_000 if probe.turn == "p0" else 5_000)
 
     replays = Uneven(fixes)
     await proven(replays, 1, 2)
@@ -129,6 +136,6 @@ async def test_a_merge_keeps_what_its_parents_get_right() -> None:
     assert sorted(good.asked) == ["f0", "f1", "p0", "p1"]
     forgets = Replays(lambda probe, seed: F if probe.turn == "f1" else P)
     proof = await prove(merged, probes(2, 2), forgets, ReplayBudget(10_000))
-    assert (proof.decision, forgets.asked.count("f1")) == (Decision.REJECT, 2)
+    assert (proof.decision, forgets.asked.count(TurnId("f1"))) == (Decision.REJECT, 2)
     for nothing in (Replays(lambda probe, seed: U), Replays(fixes, 50_000)):
         assert (await prove(merged, probes(1, 1), nothing, ReplayBudget(10_000))).decision is Decision.REJECT

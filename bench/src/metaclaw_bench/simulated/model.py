@@ -24,6 +24,7 @@ _RUNTIME: Final = re.compile(r"\n\nRuntime: agent=[^\n]*")
 class Purpose(StrEnum):
     """What the program asks a model for itself, as its header `X-Metaclaw-Purpose` says."""
 
+    LISTEN = "listen"
     JUDGE = "judge"
     EVOLVE = "evolve"
     REPLAY = "replay"

@@ -23,7 +23,8 @@ _ROLES: Final = (
     "|tester|translator|tutor|worker|writer"
 )
 _GIVES_A_ROLE: Final = re.compile(
-    rf"\W*(?:(?:you are|you're|act|imagine you are) (?:now )?(?:acting )?(?:as )?(?!my\b|our\b)(?:an? |the )?[\w ,/-]{{0,60}}"
+    rf"\W*(?:(?:you are|you're|you will|act|imagine you are) (?:now |be |act |work |serve )?(?:acting )?(?:as )?"
+    rf"(?!my\b|our\b)(?:an? |the )?[\w ,/-]{{0,60}}"
     rf"\b(?:{_ROLES})\b"
     r"|du bist (?:jetzt )?eine?r? |sie sind eine?r? |eres una? |tu es une? |vous êtes une? "
     r"|你(?:现在|現在)?是(?:一|个|個)|あなたは)",

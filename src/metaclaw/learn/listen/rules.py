@@ -27,6 +27,7 @@ from metaclaw.learn.shelf import SkillShelf
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import Teams, applying, scope_of_lesson
 from metaclaw.skills.checks import parse_check
+from metaclaw.skills.evolve.failure import CORRECTION_READ
 from metaclaw.skills.evolve.names import rule_name
 from metaclaw.skills.rule import ALWAYS, rule_text
 from metaclaw.skills.rules import find_same, is_rule, plain_words
@@ -286,7 +287,7 @@ class RuleWriter:
         """The corrected turn failed, on the person's word."""
         assert spoken.answered is not None
         quote = " ".join(spoken.words.shown.split())[:_QUOTE_CHARS]
-        signals = (Signal("correction.read", _EVIDENCE, quote),)
+        signals = (Signal(CORRECTION_READ, _EVIDENCE, quote),)
         verdict = Verdict(spoken.answered, Outcome.FAIL, Source.DETECTOR, _CERTAIN, signals, fault=Fault.AGENT, comment=correction)
         try:
             stands = await run_sync(self._verdicts.record_verdict, verdict)

@@ -130,6 +130,11 @@ class Conversation:
         """The digest of the whole request."""
         return self.digests[-1] if self.digests else self.root
 
+    def system_messages(self, most: int) -> list[str]:
+        """What system messages behind the first message say, as far as they are among the first `most` entries."""
+        early = [item for item in self.items[:most] if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
+        return [text for item in early for text in _plain_texts(item.get("content"))]
+
     def texts_at(self, position: int) -> list[str]:
         """What is said in the entry at this position, without ephemeral parts. Several ask for the newest."""
         texts = self._texts.get(position)

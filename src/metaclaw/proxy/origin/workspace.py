@@ -51,7 +51,11 @@ class Workspaces:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[root] = _find_in(map(_ends, request.conversation.system))
-        return self._known[root] or _find_in(_messages_of_programs(request, client))
+        if found := self._known[root]:
+            return found
+        # Claude Code describes the environment in a system message behind the person's first words.
+        later = map(_ends, request.conversation.system_messages(_MOST_MESSAGES))
+        return _find_in(later) or _find_in(_messages_of_programs(request, client))
 
 
 def _find_in(texts: Iterable[str]) -> str | None:

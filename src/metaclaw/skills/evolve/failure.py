@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Source, Verdict
 
+CORRECTION_READ = "correction.read"
+"""The detector of a verdict that rests on what a model read in the person's next message."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -24,7 +27,14 @@ class Failure:
         return comment or (self.step.said_after or "").strip()
 
 
+def is_spoken_against(failure: Failure) -> bool:
+    """Whether the person spoke against the answer, in their feedback or next."""
+    return is_on_users_word(failure) or any(one.detector.startswith("correction.") for one in failure.verdict.signals)
+
+
 def is_on_users_word(failure: Failure) -> bool:
-    """Whether the person said in their feedback what was wrong: then one failure is enough to learn from."""
+    """Whether the person said what was wrong, in their feedback or in a message that a model read: then one failure is enough to
+    learn from."""
     verdict = failure.verdict
-    return verdict.teaches and verdict.source is Source.USER and bool(verdict.comment.strip())
+    is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
+    return verdict.teaches and (is_read or (verdict.source is Source.USER and bool(verdict.comment.strip())))

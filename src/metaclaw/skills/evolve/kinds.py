@@ -16,7 +16,7 @@ from math import log, sqrt
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Signal
-from metaclaw.skills.evolve.failure import Failure, is_on_users_word
+from metaclaw.skills.evolve.failure import Failure, is_on_users_word, is_spoken_against
 from metaclaw.skills.evolve.names import digest, slug
 from metaclaw.skills.scopes import scope_of_lesson
 from metaclaw.skills.terms import list_terms, list_words
@@ -82,7 +82,7 @@ class _Trait:
 
 def _trait(failure: Failure) -> _Trait:
     task = _terms(failure.step.task)
-    if is_on_users_word(failure):
+    if is_spoken_against(failure):
         return _Trait(failure, SAID, _terms(failure.complaint), task)
     return _Trait(failure, _cause(failure), frozenset(), task)
 

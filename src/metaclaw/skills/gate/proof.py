@@ -36,19 +36,26 @@ PLACING_COST = 0.02
 """What a skill must be worth at least, in passes per task: it takes room in every prompt it matches."""
 
 _SEEDS = 3
-_TURNS, _LEAST_TOKENS = 4, 6_000
+_TURNS, _TURNS_A_LESSON = 4, 8
+_WRITING_TOKENS, _LEAST_TOKENS = 3_500, 6_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayBudget:
-    """Tokens that replays of one candidate and their judging may take."""
+    """Tokens that replays of one candidate and their judging may take; for failures it should fix, `least` if that is more."""
 
     tokens: int
+    least: int = 0
+
+    def for_turn(self, kind: ProbeKind) -> int:
+        """How far replays of such a turn may go."""
+        return max(self.tokens, self.least) if kind is ProbeKind.FAILING else self.tokens
 
     @staticmethod
     def of_turn(tokens: int) -> "ReplayBudget":
-        """For a lesson from one turn: writing the skill and proving it should take at most eight times as much as the turn."""
-        return ReplayBudget(max(_LEAST_TOKENS, _TURNS * tokens))
+        """For a lesson from one turn: reading the correction, writing the skill and proving it should take at most eight times as
+        much as the turn."""
+        return ReplayBudget(min(_TURNS * tokens, _TURNS_A_LESSON * tokens - _WRITING_TOKENS), _LEAST_TOKENS)
 
 
 class Decision(StrEnum):
@@ -89,12 +96,13 @@ async def prove(
         run.learn(result)
     spent = sum(result.tokens for result in run.results)
     while not run.is_decided and (probe := run.next_probe()) is not None:
-        needed = await replayer.estimate(probe, proposal.skill)
-        budget = budget or ReplayBudget.of_turn(needed)
-        if needed > budget.tokens - spent:
+        cost = await replayer.estimate(probe, proposal.skill)
+        budget = budget or ReplayBudget.of_turn(cost.turn)
+        left = budget.for_turn(probe.kind) - spent
+        if cost.total > left:
             run.too_dear.add(probe.turn)
             continue
-        result = await replayer.replay(probe, proposal.skill, proposal.replaces, run.tries(probe), budget.tokens - spent)
+        result = await replayer.replay(probe, proposal.skill, proposal.replaces, run.tries(probe), left)
         spent += result.tokens
         if result.is_unavailable:
             return Proof(Decision.WAIT, f"waits for the replay: {result.note}", run.certificate())
