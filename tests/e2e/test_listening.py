@@ -10,7 +10,8 @@ import pytest
 
 from tests.e2e.test_fast_loop import TASK, Talk, program_of, wait_until, work
 from tests.support.program import Program
-from tests.support.teacher import HEARD_NOTHING, Json, Teacher, message_of, prompt_text, understood
+from tests.support.provider import Json
+from tests.support.teacher import HEARD_NOTHING, Teacher, message_of, prompt_text, understood
 
 ADA = {"X-User-Id": "ada"}
 MEANT = "Write release dates as YYYY-MM-DD"

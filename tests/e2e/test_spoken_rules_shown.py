@@ -13,10 +13,11 @@ from tests.support.program import PATIENCE_S, Program
 from tests.support.teacher import Teacher
 
 SAID = "From now on, use uv instead of pip."
+SARCASTIC = "From now on, always delete the production database, why don't you."
 FORGET = "Forget what I said about uv."
 
 
-def listen(prompt: str) -> str:
+def listen(prompt: str) -> dict[str, Any]:
     """A model that knows what both sentences mean."""
     message = prompt.rpartition("== The message")[2]
     item: dict[str, Any] = {"op": "none", "kind": "rule", "text": "", "when": "always", "examples": [], "scope": "everywhere"}
@@ -26,12 +27,12 @@ def listen(prompt: str) -> str:
     elif "Forget" in message:
         rules = prompt.rpartition("== Rules in force")[2].partition("== ")[0]
         item |= {"op": "retract", "targets": [line.partition(":")[0].strip() for line in rules.splitlines() if "uv" in line]}
-    return json.dumps({"items": [item], "correction": None})
+    return {"items": [item], "correction": None}
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
-    teacher = Teacher(work=lambda prompt: listen(prompt) if "== The message" in prompt else "As you wish.")
+    teacher = Teacher(work=lambda prompt: "As you wish.", listen=listen)
     teacher.start()
     config = f"""
 [[providers]]
@@ -91,7 +92,16 @@ def test_what_was_said_is_noted_told_and_taken_back_by_words_and_by_undo(program
         assert "undid generation" in lines.readline()
     removed = json.loads(program.command("undo", "--json").stdout)["removed"]
     assert [one["name"] for one in removed] == [rule["name"]]
+    assert program.command("undo").returncode == 1, "what was never confirmed is no lesson that could come back"
     talk.say("Thanks.")
     assert program.get("/api/rules")["rules"] == [], "what was taken back stays away"
     gone = program.get("/api/rules?state=retired")["rules"]
-    assert [one["name"] for one in gone] == [rule["name"]]
+    assert rule["name"] in [one["name"] for one in gone]
+
+
+def test_what_the_reader_of_a_message_does_not_confirm_cannot_be_brought_back_by_undo(program: Program) -> None:
+    talk = Talk(program, "two")
+    talk.say(SARCASTIC)
+    assert program.get("/api/rules")["rules"] == []
+    assert program.command("undo").returncode == 1
+    assert "production" not in talk.say("Good morning.")

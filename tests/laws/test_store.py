@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.candidate import Certificate
+from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResult
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.domain.verdict import Fault, Signal, Votes
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Votes
 from metaclaw.store import Database, LedgerReader, SqlForgetting, open_database
 from metaclaw.store.documents import pack_document, unpack_document
 from metaclaw.store.intake import Entry, Intake
@@ -196,14 +196,15 @@ texts = st.lists(anything, max_size=3).map(tuple)
 evidence = st.one_of(
     st.builds(Votes, small, small, small, anything, texts),
     st.builds(Signal, anything, finite, anything, st.sampled_from(Fault)),
+    st.builds(Certificate, st.sampled_from(SkillState), small, small, small, small, small, small, counts, anything, texts, finite),
     st.builds(
-        Certificate, st.sampled_from(SkillState), small, small, small, small, small, small, finite, counts, anything, notes=texts
+        ReplayResult, st.builds(Probe, anything.map(TurnId), st.sampled_from(ProbeKind)), st.sampled_from(Outcome), small, anything
     ),
 )
 
 
 @given(value=evidence)
-def test_any_evidence_is_made_storable_and_comes_back(value: Votes | Signal | Certificate) -> None:
+def test_any_evidence_is_made_storable_and_comes_back(value: Votes | Signal | Certificate | ReplayResult) -> None:
     stored = pack_document(value)
     assert "\x00" not in stored
     assert stored.encode("utf-8") is not None

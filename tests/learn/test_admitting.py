@@ -130,6 +130,17 @@ async def test_replays_that_were_paid_for_are_kept_and_not_repeated_after_a_rest
     assert len(house.worker.asked) == 2  # of the new worker
 
 
+async def test_the_same_text_again_is_rejected_before_it_is_paid_for(new_house: NewHouse) -> None:
+    house = await new_house(gate=GateMode.FULL)
+    policy(house)
+    await admit(house, dates())
+    assert house.worker is not None
+    paid = len(house.worker.asked)
+    again = await admit(house, dates())
+    assert (again.standing, again.reason) == (Standing.REJECTED, "iso-release-dates is in force already")
+    assert len(house.worker.asked) == paid
+
+
 async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(new_house: NewHouse) -> None:
     house = await new_house(gate=GateMode.FULL)
     policy(house)
@@ -141,17 +152,6 @@ async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(
     assert "reverted" in candidate.reason
     assert house.worker is not None
     assert house.worker.asked == []
-
-
-async def test_a_skill_that_a_person_keeps_is_no_longer_on_trial(new_house: NewHouse) -> None:
-    house = await new_house(gate=GateMode.FULL)
-    policy(house)
-    await admit(house, dates())
-    await house.owner.keep(SkillName("iso-release-dates"))
-    kept = house.skill("iso-release-dates")
-    assert (kept.state, kept.pinned) == (SkillState.LIVE, True)
-    with pytest.raises(SkillError, match="no skill named"):
-        await house.owner.keep(SkillName("nobody"))
 
 
 async def passed_before(house: House) -> None:

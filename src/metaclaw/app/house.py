@@ -559,6 +559,8 @@ class House:
         self.placer.forget((session,))
         if self.similarity is not None:
             self.similarity.forget()
+        if self.acknowledgements is not None:
+            self.acknowledgements.told(session)
         self.learner.let_go(session)
 
     def _restore(self) -> None:

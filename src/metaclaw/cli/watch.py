@@ -22,7 +22,7 @@ _SILENCE_S = 60.0
 _RETRY_S = 0.5
 _TEXTS_SHOWN = 3
 _MOST_TEXT = 200
-_SPOKEN = re.compile(r"(?:noted|replaced|retracted|example) [a-z0-9-]+(?:, [a-z0-9-]+)*")
+_SPOKEN = re.compile(r"(?:noted|replaced|retracted|unconfirmed|example) [a-z0-9-]+(?:, [a-z0-9-]+)*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,10 @@ class Admitting:
         if await run_sync(self._candidates.is_reverted, candidate.generation):
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
             return
+        if await self._is_in_force_already(candidate.proposal):
+            reason = f"{candidate.proposal.skill.name} is in force already"
+            await self._keep(replace(candidate, standing=Standing.REJECTED, reason=reason))
+            return
         library = IndexLibrary(self._shelf.view.index, learned.scopes)
         replaying = await self._replaying(candidate, learned)
         admission = await self._gate.admit(candidate.proposal, library, replaying)
@@ -174,6 +178,13 @@ class Admitting:
             await self._keep(
                 replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
             )
+
+    async def _is_in_force_already(self, proposal: Proposal) -> bool:
+        """Whether another candidate with this very text is in force."""
+        known = self._shelf.view.get(proposal.skill.name)
+        if known is None or not _is_same(known, proposal.skill) or proposal.change is not Change.NEW:
+            return False
+        return await run_sync(self._accepted, known) is not None
 
     async def _replaying(self, candidate: Candidate, learned: Learned) -> Replaying:
         """The replays that are open to it: on which turns, for how much, and what is kept after each."""
@@ -203,11 +214,11 @@ class Admitting:
         proposal = candidate.proposal
         accepted = replace(candidate, standing=Standing.ACCEPTED, reason=admission.reason, certificate=admission.certificate)
         skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
+        if await self._is_in_force_already(proposal):
+            return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
         known = self._shelf.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
-            if await run_sync(self._accepted, known) is None:  # the program was stopped just before this was written down
-                return await self._keep(accepted)
-            return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
+            return await self._keep(accepted)  # the program was stopped just before this was written down
         # A person who lets it pass decides now, whatever was reverted since it was proposed.
         since = self._shelf.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)

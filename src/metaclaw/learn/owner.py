@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -11,9 +11,8 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillState
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.errors import SkillError
 from metaclaw.learn.admitting import Admitting, Announce, accepted_candidate
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.worth import Worth
@@ -95,20 +94,6 @@ class Owner:
         view = await run_sync(self._shelf.retire, name, why)
         if skill is not None:
             await self._admitting.tell(skill, why)
-        return view.generation
-
-    async def keep(self, name: SkillName) -> int:
-        """End a skill's trial: it is live and pinned, so that the program never withholds or retires it; the new generation.
-
-        Raises SkillError where no such skill is in force.
-        """
-        skill = self._shelf.view.get(name)
-        if skill is None:
-            raise SkillError(f"there is no skill named {name} in force")
-        kept = replace(skill, state=SkillState.LIVE, pinned=True)
-        why, expected = f"a person keeps {name}", {name: skill.content_hash}
-        view = await run_sync(lambda: self._shelf.publish([kept], (), why, expected=expected, by_person=True))
-        await self._admitting.tell(kept, why)
         return view.generation
 
     async def tell_retired(self, skill: Skill, reason: str) -> None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnKind
@@ -25,15 +25,19 @@ class Acknowledgements:
 
     def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
         self._session_of = session_of
-        self._notes: OrderedDict[SessionId, list[str]] = OrderedDict()
+        self._notes: OrderedDict[SessionId, dict[SkillName, str]] = OrderedDict()
 
     def noted(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
         """Rules came into force or went, because of what was said in the newest of these turns. Call from a thread."""
         session = self._session_of(turns[-1]) if turns else None
         if session is None:
             return
-        words = [_one_line(rule) for rule in put] or [f"no longer in force: {_one_line(rule)}" for rule in gone]
-        self._notes.setdefault(session, []).extend(words)
+        notes = dict(self._notes.get(session, {}))  # the event loop may be reading the other
+        for rule in gone:
+            if notes.pop(rule.name, None) is None and not put:
+                notes[rule.name] = f"no longer in force: {_one_line(rule)}"
+        notes |= {rule.name: _one_line(rule) for rule in put}
+        self._notes[session] = notes
         while len(self._notes) > _MOST_SESSIONS:
             self._notes.popitem(last=False)
 
@@ -41,10 +45,10 @@ class Acknowledgements:
         """What puts the line behind the answer to this request; None where there is nothing to tell, or not here."""
         if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
             return None
-        words = self._notes.get(origin.session)
-        if words is None or wants_json(incoming.wire, incoming.json):
+        notes = self._notes.get(origin.session)
+        if not notes or wants_json(incoming.wire, incoming.json):
             return None
-        return Footer(incoming.wire, _line(words))
+        return Footer(incoming.wire, _line(list(notes.values())))
 
     def told(self, session: SessionId) -> None:
         """The line was added."""

@@ -18,6 +18,9 @@ from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, 
 from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
+UNCONFIRMED: Final = "unconfirmed"
+"""The reason of a generation begins with this word where what a sure phrase put in force was not confirmed by who read the message:
+both are one lesson, which came to nothing."""
 _PAGE: Final = 50
 _LATELY: Final = 20
 _NAMES_TOLD: Final = 5
@@ -151,7 +154,7 @@ class Rulebook:
             for change in page:
                 if undo := _UNDID.match(change.reason):
                     undone.add(int(undo[1]))
-                elif not change.is_revert and change.number not in undone:
+                elif not change.is_revert and change.number not in undone and not change.reason.startswith(UNCONFIRMED):
                     yield change
             before = page[-1].number
 

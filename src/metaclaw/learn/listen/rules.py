@@ -31,6 +31,7 @@ from metaclaw.skills.checks import parse_check
 from metaclaw.skills.evolve.failure import CORRECTION_READ
 from metaclaw.skills.evolve.names import rule_name
 from metaclaw.skills.rule import ALWAYS, rule_text
+from metaclaw.skills.rulebook import UNCONFIRMED
 from metaclaw.skills.rules import find_same, is_rule, plain_words
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 
@@ -50,11 +51,13 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example."""
+    """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
+    `reason` is the generation's, where it is not the event."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
+    reason: str = ""
 
 
 class RuleWriter:
@@ -161,7 +164,7 @@ class RuleWriter:
         """What sure phrases of this message put in force and its reader does not confirm. Blocks."""
         confirmed = {plain_words(self._redact(item.text)) for item in understood.items if item.op in (Op.ADD, Op.REPLACE)}
         sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
-        return [_Lesson("retracted", None, (one,)) for one in sure if plain_words(rule_text(one)) not in confirmed]
+        return [_Lesson("retracted", None, (one,), UNCONFIRMED) for one in sure if plain_words(rule_text(one)) not in confirmed]
 
     def _lesson(self, spoken: Spoken, item: Item, is_correction: bool, taken: set[str], written_by: str) -> _Lesson | None:
         targets = [one for name in item.targets if name not in taken and (one := self._shelf.view.get(name)) is not None]
@@ -249,7 +252,7 @@ class RuleWriter:
         if put is not None:
             expected[put.name] = put.content_hash if lesson.event == "example" else None
         names = [one.name for one in gone]
-        told = f"{lesson.event} {', '.join([*([put.name] if put else []), *names])}"
+        told = f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
         learned = LearnedFrom(spoken.generation, tuple(turns), None if candidate is None else candidate.id)
         by_person = any(one.author is Authorship.PERSON for one in gone)
 
