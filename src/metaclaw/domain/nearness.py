@@ -6,7 +6,7 @@ compared with ordinary requests that need nothing from a library (`background`),
 common words do on the lexical side. The constants were chosen on `benchmarks/meaning`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import log10
 
 from metaclaw.domain.ids import SkillName
@@ -45,7 +45,7 @@ class Nearness:
         return self._hash
 
     @property
-    def names(self) -> Iterable[SkillName]:
+    def names(self) -> Collection[SkillName]:
         """The skills that are near enough to be considered."""
         return self._similar
 

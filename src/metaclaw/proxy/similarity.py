@@ -1,5 +1,6 @@
 """Search by meaning for the request path: keeps the embedding process's index at the library's newest generation."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -10,6 +11,8 @@ from metaclaw.skills import ShelfView, Teams
 
 MOST_SEARCHED: Final = 20_000
 """Larger libraries are searched by words alone: their vectors would take too much memory."""
+
+_LONG_NUMBER: Final = re.compile(r"\d{4,}")
 
 
 class Search(Protocol):
@@ -40,7 +43,10 @@ class ShelfSimilarity:
         """What is near a request for this speaker; None where only words can tell in time."""
         self.follow()
         view = self._view()
-        return await self._search.near(query, view.scopes_of(scope, self._teams)) if view.count else None
+        if not view.count:
+            return None
+        # Requests that differ only in the number of a ticket, a turn or a date are one request, answered from the cache.
+        return await self._search.near(_LONG_NUMBER.sub("", query), view.scopes_of(scope, self._teams))
 
     def forget(self) -> None:
         """Keep nothing of what was asked."""

