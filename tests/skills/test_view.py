@@ -37,6 +37,6 @@ def test_rules_somewhat_over_their_budget_fill_it_with_the_best_ranked_first(que
     assert ("bow" in {rule.name for rule in found.rules}) >= ("bow" in query)
 
 
-def test_of_rules_far_over_their_budget_only_those_that_match_are_placed() -> None:
-    assert [rule.name for rule in selected(300, "rehair the violin bow").rules] == ["bow"]
+def test_of_rules_far_over_their_budget_none_are_placed_where_none_matches() -> None:
+    assert "bow" in {rule.name for rule in selected(300, "rehair the violin bow").rules}
     assert not selected(300, "what is the capital of Peru").rules

@@ -26,7 +26,7 @@ _CACHED_SCOPES = 256
 _MOST_MATCHING = 24
 _MOST_RULES = 64
 _MOST_LISTED = 96
-# Rules that exceed their budget at most so many times fill it, the best ranked first; of more, only those that match are placed.
+# Rules that exceed their budget at most so many times fill it, whatever is asked; of more, none are placed where none matches.
 _NEARLY_FITTING = 3
 # Of a budget that the rules do not fit, those for every task take at most so much before those that match.
 _ALWAYS_SHARE = 2 / 3
@@ -212,8 +212,12 @@ class ShelfView:
             ranked = self._index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
             # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
             matching = [one.skill for one in ranked if one.score >= 1.0]
-            if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens and not budgets.is_brief:
-                matching += [one.skill for one in ranked if one.score < 1.0] + list(rules)
+            if not budgets.is_brief:
+                # Ranking is surer than telling what matches: where anything does, the next best fill the budget.
+                if matching:
+                    matching += [one.skill for one in ranked if one.score < 1.0]
+                if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens:
+                    matching += rules
             rules = _most_needed(rules, matching, budgets)
         if not budgets.max_placed:
             return Selection(rules, (), (), speaker.replaced, speaker.until)
