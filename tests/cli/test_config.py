@@ -88,7 +88,7 @@ def test_calendars_without_their_libraries_are_found_and_how_to_install_them_is_
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_make_install_brings_the_libraries_for_calendars() -> None:
     done = subprocess.run(["make", "-n", "-B", "install"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert "[embedded,calendar]" in done.stdout
+    assert "[embedded,meaning,calendar]" in done.stdout
 
 
 def test_set_writes_privately_and_takes_negative_numbers_as_values(home: Path) -> None:

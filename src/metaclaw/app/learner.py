@@ -42,12 +42,14 @@ from metaclaw.store import Database, SqlGenerations, connect
 log = logging.getLogger(__name__)
 
 _TELL_EVERY_S: Final = 0.25
+_NICENESS: Final = 10  # serving, and the search that requests wait for, come first
 
 
 def main() -> None:
     """Build the loops, and learn until the input ends."""
     channel = Channel(FileIO(os.dup(0), "r"), FileIO(os.dup(1), "w"))
     os.dup2(2, 1)  # whoever prints must not print into the pipe
+    os.nice(_NICENESS)
     begin = channel.receive()
     if not isinstance(begin, Begin):
         return  # the program has gone before it said anything

@@ -5,13 +5,10 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from metaclaw.engine.meaning import frames
 from metaclaw.engine.meaning.client import MODEL_PACKAGE
 from metaclaw.engine.pipe import Pipe
-
-_NICENESS: Final = 5
 
 
 def main() -> int:
@@ -27,8 +24,6 @@ def main() -> int:
 
         prepare(_model_folder(arguments.package))
         return 0
-    # Where cores are scarce, serving comes first; a late answer only means that words decide.
-    os.nice(_NICENESS)
     # What a library prints must not reach the pipe.
     write_handle = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
