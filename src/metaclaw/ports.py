@@ -17,7 +17,7 @@ from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.domain.skill import GenerationChange, LearnedFrom, RetiredSkill, Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
 from metaclaw.domain.turn import Turn
-from metaclaw.domain.verdict import Verdict
+from metaclaw.domain.verdict import OpenFailure, Verdict
 from metaclaw.domain.window import Window
 
 Headers = Sequence[tuple[str, str]]
@@ -181,9 +181,9 @@ class VerdictStore(Protocol):
     def verdict_of(self, turn: TurnId) -> Verdict | None:
         """The verdict that stands."""
 
-    def open_failures(self, generation: int, limit: int = 200) -> list[TurnId]:
-        """Main turns made, or found to have failed, in this generation, whose standing verdict teaches and that have no role yet;
-        oldest first."""
+    def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
+        """The newest main turns made up to this generation whose standing verdict teaches, that have no role yet, and that are
+        neither too old nor from before a revert; oldest first."""
 
 
 class CandidateStore(Protocol):

@@ -1,6 +1,6 @@
 """The law of separation: what fed a skill never trains the weights, nor does a turn whose prompt would differ today, nor any turn
 twice. A turn's prompt would differ where a rule or skill for its speaker came, changed or went; facts, examples, states and what is
-for other speakers age no turn.
+for other speakers age no turn. A failure may teach until a skill for its speaker comes or changes; rules and facts close none.
 
 Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, forgetting and training come in any order, on a real
 database; a small model of what must be true is kept beside it. Whoever goes around the program and writes SQL is refused, too.
@@ -9,6 +9,7 @@ database; a small model of what must be true is kept beside it. Whoever goes aro
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
     LedgerReader,
@@ -101,6 +103,13 @@ def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) 
     )
 
 
+def is_for_directory(skill: Skill, workspace: str | None) -> bool:
+    """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below it (decision 34), though it is
+    placed in that very directory alone. Too old is the safe side."""
+    named = skill.extra.get("workspace")
+    return skill.is_for_workspace(workspace) or (workspace is not None and workspace.startswith(f"{named}/"))
+
+
 @dataclass(frozen=True)
 class Chosen:
     """Turns that could train at one moment; when they are used, much may have happened."""
@@ -120,7 +129,7 @@ class Separation(RuleBasedStateMachine):
         self.batches: dict[int, set[TurnId]] = {}
         self.newest = 0
         self.published: list[tuple[Skill, ...]] = [()]
-        self.judged_in: dict[TurnId, int] = {}  # the newest generation in which something was said of a turn
+        self.judged_in: dict[TurnId, int] = {}  # the generation in which the verdict that stands was given
         self.chosen: list[Chosen] = []
         self.drafts: list[Candidate] = []
         self.url = type(self).fresh_url()
@@ -131,6 +140,7 @@ class Separation(RuleBasedStateMachine):
         self.scribe = Scribe(self.database, 1 << 20)
         self.reader = LedgerReader(self.database)
         self.generations = SqlGenerations(self.database)
+        self.changes = SkillChanges(self.generations, TEAMS)
         self.verdicts = SqlVerdicts(self.database)
         self.candidates = SqlCandidates(self.database)
         self.training = SqlBatches(self.database)
@@ -185,19 +195,32 @@ class Separation(RuleBasedStateMachine):
     def judge(self, turns: list[TurnId], outcome: Outcome, source: Source) -> None:
         fault = Fault.AGENT if outcome is Outcome.FAIL else None
         for turn in turns:
-            self.verdicts.record_verdict(Verdict(turn, outcome, source, None, fault=fault))
-            self.judged_in[turn] = self.newest
+            if self.verdicts.record_verdict(Verdict(turn, outcome, source, None, fault=fault)):
+                self.judged_in[turn] = self.newest
 
     @rule(limit=st.integers(1, 5))
     def learn_from_failures(self, limit: int) -> None:
-        failures = self.verdicts.open_failures(self.newest, limit)
-        assert all(turn not in self.roles and self.is_of_now(turn) for turn in failures)
+        listed = self.verdicts.open_failures(self.newest)
+        found = self.changes.without_overtaken(listed, self.newest)
+        assert found == [one for one in listed if not self.is_overtaken(one.turn)]
+        failures = [one.turn for one in found[:limit]]
+        assert not self.roles.keys() & set(failures)
         if failures:
             self.attempt(failures)
 
-    def is_of_now(self, turn: TurnId) -> bool:
-        """A failure teaches in the generation that made it, or in the one in which the word on it came."""
-        return self.newest in (self.turns[turn].stamp.generation, self.judged_in.get(turn))
+    def is_overtaken(self, turn: TurnId) -> bool:
+        """Whether a skill for its speaker came or got another text after the turn and after the word on it."""
+        made = self.turns[turn]
+        since = max(made.stamp.generation, self.judged_in[turn])
+        skills = [self.skills_for(made.scope, number) for number in range(since, self.newest + 1)]
+        return any(later - earlier for earlier, later in pairwise(skills))
+
+    def skills_for(self, speaker: Scope, generation: int) -> set[tuple[object, ...]]:
+        return {
+            (skill.content_hash, skill.applies_always, skill.extra.get("workspace"))
+            for skill in self.published[generation]
+            if skill.kind is SkillKind.SKILL and applies(skill.scope, speaker, TEAMS) and skill.is_for_workspace(speaker.workspace)
+        }
 
     @precondition(lambda self: self.turns)
     @rule(which=picks)
@@ -303,13 +326,13 @@ class Separation(RuleBasedStateMachine):
         )
 
     def prompt_parts(self, speaker: Scope, generation: int) -> set[tuple[str, bool]]:
-        """What the prompts of a speaker are made of, facts left out."""
+        """What the prompts of a speaker are made of, facts left out, and what is for a directory above theirs."""
         return {
             (skill.content_hash, skill.applies_always)
             for skill in self.published[generation]
             if skill.kind is not SkillKind.FACT
             and applies(skill.scope, speaker, TEAMS)
-            and skill.is_for_workspace(speaker.workspace)
+            and is_for_directory(skill, speaker.workspace)
         }
 
     def role_kind(self, turn: TurnId) -> RoleKind | None:

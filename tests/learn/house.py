@@ -37,6 +37,7 @@ from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.reviewing import Reviewing
 from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.sensing import Sensing
+from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.stumbles import Falls, Piece, Workbook
 from metaclaw.learn.tending import Tending
@@ -201,6 +202,7 @@ class House:
                 candidates=self.candidates,
                 recorded=self.recorded,
                 shelf=self.shelf,
+                changes=SkillChanges(self.generations, self.teams),
                 book=self.book,
             ),
             candidates=self.candidates,

@@ -1,6 +1,7 @@
 """Failures of one kind, and a person's standing words, become skills: once, from the generation in force, over restarts too."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome
 from metaclaw.errors import StoreError, UpstreamError
@@ -37,9 +38,9 @@ async def corrected(house: House, scope: Scope = ADA, number: int = 1) -> tuple[
     return failed, await talk.say(CORRECTION, "Released on 2026-02-01.")
 
 
-async def silently_failed(house: House, task: object) -> TurnId:
+async def silently_failed(house: House, task: object, scope: Scope = ADA) -> TurnId:
     """A failure of which nobody said in words what was wrong."""
-    talk = Talk(house)
+    talk = Talk(house, scope)
     turn = await talk.say(TASK.format(task))
     house.say(turn, Outcome.FAIL)
     return turn
@@ -82,14 +83,111 @@ def publish_something(house: House) -> None:
     house.clock.pass_by(seconds=1)
 
 
-async def test_failures_of_an_older_generation_are_left_alone(new_house: NewHouse) -> None:
+async def test_failures_from_before_a_skill_that_applies_to_their_speaker_are_left_alone(new_house: NewHouse) -> None:
     house = await new_house(evolver=evolver(DATES))
     old = await silently_failed(house, 1)
     publish_something(house)
     await house.learn()
-    assert (house.names, house.role(old)) == (["other"], None)
+    assert (house.names, house.role(old), house.fast.counted) == (["other"], None, [])
     assert house.evolver is not None
     assert house.evolver.asked == []
+
+
+async def say_rule(house: House, rule: str, scope: Scope) -> None:
+    """A person lays down a rule, which is in force at once."""
+    before = house.shelf.view.generation
+    house.clock.pass_by(seconds=1)
+    await Talk(house, scope).say(rule, "Noted.")
+    await house.listen()
+    assert house.shelf.view.generation > before
+    house.clock.pass_by(seconds=1)
+
+
+def counts(house: House) -> list[object]:
+    return [one["failures"] for one in house.fast.counted]
+
+
+async def test_rules_that_anybody_says_in_between_do_not_reset_the_count(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker, min_failures=3)
+    turns = [await silently_failed(house, 1)]
+    await say_rule(house, "From now on, always answer in German.", ADA)
+    turns.append(await silently_failed(house, 2))
+    await say_rule(house, "From now on, always use metric units.", Scope("bob"))
+    await house.learn()
+    assert (counts(house), speaker.asked) == ([2], [])
+    turns.append(await silently_failed(house, 3))
+    generations = {found.stamp.generation for turn in turns if (found := house.recorded.step(turn))}
+    assert len(generations) == 3
+    await house.learn()
+    await house.learn()
+    assert len(speaker.asked) == 1
+    assert [house.role(turn) for turn in turns] == ["support"] * 3
+    assert [one.proposal.support for one in house.candidates.of_skill(SkillName("iso-release-dates"))] == [tuple(turns)]
+    assert counts(house) == []
+
+
+async def test_a_skill_for_the_speaker_closes_their_older_failures_and_nobody_elses(new_house: NewHouse) -> None:
+    speaker = evolver(DATES)
+    house = await new_house(evolver=speaker, min_failures=3, teams={"web": ("ada",)})
+    bob = Scope("bob")
+    mine = [await silently_failed(house, number) for number in range(2)]
+    theirs = [await silently_failed(house, number, bob) for number in range(2)]
+    house.clock.pass_by(seconds=1)
+    house.put_in_force("lint-reports", scope="team:web")
+    house.clock.pass_by(seconds=1)
+    mine.append(await silently_failed(house, 3))
+    await house.learn()
+    assert (counts(house), speaker.asked) == ([2, 1], [])
+    theirs.append(await silently_failed(house, 3, bob))
+    await house.learn()
+    assert len(speaker.asked) == 1
+    assert [house.role(turn) for turn in theirs] == ["support"] * 3
+    assert [house.role(turn) for turn in mine] == [None] * 3
+    house.restart()
+    await house.learn()
+    assert counts(house) == [1]
+
+
+async def test_another_text_of_a_skill_closes_failures_and_another_state_or_example_does_not(
+    new_house: NewHouse,
+) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=3)
+    canary = house.put_in_force("lint-reports", state=SkillState.CANARY)
+    for number in range(2):
+        await silently_failed(house, number)
+    live = replace(canary, state=SkillState.LIVE)
+    house.clock.pass_by(seconds=1)
+    house.shelf.publish([live], (), "promoted")
+    house.shelf.publish([replace(live, extra={"examples": ["Lint the report."]})], (), "one more example")
+    await house.learn()
+    assert counts(house) == [2]
+    house.shelf.publish([replace(live, body="1. Lint every report twice.")], (), "changed")
+    await house.learn()
+    assert counts(house) == []
+
+
+async def test_a_failure_teaches_for_thirty_days(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=3)
+    await silently_failed(house, 1)
+    house.clock.pass_by(days=2)
+    await silently_failed(house, 2)
+    house.clock.pass_by(days=27)
+    await house.learn()
+    assert counts(house) == [2]
+    house.clock.pass_by(days=2)
+    await house.learn()
+    assert counts(house) == [1]
+
+
+async def test_a_revert_closes_the_failures_before_it(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=3)
+    await say_rule(house, "From now on, always answer in German.", ADA)
+    await silently_failed(house, 1)
+    house.shelf.revert(0)
+    await silently_failed(house, 2)
+    await house.learn()
+    assert counts(house) == [1]
 
 
 async def test_a_correction_is_not_lost_to_what_was_published_since_the_answer(new_house: NewHouse) -> None:

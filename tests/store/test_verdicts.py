@@ -4,16 +4,18 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
 
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Stamp, Turn, TurnKind
-from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes
+from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes
 from metaclaw.ports import VerdictStore
-from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlLedger, SqlVerdicts
+from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlGenerations, SqlLedger, SqlVerdicts
+from metaclaw.store.verdicts import OPEN_FOR
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
@@ -109,7 +111,7 @@ async def test_two_who_speak_at_once_leave_one_verdict_that_stands(
         assert connection.execute(text("SELECT count(*) FROM stands")).scalar() == 1
 
 
-async def test_open_failures_are_main_turns_of_the_generation_that_failed_by_the_agents_fault_and_taught_nothing(
+async def test_open_failures_are_main_turns_up_to_the_generation_that_failed_by_the_agents_fault_and_taught_nothing(
     ledger: SqlLedger, store: SqlVerdicts, database: Database, new_turn: TurnMaker
 ) -> None:
     now, before = Stamp(3, 0, "", ()), Stamp(2, 0, "", ())
@@ -132,10 +134,29 @@ async def test_open_failures_are_main_turns_of_the_generation_that_failed_by_the
     store.record_verdict(failed(others["passed"].id))
     store.record_verdict(passed(others["passed"].id, Source.USER))
     SqlCandidates(database).begin_attempt("kind", 3, [others["support"].id])
-    assert store.open_failures(3) == [first.id, second.id, third.id]
-    assert store.open_failures(3, limit=2) == [first.id, second.id]
-    assert store.open_failures(2) == [others["old"].id]
-    assert store.open_failures(4) == []
+    old = others["old"]
+    found = store.open_failures(3)
+    assert [one.turn for one in found] == [first.id, second.id, third.id, old.id]
+    assert found[0] == OpenFailure(first.id, first.scope, 3, NOON)
+    assert [one.turn for one in store.open_failures(3, limit=2)] == [third.id, old.id], "the newest"
+    assert [one.turn for one in store.open_failures(2)] == [old.id]
+    assert store.open_failures(4) == found
+
+
+async def test_failures_are_open_for_a_time_after_their_verdict_and_until_a_revert(
+    ledger: SqlLedger, store: SqlVerdicts, database: Database, new_turn: TurnMaker
+) -> None:
+    turn = new_turn(stamp=Stamp(0, 0, "", ()))
+    await record(ledger, turn)
+    store.record_verdict(failed(turn.id))
+    last, after = NOON + OPEN_FOR, NOON + OPEN_FOR + timedelta(seconds=1)
+    assert [one.turn for one in SqlVerdicts(database, lambda: last).open_failures(0)] == [turn.id]
+    assert SqlVerdicts(database, lambda: after).open_failures(0) == []
+    generations = SqlGenerations(database)
+    generations.publish([Skill(SkillName("one"), "when", "do")], "by hand")
+    assert [one.turn for one in store.open_failures(1)] == [turn.id]
+    generations.publish([], "reverted", reverted_to=0)
+    assert store.open_failures(2) == []
 
 
 async def test_what_turns_came_to_is_known_together(

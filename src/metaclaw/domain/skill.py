@@ -154,6 +154,15 @@ class GenerationChange:
 
 
 @dataclass(frozen=True, slots=True)
+class SkillChange:
+    """A skill that came into force, or got another text, in the generation of this number."""
+
+    number: int
+    published_at: datetime
+    skill: Skill
+
+
+@dataclass(frozen=True, slots=True)
 class RetiredSkill:
     """A skill, rule or fact that is no longer in force, as it last was; since when, and the reason of that generation."""
 

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.turn import Scope
 
 
 class Outcome(StrEnum):
@@ -105,3 +107,13 @@ def outranks(newer: Verdict, standing: Verdict | None) -> bool:
     if newer.outcome is Outcome.UNKNOWN and newer.source is not Source.USER:
         return standing.outcome is Outcome.UNKNOWN
     return standing.outcome is Outcome.UNKNOWN or newer.source.rank >= standing.source.rank
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFailure:
+    """A failed turn that has taught nothing yet: its speaker, the generation it was made with, and when its verdict was given."""
+
+    turn: TurnId
+    scope: Scope
+    generation: int
+    judged_at: datetime

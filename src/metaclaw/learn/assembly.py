@@ -37,6 +37,7 @@ from metaclaw.learn.reviewing import Reviewing
 from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.sensing import Sensing
 from metaclaw.learn.shelf import SkillShelf, stay
+from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.learn.stumbles import Workbook
 from metaclaw.learn.supervise import Supervisor
@@ -295,6 +296,7 @@ class Learning:
             candidates=self.candidates,
             recorded=self.recorded,
             shelf=self._shelf,
+            changes=SkillChanges(self.generations, self._teams),
             book=self.book,
         )
         return Fast(

@@ -1,8 +1,8 @@
 """The second loop: failures that nobody spoke for become skills that take effect on the next request.
 
-Failures are taken up by kind, within one generation and one scope. Whatever is shown to an evolver is support from that moment on,
-in the database, and never shown again; so nothing is learned twice and nothing that taught a skill can train weights. An attempt
-that was interrupted before anything came of it is taken up again.
+Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
+is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
+nothing that taught a skill can train weights. An attempt that was interrupted before anything came of it is taken up again.
 """
 
 import logging

@@ -10,6 +10,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
 from metaclaw.learn.shelf import SkillShelf
+from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.skills.evolve import Failure, Kind, group
 from metaclaw.skills.terms import count_terms
@@ -44,6 +45,7 @@ class Lessons:
         candidates: SqlCandidates,
         recorded: RecordedSteps,
         shelf: SkillShelf,
+        changes: SkillChanges,
         book: Workbook | None = None,
     ) -> None:
         self._reader = reader
@@ -51,13 +53,15 @@ class Lessons:
         self._candidates = candidates
         self._recorded = recorded
         self._shelf = shelf
+        self._changes = changes
         self._known: dict[TurnId, _Known] = {}
         self._stumbles = Stumbles("reading", book)
 
     def open_failures(self, generation: int) -> list[Failure]:
-        """The newest failures of this generation that nothing has been made of; one that was read before is not read again unless
-        its verdict has changed, or somebody has gone on from it."""
-        turns = self._verdicts.open_failures(generation, _LISTED)[-_LOOKED_AT:]
+        """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is
+        not read again unless its verdict has changed, or somebody has gone on from it."""
+        failures = self._changes.without_overtaken(self._verdicts.open_failures(generation, _LISTED), generation)
+        turns = [failure.turn for failure in failures[-_LOOKED_AT:]]
         standings = self._reader.standings_of(turns)
         known, self._known = self._known, {}
         for turn in turns:

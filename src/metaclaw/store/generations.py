@@ -16,6 +16,7 @@ from metaclaw.domain.skill import (
     LearnedFrom,
     RetiredSkill,
     Skill,
+    SkillChange,
     SkillGeneration,
     SkillState,
     library_hash,
@@ -226,6 +227,32 @@ class SqlGenerations:
             )
             for row in found
         ]
+
+    def skill_changes(self, after: int) -> list[SkillChange]:
+        """Skills that came into force or got another text in generations newer than `after`, oldest first.
+
+        Rules and facts are left out, and so is a change that leaves the placed text as it was: another state, author or example.
+        """
+        newer = select(memberships.c.name).where(memberships.c.since > after)
+        query = (
+            select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts)
+            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+            .join(generations, generations.c.number == memberships.c.since)
+            .where(memberships.c.name.in_(newer), or_(memberships.c.until.is_(None), memberships.c.until > after))
+            .order_by(memberships.c.name, memberships.c.since)
+        )
+        with self._database.reading("reading which skills changed") as connection:
+            rows = connection.execute(query).all()
+        found: list[SkillChange] = []
+        before: tuple[SkillName, int | None, object] | None = None
+        for row in rows:
+            skill = _skill(row)
+            placed = (audience_of(skill), placed_hash(skill))
+            is_new = before != (skill.name, row.since, placed)
+            if is_new and row.since > after and skill.is_skill and placed[0] is not None:
+                found.append(SkillChange(row.since, unpack_instant(row.published_us), skill))
+            before = (skill.name, row.until, placed)
+        return sorted(found, key=lambda one: (one.number, one.skill.name))
 
     def retired(self) -> list[RetiredSkill]:
         """Skills, rules and facts that were in force and are not, the last to go first."""

@@ -1,20 +1,21 @@
 """Verdicts: every one is kept, and one of each turn stands."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from sqlalchemy import Connection, Row, Select, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, insert, select, update
 
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes, outranks
+from metaclaw.domain.turn import Scope, TurnKind
+from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes, outranks
 from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document, unpack_document
 from metaclaw.store.generations import last_revert
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.learning import IS_LESSON, roles, stands, verdicts
-from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_text
-from metaclaw.store.schema import generations, turns
+from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_optional, unpack_text
+from metaclaw.store.schema import turns
 
 VERDICT = [
     verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own
@@ -22,8 +23,9 @@ VERDICT = [
 ]
 """What `verdict_of` reads."""
 
+OPEN_FOR: Final = timedelta(days=30)
+"""How long after its verdict a failure may still teach."""
 _NO_SIGNALS = pack_document(())
-
 
 _GOLD = (Source.USER.value, Source.CHECK.value)
 _GRADED = (Source.DETECTOR.value, Source.JUDGE.value)
@@ -70,25 +72,34 @@ class SqlVerdicts:
         with self._database.reading("reading verdicts") as connection:
             return [verdict_of(turn, row) for row in connection.execute(query.order_by(verdicts.c.seq))]
 
-    def open_failures(self, generation: int, limit: int = 200) -> list[TurnId]:
-        """Main turns of this generation whose standing verdict teaches, and that have no role yet; oldest first.
+    def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
+        """The newest main turns made up to this generation whose standing verdict teaches, and that have no role; oldest first.
 
-        A turn of an earlier generation counts too if its verdict came in this one: a correction is not lost because something else
-        was published between the answer and the person's word on it. One made before the last revert never counts.
+        Verdicts older than `OPEN_FOR` and turns made before the last revert are left out. Whether a skill came into force since is
+        for the caller to decide (`learn.skill_changes`): the database does not know to whom skills apply.
         """
-        published = select(generations.c.published_us).where(generations.c.number == generation).scalar_subquery()
-        is_of_now = or_(stands.c.generation == generation, verdicts.c.at_us > published)
+        since = pack_instant(self._clock() - OPEN_FOR)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
+        is_of_now = stands.c.generation.between(last_revert(), generation)
         query = (
-            select(turns.c.id)
+            select(turns.c.id, turns.c.user_id, turns.c.workspace_id, stands.c.generation, verdicts.c.at_us)
             .join(stands, stands.c.turn == turns.c.seq)
             .join(verdicts, verdicts.c.seq == stands.c.verdict)
-            .where(IS_LESSON, stands.c.generation <= generation, stands.c.generation >= last_revert(), is_of_now, ~has_role)
-            .order_by(stands.c.turn)
+            .where(IS_LESSON, is_of_now, verdicts.c.at_us >= since, ~has_role)
+            .order_by(stands.c.turn.desc())
             .limit(limit)
         )
         with self._database.reading("looking for failures") as connection:
-            return [TurnId(unpack_text(found)) for found in connection.execute(query).scalars()]
+            rows = connection.execute(query).all()
+        return [
+            OpenFailure(
+                TurnId(unpack_text(row.id)),
+                Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id)),
+                row.generation,
+                unpack_instant(row.at_us),
+            )
+            for row in reversed(rows)
+        ]
 
     def recent(self, outcome: Outcome, limit: int = 200) -> list[TurnId]:
         """Main turns whose standing verdict is this, newest first."""

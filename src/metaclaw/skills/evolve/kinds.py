@@ -1,4 +1,4 @@
-"""Kinds of failure: which failures of one generation and one scope are the same mistake, so that they are learned from together.
+"""Kinds of failure: which failures within one scope are the same mistake, so that they are learned from together.
 
 Two failures are of one kind where the same thing went wrong in tasks about the same matter. What went wrong is what the detectors
 saw (and in which class of error), or, where the person said it, their words: corrections are told apart by what they say, however
@@ -40,7 +40,6 @@ class Kind:
 
     name: str
     scope: str
-    generation: int
     cause: str
     failures: tuple[Failure, ...]
 
@@ -52,14 +51,14 @@ class Kind:
 
 def group(failures: Sequence[Failure]) -> list[Kind]:
     """Failures by kind. What is not a failure of the agent's own (a pass, an unknown, an environment's fault) is left out."""
-    together: dict[tuple[int, str, str], list[_Trait]] = defaultdict(list)
+    together: dict[tuple[str, str], list[_Trait]] = defaultdict(list)
     distinct = {failure.step.turn: failure for failure in failures if failure.verdict.teaches}
     for turn in sorted(distinct):
         trait = _trait(distinct[turn])
-        together[trait.failure.step.stamp.generation, scope_of_lesson(trait.failure.step.scope), trait.cause].append(trait)
+        together[scope_of_lesson(trait.failure.step.scope), trait.cause].append(trait)
     kinds = [
-        Kind(_name(cause, members), scope, generation, cause, tuple(trait.failure for trait in members))
-        for (generation, scope, cause), traits in sorted(together.items())
+        Kind(_name(cause, members), scope, cause, tuple(trait.failure for trait in members))
+        for (scope, cause), traits in sorted(together.items())
         for members in _clusters(traits)
     ]
     return sorted(kinds, key=lambda kind: kind.turns)
