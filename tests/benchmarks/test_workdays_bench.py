@@ -149,9 +149,9 @@ def test_a_persons_standing_instructions_fill_the_free_places_behind_what_fits()
     house, asked = House(), _asked(_questions()[0], passed=False)
     topics = ("giraffes", "volcanoes", "submarines", "trumpets", "herrings", "lanterns", "windmills")
     for topic in topics:
-        assert _hear(house, asked, f"Always mention {topic} with their weight when you describe {topic}.")
+        assert _hear(house, asked, f"From now on, always mention {topic} with their weight when you describe {topic}.")
     placed = Session(house, Scope(user="ann")).place("Describe trumpets.")
-    assert "trumpets" in placed[0].body
+    assert any("trumpets" in one.body for one in placed)
     assert len(placed) == MAX_PLACED
     assert Session(house, Scope(user="ben")).place("Describe trumpets.") == ()
 

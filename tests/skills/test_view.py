@@ -40,3 +40,19 @@ def test_rules_somewhat_over_their_budget_fill_it_with_the_best_ranked_first(que
 def test_of_rules_far_over_their_budget_none_are_placed_where_none_matches() -> None:
     assert "bow" in {rule.name for rule in selected(300, "rehair the violin bow").rules}
     assert not selected(300, "what is the capital of Peru").rules
+
+
+def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
+    rule = Skill(SkillName("bazel"), "always", "Build with bazel.", extra={"kind": "rule", "workspace": "/home/ann/shop"})
+    assert rule.is_for_workspace("/home/ann/shop")
+    assert rule.is_for_workspace("/home/ann/shop/web")
+    assert not rule.is_for_workspace("/home/ann/shop-2")
+    assert not rule.is_for_workspace(None)
+
+
+def test_the_embedded_model_is_given_rules_whose_condition_nobody_knows() -> None:
+    words = "From now on, always answer in one sentence."
+    library = Library.of([Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})])
+    view = ShelfView(1, library.hash, library.index)
+    found = view.select("what is the capital of Peru", Budgets(is_brief=True), today=date(2026, 11, 16))
+    assert [rule.name for rule in found.rules] == ["one-sentence"]

@@ -111,8 +111,12 @@ class Skill:
         return self.extra.get("applies") == "always"
 
     def is_for_workspace(self, workspace: str | None) -> bool:
-        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone."""
-        return self.extra.get("workspace") in (None, workspace)
+        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone, or, where
+        that is a directory, for those below it too."""
+        named = self.extra.get("workspace")
+        if named is None or named == workspace:
+            return True
+        return isinstance(named, str) and workspace is not None and workspace.startswith((f"{named}/", f"{named}\\"))
 
     @property
     def content_hash(self) -> str:

@@ -32,6 +32,8 @@ _RECEIVED = re.compile(
 )
 _CLAUSE_CHARS = 300
 _TYPED_CHARS = 20_000
+_MASK = "\ue000"
+_CLOSED_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n.*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _LEAD = re.compile(r"^([^\n]{0,300})[:：][ \t]*\n\s*(?=\S)", re.MULTILINE)
 # A mail's header in any language: labelled lines, a blank line, text.
 _HEADER = re.compile(r"^(?:[ \t]*[^\W\d][^\n:：]{0,30}[:：][ \t]*\S[^\n]*\n){2,12}[ \t]*\n(?=\s*\S)", re.MULTILINE)
@@ -226,16 +228,17 @@ _BACK = re.compile(
     re.IGNORECASE,
 )
 _WIDE_REPORT = re.compile(
-    r"(?:^|[，、。\s])(?:根?据|根?據|按照|依照)(?!我)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，：:「□]"
-    r"|(?<![我你您])(?:说|說|写着|寫著|声称|要求|建议|建議)|によると|によれば|と(?:書いて|言って)(?!くだ|下さ|ほし|欲し)|とのこと|だそう|らしい|とあり"
+    r"(?:^|[，、。\s])(?:根?据|根?據|按照|依照)(?!我)[^，。]{1,20}(?:说|說|称|稱|，)|(?<![我你您便如是来話话])(?:说|說|写着|寫著|写道|寫道|发|發|声称|要求|建议|建議|表示)[，：:「□]"
+    r"|(?<![我你您便如是来話话])(?:说|說)(?!一下|一句|明|实话|實話)|(?<![我你您])(?:写着|寫著|声称|要求|建议|建議)|によると|によれば|と(?:書いて|言って)(?!くだ|下さ|ほし|欲し)|とのこと|だそう|らしい|とあり"
 )
 _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞きたかった)|(?:が|けど)、")
 
 
 def foreign_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Where in a person's message pasted text stands. Blocks may overlap. The middle of what is longer than anybody types is
-    pasted."""
-    yield from _in_halves(text, _blocks)
+    """Where in a person's message pasted text stands, beside fenced blocks. Blocks may overlap. The middle of what is longer than
+    anybody types is pasted."""
+    # A closed fence is the text that a line announces or a request points at: what follows it is the person's again.
+    yield from _in_halves(_CLOSED_FENCE.sub(lambda fence: _MASK * len(fence[0]), text), _blocks)
 
 
 def foreign_clauses(text: str) -> Iterator[tuple[int, int]]:
@@ -266,6 +269,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     if _MACHINE.match(text):
         yield 0, len(text)
     for lead in _LEAD.finditer(text):
+        if text.startswith(_MASK, lead.end()):
+            continue
         if not lays_down(lead[1]) or (_POINTS_ON.search(lead[1]) and not _ADOPTS.search(lead[1])):
             yield lead.end(), _end_of_paste(text, lead)
             break
@@ -278,10 +283,14 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     if len(headings) > 1:
         yield headings[0].start(), headings[-1].end()
     for paragraph in _PARAGRAPH.finditer(text):
-        if any(map(_CODE_LINE.match, paragraph[0].split("\n"))) and "\n" in paragraph[0]:
+        if any(map(_CODE_LINE.match, paragraph[0].split("\n"))) and "\n" in paragraph[0] and _MASK not in paragraph[0]:
             yield paragraph.span()
     begin = _BEGINS.search(text)
-    if begin and (begin["named"] or not (lays_down(begin[0]) or _OWN_SUBJECT.search(begin[0]))):
+    if (
+        begin
+        and not text.startswith(_MASK, begin.end())
+        and (begin["named"] or not (lays_down(begin[0]) or _OWN_SUBJECT.search(begin[0])))
+    ):
         end = _ENDS.search(text, begin.end())
         yield begin.end(), end.end() if end else len(text)
     yield from (found.span() for found in _MARKED_LINE.finditer(text))
@@ -310,7 +319,7 @@ def _beside_request(text: str) -> Iterator[tuple[int, int]]:
     if len(paragraphs) < 2 or _SEPARATOR.search(text):
         return
     request, end = text[slice(*paragraphs[0])], paragraphs[0][1]
-    if len(request) > _REQUEST_CHARS or _LIST.match(request):
+    if len(request) > _REQUEST_CHARS or _LIST.match(request) or _MASK in text[: paragraphs[1][1]]:
         return
     if _points_to_text(request) or (_is_about_text(request) and not _is_directed(text[end:].strip())):
         last = paragraphs[-1][0]

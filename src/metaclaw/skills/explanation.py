@@ -131,6 +131,8 @@ class _Reasons:
         if not skill.is_skill:
             if skill in self._found.rules:
                 return "not in force yet when this task began, or there was no room for it in the prompt"
+            if self._speaker.rules_tokens <= self._budgets.rules_tokens:
+                return "it does not match the request, and the embedded model is given only what does"
             tokens = f"{self._speaker.rules_tokens} of {self._budgets.rules_tokens} tokens"
             return f"over budget: the rules in scope take {tokens}, and it does not match the request"
         if not self._budgets.max_placed:

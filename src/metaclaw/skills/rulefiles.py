@@ -77,7 +77,7 @@ def read_rules(text: str) -> RuleFile:
         if piece.kind == "paragraph" and piece.text.endswith(":") and follower == "item":
             introduction = piece.text.removesuffix(":")
             continue
-        if piece.kind != "item":
+        if piece.kind != "item" or (number and piece.headings != pieces[number - 1].headings):
             introduction = None
         fault = _fault(piece)
         if fault is not None:

@@ -262,8 +262,9 @@ def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
 def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
     """Of rules that do not all fit: those for every task, and those of `matching`, best first."""
     known = {rule.name for rule in rules}
-    always = [rule for rule in rules if rule.applies_always]
-    matching = [rule for rule in matching if rule.name in known and not rule.applies_always]
+    matching = [rule for rule in matching if rule.name in known]
+    always = list({rule.name: rule for rule in (*matching, *rules) if _is_unconditional(rule)}.values())
+    matching = [rule for rule in matching if not _is_unconditional(rule)]
     if budgets.is_brief:
         always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
     spent, kept = 0, set[str]()
@@ -278,6 +279,11 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
                 kept.add(rule.name)
                 spent += tokens
     return tuple(rule for rule in rules if rule.name in kept)
+
+
+def _is_unconditional(rule: Skill) -> bool:
+    """Whether a rule holds always, or nothing is known of when it applies: its trigger only repeats what it says."""
+    return rule.applies_always or rule.trigger.split() == rule.body.split()
 
 
 def _rank(skill: Skill, rank: dict[str, int]) -> int:
