@@ -118,7 +118,7 @@ def test_what_a_text_or_somebody_else_says_is_not(said: str, foreign: str) -> No
 
 @pytest.mark.parametrize(
     "before",
-    ["Fix this:", "See below.", "Can you fix this function?\n", "Refactor parse():", "What does this do?", "The log says:"],
+    ["Fix this:", "See below.", "Can you fix this function?\n", "Refactor parse():", "What is this?", "The log says:"],
 )
 def test_what_follows_a_closed_fence_is_the_persons(before: str) -> None:
     said = f"{before}\n```python\ndef f(x):\n    return x\n```\n\nUse type hints in all code you write."
