@@ -122,7 +122,7 @@ def test_each_text_is_fetched_once_in_batches_also_over_restarts_and_crashes(tmp
             texts = toy.texts
             assert sorted(texts) == sorted({*texts})
             assert {*ORDINARY_REQUESTS, "Book a hotel", "Write the changelog"} <= {*texts}
-            assert max(len(call) for call in toy.calls) == 32
+            assert max(len(call) for call in toy.calls) == 16
             await until_saved(tmp_path, len(texts))
             pid = search.pid
             assert pid is not None
@@ -262,7 +262,7 @@ def test_a_server_that_takes_fewer_texts_at_once_gets_fewer() -> None:
             while len(got) < 40:
                 await asyncio.sleep(0.01)
         assert got == wanted
-        assert [len(call) for call in toy.calls] == [32, 16, 8, 8, 8, 8, 8]
+        assert [len(call) for call in toy.calls] == [16, 8, 8, 8, 8, 8]
         assert fetcher.trouble is None
         await fetcher.aclose()
 

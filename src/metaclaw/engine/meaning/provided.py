@@ -11,7 +11,8 @@ from metaclaw.errors import UpstreamError
 
 log = logging.getLogger(__name__)
 
-_BATCH: Final = 32
+# Reading the vectors of a batch keeps the serving process busy for some milliseconds.
+_BATCH: Final = 16
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 _MOST_REASON_CHARS: Final = 200
