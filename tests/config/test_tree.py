@@ -48,6 +48,21 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ("[telemetry]\notlp = 'x'\n", "FILE:2: telemetry.otlp is not available in this version; delete it"),
         ("[judge]\nvotes = 0\n", "FILE:2: judge.votes"),
         ("[judge]\nprovider = 'nobody'\n", "judge.provider names nobody, which is no provider"),
+        ("[skills]\nembeddings_provider = 'nobody'\n", "skills needs embeddings_model as well"),
+        ("[skills]\nembeddings_model = 'e'\n", "skills needs embeddings_provider as well"),
+        (
+            "[skills]\nembeddings_provider = 'nobody'\nembeddings_model = 'e'\n",
+            "skills.embeddings_provider names nobody, which is no provider",
+        ),
+        (
+            "[skills]\nembeddings_provider = 'a'\nembeddings_model = 'e'\n[[providers]]\nname = 'a'\nkind = 'anthropic'\n",
+            "skills.embeddings_provider names a, which is not of kind openai and has no /v1/embeddings",
+        ),
+        (
+            "[skills]\nembeddings_provider = 'a'\nembeddings_model = 'e'\n"
+            "[[providers]]\nname = 'a'\nkind = 'openai'\napi_key = 'passthrough'\n",
+            "skills.embeddings_provider names a, which forwards its callers' credentials and has none of its own",
+        ),
         ("[[teams]]\nname = 'core'\n", "FILE:1: teams.core.users is missing"),
         ("[skills]\ngate = 'maybe'\n", "FILE:2: skills.gate"),
         ("[skills]\nretrieval = 'dense'\n", "FILE:2: skills.retrieval must be 'auto', 'words', 'hybrid' or 'lexical'"),

@@ -63,7 +63,7 @@ def test_a_task_in_other_words_gets_the_skill_also_after_its_search_was_killed(t
     try:
 
         def is_ready(facts: dict[str, dict[str, object]]) -> bool:
-            return facts["skills"]["retrieval"] == {"mode": "hybrid", "state": "ready"}
+            return facts["skills"]["retrieval"] == {"mode": "hybrid", "embeddings": "local model", "state": "ready"}
 
         program.wait_for("/api/status", is_ready)
         assert eventually_placed(program, PARAPHRASE)

@@ -1,7 +1,16 @@
 """Providers over HTTP, from their configuration: the serving process and its learner each have their own connections."""
 
-from metaclaw.config import ProviderConfig
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metaclaw.config import Config, ProviderConfig
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Limits, Timeouts
+
+if TYPE_CHECKING:
+    from metaclaw.privacy import Redactor
 
 
 def build_endpoint(one: ProviderConfig) -> HttpEndpoint:
@@ -13,3 +22,15 @@ def build_endpoint(one: ProviderConfig) -> HttpEndpoint:
     return HttpEndpoint(
         one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts, limits=limits
     )
+
+
+def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Replaces secrets in texts that leave for a provider. What it needs is read at the first call, which belongs in a thread."""
+
+    @cache
+    def redactor() -> "Redactor":
+        from metaclaw.privacy import KnownSecrets, Redactor, collect
+
+        return Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+
+    return lambda texts: [redactor().text(text).text for text in texts]

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.app.deeds import build_deeds
-from metaclaw.app.endpoints import build_endpoint
+from metaclaw.app.endpoints import build_endpoint, redaction
 from metaclaw.app.learning import Deed, Learner
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.dashboard import (
@@ -82,7 +82,7 @@ from metaclaw.store import (
     connect,
 )
 from metaclaw.store import Limits as StoreLimits
-from metaclaw.upstream import HttpEndpoint, ProviderHealth
+from metaclaw.upstream import HttpEmbeddings, HttpEndpoint, ProviderHealth
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +139,7 @@ class House:
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
         )
+        self._embeddings_endpoint: HttpEndpoint | None = None
         self.meaning = self._build_meaning()
         self.similarity = None if self.meaning is None else ShelfSimilarity(self.meaning, lambda: self.shelf.view, self._teams)
         self.rulebook = Rulebook(self.shelf, self.generations)
@@ -175,21 +176,31 @@ class House:
             return None
         from metaclaw.engine.meaning import MeaningSearch, missing_packages
 
-        if missing := missing_packages():
-            if skills.retrieval == "hybrid":
+        provider = next((one for one in self._config.providers if one.name == skills.embeddings_provider), None)
+        if missing := missing_packages(has_provider=provider is not None):
+            if skills.retrieval == "hybrid" or provider is not None:
                 log.warning("retrieval_by_words_only missing=%s", ",".join(missing))
             return None
-        return MeaningSearch(self._home / "models" / "meaning")
+        folder = self._home / "models" / "meaning"
+        if provider is None or skills.embeddings_model is None:
+            return MeaningSearch(folder)
+        # Connections of its own: a slow embedding model must not take those of requests.
+        self._embeddings_endpoint = build_endpoint(provider)
+        embeddings = HttpEmbeddings(self._embeddings_endpoint, skills.embeddings_model, redaction(self._config))
+        return MeaningSearch(folder, embeddings=embeddings, key=provider.base_url or "")
 
     def _retrieval(self) -> Mapping[str, str]:
         """How skills are found, for a person."""
+        skills = self._config.skills
+        by = "local model" if skills.embeddings_provider is None else f"{skills.embeddings_provider}/{skills.embeddings_model}"
         if self.meaning is not None:
-            return {"mode": "hybrid", "state": self.meaning.state}
-        if self._config.skills.retrieval in ("words", "lexical"):
+            return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
+        if skills.retrieval in ("words", "lexical"):
             return {"mode": "words", "state": "as configured"}
-        from metaclaw.engine.meaning import INSTALL
+        from metaclaw.engine.meaning import INSTALL, INSTALL_FOR_PROVIDER
 
-        return {"mode": "words", "state": f"to search by meaning as well: {INSTALL}"}
+        install = INSTALL if skills.embeddings_provider is None else INSTALL_FOR_PROVIDER
+        return {"mode": "words", "state": f"to search by meaning as well: {install}"}
 
     def _build_providers(self) -> list[HttpEndpoint | ModelProvider]:
         configured = self._config.fallback_order or (ProviderConfig(name="embedded", kind="embedded"),)
@@ -411,6 +422,8 @@ class House:
         if self.embedded is not None and self.policy is not None:
             await self.embedded.start()
         await self._load_skills(parts)
+        if self._embeddings_endpoint is not None:
+            parts.push_async_callback(self._embeddings_endpoint.aclose)
         if self.meaning is not None and self.similarity is not None:
             parts.push_async_callback(self.meaning.aclose)
             self.similarity.follow()

@@ -194,15 +194,19 @@ def check_skills(config: Config) -> Iterator[Finding]:
 
 def check_retrieval(config: Config) -> Finding:
     """Skills can be found as configured."""
-    from metaclaw.engine.meaning import INSTALL, missing_packages
+    from metaclaw.engine.meaning import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
-    retrieval = config.skills.retrieval
+    retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
     if retrieval in ("words", "lexical"):
         return Finding("retrieval", State.OK, "skills are found by words, as configured")
-    if not (missing := missing_packages()):
-        return Finding("retrieval", State.OK, "skills are found by words and by meaning, with a local model")
-    state = State.WARN if retrieval == "hybrid" else State.OK
-    return Finding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", INSTALL)
+    if not (missing := missing_packages(has_provider=provider is not None)):
+        with_what = (
+            "a local model" if provider is None else f"{provider}/{config.skills.embeddings_model}, to which requests are sent"
+        )
+        return Finding("retrieval", State.OK, f"skills are found by words and by meaning, with {with_what}")
+    state = State.WARN if retrieval == "hybrid" or provider is not None else State.OK
+    install = INSTALL if provider is None else INSTALL_FOR_PROVIDER
+    return Finding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", install)
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:

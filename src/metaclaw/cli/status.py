@@ -60,7 +60,8 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
         yield "rules", rules
     yield "skills", _skills(facts)
     if mode := at(facts, "skills", "retrieval", "mode"):
-        searched = "words and meaning" if mode == "hybrid" else "words alone"
+        by = at(facts, "skills", "retrieval", "embeddings")
+        searched = f"words and meaning, with {by}" if mode == "hybrid" else "words alone"
         yield "", f"found by {searched} ({at(facts, 'skills', 'retrieval', 'state')})"
     if at(facts, "skills", "trouble"):
         yield "", at(facts, "skills", "trouble")

@@ -182,6 +182,18 @@ class SkillsConfig(Section):
         description="How skills are found: by words and by meaning where the local model is installed; by words; by both."
         " `lexical` is the old name of `words`.",
     )
+    embeddings_provider: str | None = Field(
+        default=None,
+        description="Which provider makes the vectors for the search by meaning, of kind openai. It gets what rules and skills are"
+        " found by, and people's requests. Default: the local model; nothing is sent.",
+        examples=["openai"],
+    )
+    embeddings_model: str | None = Field(
+        default=None,
+        description="Its embedding model; needed with `embeddings_provider`.",
+        examples=["text-embedding-3-small"],
+        min_length=1,
+    )
     learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
     gate: Literal["off", "lint", "shadow", "full"] = Field(
         default="full",
@@ -202,6 +214,13 @@ class SkillsConfig(Section):
     @classmethod
     def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
         return whole_path(str(value), known) if isinstance(value, str | Path) else value
+
+    @model_validator(mode="after")
+    def _names_provider_and_model(self) -> "SkillsConfig":
+        if (self.embeddings_provider is None) != (self.embeddings_model is None):
+            missing = "embeddings_model" if self.embeddings_model is None else "embeddings_provider"
+            raise PydanticCustomError("embeddings_half", "needs {missing} as well", {"missing": missing})
+        return self
 
 
 class JudgeConfig(Section):
@@ -438,6 +457,17 @@ class Config(Section):
             self._asked(key, wanted)
         if self.policy is not None and self.policy.distill is not None:
             self._asked("policy.distill.teacher", self.policy.distill.teacher)
+        return self
+
+    @model_validator(mode="after")
+    def _asks_for_embeddings_where_they_are(self) -> "Config":
+        provider = self._asked("skills.embeddings_provider", self.skills.embeddings_provider)
+        if provider is not None and provider.kind != "openai":
+            raise PydanticCustomError(
+                "embeddings_kind",
+                "skills.embeddings_provider names {name}, which is not of kind openai and has no /v1/embeddings",
+                {"name": provider.name},
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from metaclaw.upstream.asking import HttpModel, LocalModel
 from metaclaw.upstream.connection import Timeouts, pour
+from metaclaw.upstream.embeddings import HttpEmbeddings
 from metaclaw.upstream.fallback import moves_on, open_first
 from metaclaw.upstream.headers import has_credentials, reply_headers
 from metaclaw.upstream.health import ProviderFailure, ProviderHealth
@@ -18,6 +19,7 @@ __all__ = [
     "Candidate",
     "Charge",
     "Destination",
+    "HttpEmbeddings",
     "HttpEndpoint",
     "HttpModel",
     "Kind",

@@ -215,7 +215,7 @@ def _at_fault() -> Iterator[None]:
 
 async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
     try:
-        body = await _gather(reply, provider)
+        body = await gather_body(reply, provider)
     finally:
         await reply.aclose()
     named = {name.lower(): value for name, value in reply.headers}
@@ -227,7 +227,8 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
     return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
 
 
-async def _gather(reply: Reply, provider: str) -> bytes:
+async def gather_body(reply: Reply, provider: str) -> bytes:
+    """The whole body of a reply. Raises UpstreamError where it is too large."""
     pieces: list[bytes] = []
     size = 0
     async for chunk in reply.chunks():

@@ -1,5 +1,7 @@
-"""Retrieval by meaning: a small embedding model in a process of its own, and the client that asks it. Imports nothing heavy."""
+"""Retrieval by meaning: a small embedding model in a process of its own, or a provider's, and the client that asks it. Imports
+nothing heavy."""
 
-from metaclaw.engine.meaning.client import INSTALL, MeaningSearch, missing_packages
+from metaclaw.engine.meaning.client import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
+from metaclaw.engine.meaning.provided import Embeddings
 
-__all__ = ["INSTALL", "MeaningSearch", "missing_packages"]
+__all__ = ["INSTALL", "INSTALL_FOR_PROVIDER", "Embeddings", "MeaningSearch", "missing_packages"]

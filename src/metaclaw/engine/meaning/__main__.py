@@ -5,16 +5,21 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metaclaw.engine.meaning import frames
 from metaclaw.engine.meaning.client import MODEL_PACKAGE
 from metaclaw.engine.pipe import Pipe
+
+if TYPE_CHECKING:
+    from metaclaw.engine.meaning.server import Server
 
 
 def main() -> int:
     """Serve until the program that started it is gone."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--package", default=MODEL_PACKAGE, help="the package with the weights")
+    parser.add_argument("--vectors", help="the file for vectors that a provider makes; no model is loaded")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--folder", type=Path, help="serve, and keep the trimmed model and the library's vectors here")
     what.add_argument("--prepare", action="store_true", help="trim the model once for this installation, and end")
@@ -30,15 +35,24 @@ def main() -> int:
     pipe = Pipe[frames.ToModel, frames.FromModel](sys.stdin.fileno(), write_handle, frames.to_model.decode, frames.pack)
     pipe.listen()
     try:
-        from metaclaw.engine.meaning.server import load
-
-        server = load(pipe, _model_folder(arguments.package), arguments.folder)
+        server = _load(pipe, arguments)
     except (ImportError, OSError, KeyError, ValueError) as error:
-        pipe.send(frames.Broken(f"{arguments.package} cannot be loaded: {error}"))
+        what_failed = "the search" if arguments.vectors else arguments.package
+        pipe.send(frames.Broken(f"{what_failed} cannot be loaded: {error}"))
         return 1
     pipe.send(frames.Ready())
     server.serve()
     return 0
+
+
+def _load(pipe: "Pipe[frames.ToModel, frames.FromModel]", arguments: argparse.Namespace) -> "Server":
+    if arguments.vectors:
+        from metaclaw.engine.meaning.provider_server import load as load_provider_server
+
+        return load_provider_server(pipe, arguments.folder / arguments.vectors)
+    from metaclaw.engine.meaning.server import load
+
+    return load(pipe, _model_folder(arguments.package), arguments.folder)
 
 
 def _model_folder(package: str) -> Path:

@@ -163,3 +163,6 @@ hoe laat is het?
 vertel een grap
 hur mycket är klockan?
 """.strip().splitlines()
+
+ENGLISH = ORDINARY_REQUESTS.index("Guten Tag")
+"""How many of them are in English; these stand first."""

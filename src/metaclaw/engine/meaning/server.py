@@ -2,6 +2,7 @@
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,30 +28,26 @@ PREPARED: Final = Path(sys.prefix) / "share" / "metaclaw" / "meaning"
 _AIM_S: Final = 0.009
 _FEWEST_TOKENS: Final = 12
 _MOST_TOKENS: Final = 48
-_REPORTED_EVERY: Final = 100
+REPORTED_EVERY: Final = 100
 _NICENESS: Final = 10
 
 
-class Server:
-    """One model, one library."""
+class Server(ABC):
+    """One library, and where its vectors come from."""
 
-    def __init__(self, pipe: "Pipe[frames.ToModel, frames.FromModel]", model: MiniLM, file: VectorFile) -> None:
+    def __init__(self, pipe: "Pipe[frames.ToModel, frames.FromModel]", file: VectorFile) -> None:
         self._pipe = pipe
-        self._model = model
         self._file = file
         self._table = Table()
         self._texts: dict[str, frames.Put] = {}
         self._waiting: deque[str] = deque()
         self._is_changed = False
-        self._token_s = _AIM_S / _FEWEST_TOKENS
-        # Requests wait for an answer, indexing can wait for everybody: on Linux a thread has a niceness of its own.
-        self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
-        self._ordinary = self._embed(ORDINARY_REQUESTS)
+        self._is_whole = False
 
     def serve(self) -> None:
         """Requests first, then texts that wait, then the file."""
         while True:
-            message = self._pipe.look() if self._waiting or self._is_changed else self._pipe.wait()
+            message = self._pipe.look() if self._waiting or self._must_save() else self._pipe.wait()
             if message is not None:
                 self._hear(message)
             elif self._waiting:
@@ -61,9 +58,7 @@ class Server:
     def _hear(self, message: frames.ToModel) -> None:
         match message:
             case frames.Ask():
-                vector = self._embed_in_time(message.text)
-                similar = self._table.nearest(vector, message.scopes, message.limit)
-                self._pipe.send(frames.Near(message.id, similar, float((self._ordinary @ vector).max())))
+                self._pipe.send(self._search(message))
             case frames.Put():
                 self._texts[message.name] = message
                 self._waiting.append(message.name)
@@ -72,6 +67,37 @@ class Server:
                 self._texts.pop(message.name, None)
                 self._table.drop(message.name)
                 self._is_changed = True
+            case frames.Whole():
+                self._is_whole = True
+
+    def _must_save(self) -> bool:
+        return self._is_changed and self._is_whole
+
+    @abstractmethod
+    def _search(self, ask: frames.Ask) -> frames.Near: ...
+
+    @abstractmethod
+    def _index(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _save(self) -> None: ...
+
+
+class LocalServer(Server):
+    """Makes the vectors itself."""
+
+    def __init__(self, pipe: "Pipe[frames.ToModel, frames.FromModel]", model: MiniLM, file: VectorFile) -> None:
+        super().__init__(pipe, file)
+        self._model = model
+        self._token_s = _AIM_S / _FEWEST_TOKENS
+        # Requests wait for an answer, indexing can wait for everybody: on Linux a thread has a niceness of its own.
+        self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
+        self._ordinary = self._embed(ORDINARY_REQUESTS)
+
+    def _search(self, ask: frames.Ask) -> frames.Near:
+        vector = self._embed_in_time(ask.text)
+        similar = self._table.nearest(vector, ask.scopes, ask.limit)
+        return frames.Near(ask.id, similar, float((self._ordinary @ vector).max()))
 
     def _embed_in_time(self, text: str) -> Floats:
         began = perf_counter()
@@ -87,7 +113,7 @@ class Server:
         if put is not None:
             vectors = self._aside.submit(self._embed, put.texts).result()
             self._table.put(name, Row(put.scope, put.kind, vectors))
-        if len(self._waiting) % _REPORTED_EVERY == 0:
+        if len(self._waiting) % REPORTED_EVERY == 0:
             self._pipe.send(frames.Pending(len(self._waiting)))
 
     def _embed(self, texts: list[str]) -> Floats:
@@ -104,13 +130,14 @@ class Server:
         self._is_changed = False
 
 
-def load(pipe: "Pipe[frames.ToModel, frames.FromModel]", package: Path, folder: Path) -> Server:
+def load(pipe: "Pipe[frames.ToModel, frames.FromModel]", package: Path, folder: Path) -> LocalServer:
     """Read the model from its package, and what was worked out before from `folder` or from where `prepare` put it."""
     model = MiniLM(package)
     if not _restore(model, folder) and not _restore(model, PREPARED):
         _trim(model, folder)
     vectors = folder / _VECTORS_FILE
-    return Server(pipe, model, VectorFile(vectors, [vectors, PREPARED / _VECTORS_FILE]))
+    remove_other_vectors(vectors)
+    return LocalServer(pipe, model, VectorFile(vectors, [vectors, PREPARED / _VECTORS_FILE]))
 
 
 def prepare(package: Path) -> None:
@@ -119,6 +146,14 @@ def prepare(package: Path) -> None:
     if not _restore(model, PREPARED):
         _trim(model, PREPARED)
     VectorFile(PREPARED / _VECTORS_FILE).write(ORDINARY_REQUESTS, list(model.embed_many(ORDINARY_REQUESTS)))
+
+
+def remove_other_vectors(path: Path) -> None:
+    """Delete the files of vectors that another model made: nothing would remove from them what leaves the library."""
+    for other in path.parent.glob("vectors*.npz"):
+        if other != path:
+            with suppress(OSError):
+                other.unlink()
 
 
 def _restore(model: MiniLM, folder: Path) -> bool:

@@ -35,7 +35,7 @@ class Table:
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
         self._names: list[str] = []
-        self._means: Floats = np.empty((0, DIMENSIONS), np.float32)
+        self._means: Floats = np.empty((0, 0), np.float32)
         self._groups: dict[str, dict[str, npt.NDArray[np.int64]]] = {}
         self._is_stale = False
 
@@ -87,7 +87,7 @@ class Table:
         if not self._is_stale:
             return
         self._names, self._is_stale = list(self._rows), False
-        self._means = np.array([row.vectors.mean(0) for row in self._rows.values()], np.float32).reshape(-1, DIMENSIONS)
+        self._means = np.array([row.vectors.mean(0) for row in self._rows.values()], np.float32)
         numbers: dict[str, dict[str, list[int]]] = {}
         for at, row in enumerate(self._rows.values()):
             numbers.setdefault(row.kind, {}).setdefault(row.scope, []).append(at)
@@ -108,20 +108,33 @@ class VectorFile:
     """The vectors of the library's texts on disk, so that a restart does not compute them again. It holds no text, and after
     each change only the vectors of texts that are still in the library."""
 
-    def __init__(self, path: Path, sources: Sequence[Path] = ()) -> None:
-        """Written to `path`, and read from the first of `sources` that can be read."""
+    def __init__(self, path: Path, sources: Sequence[Path] = (), dimensions: int | None = DIMENSIONS) -> None:
+        """Written to `path`, and read from the first of `sources` that can be read. `dimensions` is None where any will do."""
         self._path = path
-        self._vectors = next((found for source in sources if (found := _read(source)) is not None), {})
+        self._vectors = next((found for source in sources if (found := _read(source, dimensions)) is not None), {})
+
+    @property
+    def dimensions(self) -> int:
+        """The length of the vectors; 0 where there are none."""
+        return next((len(vector) for vector in self._vectors.values()), 0)
 
     def get(self, text: str) -> Floats | None:
         """The vector of a text, if it was computed before."""
         return self._vectors.get(_key(text))
 
+    def put(self, text: str, vector: Floats) -> None:
+        """Add a vector in memory; `write` decides whether it stays."""
+        self._vectors[_key(text)] = vector
+
+    def clear(self) -> None:
+        """Drop all vectors from memory."""
+        self._vectors = {}
+
     def write(self, texts: Sequence[str], vectors: Sequence[Floats]) -> None:
         """Keep exactly these."""
         self._vectors = {_key(text): vector for text, vector in zip(texts, vectors, strict=True)}
         keys = np.frombuffer(b"".join(self._vectors), np.uint8)
-        table = np.array(list(self._vectors.values()), np.float16).reshape(-1, DIMENSIONS)
+        table = np.array(list(self._vectors.values()), np.float16).reshape(len(self._vectors), -1 if self._vectors else 0)
         with suppress(OSError):  # a cache: without it the next start takes longer
             self._path.parent.mkdir(parents=True, exist_ok=True)
             partial = self._path.with_suffix(".part.npz")
@@ -129,14 +142,15 @@ class VectorFile:
             partial.replace(self._path)
 
 
-def _read(path: Path) -> dict[bytes, Floats] | None:
+def _read(path: Path, dimensions: int | None) -> dict[bytes, Floats] | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             keys, vectors = stored["keys"].tobytes(), stored["vectors"].astype(np.float32)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # absent or damaged: computed again
         return None
     split = [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]
-    return dict(zip(split, vectors, strict=True)) if vectors.shape == (len(split), DIMENSIONS) else None
+    fits = vectors.ndim == 2 and len(vectors) == len(split) and dimensions in (None, vectors.shape[1])
+    return dict(zip(split, vectors, strict=True)) if fits else None
 
 
 def _key(text: str) -> bytes:
