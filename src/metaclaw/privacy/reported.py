@@ -167,7 +167,9 @@ _SOURCE_NOUN = re.compile(
 )
 # A message that another agent or a program sends in the person's place says so at its beginning.
 _MACHINE = re.compile(
-    r"\A\s*(?:\[[^\]\n]{3,80}\](?!\()|\([^)\n]{0,40}\b(?:agent|worker|bot)\b[^)\n]{0,40}\)"
+    r"\A\s*(?:\[[^\]\n]{0,60}\b(?:(?:sub)?agents?|tasks?|cron|tools?|system|bots?|hooks?|jobs?|results?|heartbeat|automated|auto"
+    r"|workers?|runners?|pipeline|ci|build|alert|notification|forwarded|orchestrator)\b[^\]\n]{0,60}\]"
+    r"|\([^)\n]{0,40}\b(?:agent|worker|bot)\b[^)\n]{0,40}\)"
     r"|[#*_\s]*(?:\w+[ \t]+){0,2}(?:sub-?agent|agent|worker|bot|orchestrator)\b[^\n.:!?,]{0,40}(?:\b(?:here|report|says?"
     r"|finished|done|result)\b|:)"
     r"|(?:sub-?)?agent\b[^\n:.]{0,60}\b(?:finished|report(?:ed)?|result|done|completed)\b"

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Final
 
+UNHEARD: Final = '{"items": [], "correction": null}'
 _MESSAGE: Final = "== The message\n"
 _STANDING: Final = re.compile(
     r"\b(?:always|never|whenever|from now on|before you|immer|nie|niemals|ab jetzt|siempre|nunca|a partir de ahora|toujours|jamais"

@@ -47,7 +47,10 @@ class Habits:
 
 
 class Follower:
-    """A `SimulatedModel` for the items of a generated benchmark."""
+    """A `SimulatedModel` for the items of a generated benchmark. It reads no rules out of messages, so that a run measures what the
+    evolver writes."""
+
+    listens = False
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaclaw_bench.json_types import Json
-from metaclaw_bench.simulated.listener import listened
-from metaclaw_bench.simulated.model import MODEL, Broken, Message, Prompt, Purpose, Said, SimulatedModel
+from metaclaw_bench.simulated.listener import UNHEARD, listened
+from metaclaw_bench.simulated.model import MODEL, Broken, Message, Prompt, Purpose, Said, SimulatedModel, Thought
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found"}
@@ -87,7 +87,11 @@ def _answer(mind: SimulatedModel, request: _Request) -> tuple[int, str, bytes]:
         prompt = read_prompt(asked, request.headers.get("x-metaclaw-purpose"))
     except ValueError as error:
         return _json(400, _error(str(error)))
-    thought = Said(listened(prompt.text)) if prompt.purpose is Purpose.LISTEN else mind.answer(prompt)
+    if prompt.purpose is Purpose.LISTEN:
+        # A mind that measures an evolver hears no rules: what it knows must be written by the evolver.
+        thought: Thought = Said(listened(prompt.text) if getattr(mind, "listens", True) else UNHEARD)
+    else:
+        thought = mind.answer(prompt)
     if isinstance(thought, Broken):
         return _json(thought.status, _error("the simulated provider fails here on purpose"))
     usage = _usage(prompt, thought)
