@@ -17,6 +17,7 @@ def test_a_garbage_evolver_scores_worse_than_a_strong_one_whose_skills_are_place
     baseline, strong, garbage = json.loads(done.stdout)["rows"]
     assert strong["learned_skills_placed"] > 0, "the evolver's own skills are placed, not only what the person laid down"
     assert strong["skills_learned"] > 0
-    assert garbage["difference"]["high"] < 0, "measurably: the interval of the difference lies below zero"
+    # A skill is on trial before it stays, so early days differ little; on held-out days the intervals lie apart.
+    assert strong["held_out"]["low"] > garbage["held_out"]["high"]
     assert strong["held_out"]["value"] > garbage["held_out"]["value"] + 0.1
     assert strong["held_out"]["value"] > baseline["held_out"]["value"]
