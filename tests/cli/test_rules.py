@@ -253,3 +253,21 @@ def test_an_editor_is_opened_on_the_present_words(home: Path, tmp_path: Path, mo
 
 def test_json_of_a_list_is_wrapped_in_a_named_field(home: Path) -> None:
     assert json.loads(program("rules", "--json").out) == {"rules": []}
+
+
+def test_an_export_for_one_person_holds_nobody_elses_rules(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "AGENTS.md"
+    for user in ("ann", "bob"):
+        assert metaclaw("rules", "add", f"Call me {user}.", "--for", user).code == 0
+    assert "user:ann, user:bob" in metaclaw("rules", "export", "--to", str(path), "--yes").err
+    assert metaclaw("rules", "export", "--for", "ann", "--to", str(path), "--yes").code == 0
+    assert ("Call me ann" in path.read_text(), "Call me bob" in path.read_text()) == (True, False)
+
+
+def test_what_a_paragraph_introduces_ends_at_the_next_heading(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "CLAUDE.md"
+    path.write_text("## A\n\nWhen writing tests:\n\n- use vitest\n\n## Git\n\n- Never force-push.\n")
+    assert metaclaw("rules", "import", str(path), "--yes").code == 0
+    when = {one["text"]: one["when"] for one in metaclaw("rules", "--json").facts["rules"]}
+    assert "writing tests" in when["use vitest"]
+    assert "writing tests" not in when["Never force-push."]

@@ -77,16 +77,19 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
 @click.option("--format", "form", type=click.Choice(("agents", "json")), default="agents", show_default=True)
 @click.option("--to", "target", type=click.Path(path_type=Path, dir_okay=False), help="A file [print it].")
 @click.option("--project", help="A folder: only what applies there.")
+@click.option("--for", "user", metavar="USER", help="Only what applies to this person.")
 @click.option("--yes", is_flag=True, help="Change a file that is there without asking.")
 @click.pass_obj
-def export(home: Path, form: str, target: Path | None, project: str | None, yes: bool) -> None:
+def export(home: Path, form: str, target: Path | None, project: str | None, user: str | None, yes: bool) -> None:
     """Write your rules as a section for AGENTS.md or CLAUDE.md, or as JSON.
 
     In a file that has such a section already, the section is replaced; the rest of the file stays as it is.
     """
     from metaclaw.skills.rulefiles import render_section, with_section
 
-    found = _chosen(home, project)
+    found = _chosen(home, project, user)
+    if target is not None and user is None and (others := sorted({str(rule.scope) for rule in found if _is_personal(rule)})):
+        click.echo(f"It holds rules of {', '.join(map(plain, others))}; --for USER writes one person's.", err=True)
     if form == "json":
         from metaclaw.dashboard.views import rule_view
 
@@ -111,11 +114,17 @@ def project_id(folder: str) -> str:
     return str(path.resolve()) if path.is_dir() else folder
 
 
-def _chosen(home: Path, project: str | None) -> "list[Skill]":
+def _is_personal(rule: "Skill") -> bool:
+    return rule.scope is not None and rule.scope.startswith("user:")
+
+
+def _chosen(home: Path, project: str | None, user: str | None) -> "list[Skill]":
     from metaclaw.skills.rules import is_rule
 
     found, _ = read_in_force(home)
     mine = [rule for rule in found if is_rule(rule) and (project is None or rule.is_for_workspace(project_id(project)))]
+    if user is not None:
+        mine = [rule for rule in mine if rule.scope in (None, f"user:{user}")]
     if not mine:
         raise SkillError("there is no rule to export; metaclaw rules list shows those there are")
     return mine
