@@ -21,7 +21,7 @@ examples: ["Book a trip to Hamburg", "Find me a hotel in Lyon for two nights"]
 
 1. Train under five hours, else plane.
 """
-PARAPHRASE = "somewhere to sleep near the fair in Cologne, and how do I get there"
+PARAPHRASE = "somewhere to sleep near the fair in Cologne"
 sessions = count()
 
 
