@@ -417,4 +417,6 @@ def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> Non
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(Separation, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(4, nightly=10), steps=40)
+    check_machine(
+        Separation, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=10), steps=tries(20, nightly=40)
+    )
