@@ -149,7 +149,7 @@ def running(
     """A fresh home with these skills and rules in it, and the program on it."""
     with TemporaryDirectory(prefix="metaclaw-reach-") as folder, provider.serving(), httpx.Client(timeout=60) as http:
         home = Path(folder) / "home"
-        program = Program(home, _config(provider.url, config))
+        program = Program(home, _config(provider.url, config), env={"METACLAW__SKILLS__RETRIEVAL": "auto"})
         for skill in skills:
             _write(home, skill["name"], {"description": skill["trigger"], "examples": skill["examples"]}, skill["body"])
         for rule in rules:
@@ -157,6 +157,8 @@ def running(
         program.start()
         try:
             program.wait_for("/api/skills", lambda found: len(found["skills"]) >= len(skills) + len(rules))
+            # A library is indexed once, in the background: what is measured is a home that has been used before.
+            program.wait_for("/api/status", lambda found: not found["skills"]["retrieval"]["state"].startswith(("start", "index")))
             yield World(program, provider, http, patience_s)
         finally:
             program.stop()
