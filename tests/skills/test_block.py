@@ -14,6 +14,7 @@ from metaclaw.skills import (
     is_placed_in,
     remove_blocks,
     render_block,
+    rule_line,
 )
 from metaclaw.skills.block import gist
 
@@ -189,3 +190,8 @@ def test_a_skill_the_client_placed_itself_is_recognised(text: str) -> None:
 )
 def test_a_mere_mention_is_not_presence(text: str) -> None:
     assert not already_present(ONE, f"some system prompt\n{text}\nmore")
+
+
+def test_a_rule_whose_trigger_only_repeats_it_is_written_once() -> None:
+    words = "From now on, always answer in one sentence."
+    assert rule_line(Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})) == f"- {words}"

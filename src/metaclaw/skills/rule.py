@@ -22,8 +22,9 @@ def rule_text(rule: Skill) -> str:
 
 
 def rule_when(rule: Skill) -> str:
-    """When it applies: `always`, or the situation in words."""
-    return ALWAYS if rule.applies_always or rule.trigger.strip(" .").casefold() == ALWAYS else rule.trigger
+    """When it applies: `always`, or the situation in words. A trigger that only repeats the rule names no situation."""
+    is_always = rule.applies_always or rule.trigger.strip(" .").casefold() == ALWAYS or rule.trigger.split() == rule.body.split()
+    return ALWAYS if is_always else rule.trigger
 
 
 def is_template(rule: Skill) -> bool:

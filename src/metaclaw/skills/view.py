@@ -16,6 +16,7 @@ from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
 from metaclaw.skills.index import SkillIndex, Wanted
+from metaclaw.skills.rule import ALWAYS, rule_when
 from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
 
 MOST_STANDING = 5
@@ -229,7 +230,7 @@ class ShelfView:
         full = [*always, *(one.skill for one in found if one.is_match)]
         if speaker.skills is None:
             full = list(most_specific(full, speaker.rank))
-        taken = sum(not rule.applies_always for rule in rules) if budgets.is_brief else 0
+        taken = sum(rule_when(rule) != ALWAYS for rule in rules) if budgets.is_brief else 0
         full = full[: len(always) + max(0, budgets.max_placed - taken)]
         ends = [one.expires for one in full if "expires" in one.extra]
         until = min((end for end in (*ends, speaker.until) if end is not None), default=None)
@@ -263,8 +264,8 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
     """Of rules that do not all fit: those for every task, and those of `matching`, best first."""
     known = {rule.name for rule in rules}
     matching = [rule for rule in matching if rule.name in known]
-    always = list({rule.name: rule for rule in (*matching, *rules) if _is_unconditional(rule)}.values())
-    matching = [rule for rule in matching if not _is_unconditional(rule)]
+    always = list({rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values())
+    matching = [rule for rule in matching if rule_when(rule) != ALWAYS]
     if budgets.is_brief:
         always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
     spent, kept = 0, set[str]()
@@ -279,11 +280,6 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
                 kept.add(rule.name)
                 spent += tokens
     return tuple(rule for rule in rules if rule.name in kept)
-
-
-def _is_unconditional(rule: Skill) -> bool:
-    """Whether a rule holds always, or nothing is known of when it applies: its trigger only repeats what it says."""
-    return rule.applies_always or rule.trigger.split() == rule.body.split()
 
 
 def _rank(skill: Skill, rank: dict[str, int]) -> int:
