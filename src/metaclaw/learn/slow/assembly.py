@@ -131,7 +131,7 @@ class SlowLearning:
             if self._shelf.view.generation != generation or self.versions.has_lost_some:
                 generation = self._shelf.view.generation
                 await self.versions.refresh()
-                self.slow.bell.ring()  # a trial may be over
+                self.slow.wakeup.notify()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
         """Begin now with what there is; what that is, and why the rest is not used."""
