@@ -212,9 +212,9 @@ class SlowLearning:
         return Workshop(self._backend, self._recipe(teacher), self._rewarding, trial, metabolism, self._folder, base)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
-        policy = self._policy
+        policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
         return Recipe(
-            group_size=policy.group_size,
+            group_size=policy.answers_to_a_prompt(has_own_processor),
             steps=policy.steps,
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
