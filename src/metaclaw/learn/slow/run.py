@@ -24,6 +24,7 @@ from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
 from metaclaw.learn.slow.rewarding import Rewarding
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.train.backends.aside import together
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
 from metaclaw.train.curriculum import Prompt, choose_prompts
 from metaclaw.train.distill.hindsight import Hindsight, nudge
@@ -208,10 +209,8 @@ class Run:
 
     def _tell(self, moved: int) -> None:
         self.tally.steps, self.tally.moved = len(self._records), moved
-        if self._records:
-            last = self._records[-1]
-            self.tally.mean_reward = last.reward
-            self.tally.kl = self.tally.kl if last.kl is None else last.kl
+        self.tally.mean_reward = self._records[-1].reward if self._records else None
+        self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
     async def _drawn(self, step: int, number: int, lessons: Sequence[Lesson]) -> list[Scored]:
         """A piece's groups: from the journal, or drawn and scored now."""
@@ -228,10 +227,8 @@ class Run:
         drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
         drawn = await self._backend.sample([lesson.prompt for lesson in lessons], drawing)
         self.tally.drawn += sum(map(len, drawn))
-        return [
-            group_of(lesson.turn, rollouts, await self._score(lesson, rollouts))
-            for lesson, rollouts in zip(lessons, drawn, strict=True)
-        ]
+        rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
+        return [group_of(lesson.turn, *pair) for lesson, *pair in zip(lessons, drawn, rewards, strict=True)]
 
     async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
         return await self._rewarding.score(lesson.step, [rollout.text for rollout in rollouts])
@@ -358,8 +355,8 @@ class Run:
         rewards: list[float | None] = []
         for piece in self._cut([self._lessons[TurnId(prompt.turn)] for prompt in self._validation]):
             drawn = await self._greedy([lesson.prompt for lesson in piece], self._cap(piece[0]), weights)
-            for lesson, rollout in zip(piece, drawn, strict=True):
-                rewards += await self._score(lesson, [rollout])
+            for scored in await together([self._score(lesson, [one]) for lesson, one in zip(piece, drawn, strict=True)]):
+                rewards += scored
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
 
