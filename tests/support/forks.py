@@ -147,11 +147,11 @@ def _serve(requests: socket.socket) -> None:
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready, _, _ = select.select([requests, ended], [], [])
+        ready, _, _ = select.select([requests.fileno(), ended], [], [])
         if ended in ready:
             os.read(ended, 1000)
             _tell_ends(running)
-        if requests in ready:
+        if requests.fileno() in ready:
             message, handles, _, _ = socket.recv_fds(requests, 16, 4)
             if not message:
                 sys.exit()
