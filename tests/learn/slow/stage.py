@@ -3,11 +3,11 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind
+from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
@@ -19,7 +19,7 @@ from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
@@ -54,7 +54,7 @@ class Plug:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._backend, name)
-        if name not in ("open", "sample", "accumulate", "apply", "keep"):
+        if name not in ("open", "sample", "sample_base", "accumulate", "apply", "keep"):
             return found
 
         async def call(*arguments: object, **named: object) -> object:
@@ -65,9 +65,14 @@ class Plug:
             said = await found(*arguments, **named)
             if self.calls == self.cut_at:
                 raise CutError
-            return said
+            return _ended(said) if name.startswith("sample") else said
 
         return call
+
+
+def _ended(groups: list[list[Rollout]]) -> list[list[Rollout]]:
+    """The toy policy hardly ever draws an end: what it has drawn counts as whole."""
+    return [[replace(rollout, is_whole=True) for rollout in group] for group in groups]
 
 
 class AsciiTokeniser:
@@ -152,9 +157,7 @@ class Stage:
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
             tokeniser=AsciiTokeniser(),
         )
-        self.rewarding = Rewarding(
-            judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text
-        )
+        self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
         self.versions = Versions(
             policies=self.policies,
             slot=self.slot,
@@ -171,11 +174,11 @@ class Stage:
             workshop=Workshop(
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
-                rewarding=self.rewarding,
+                rewards=self.rewards,
                 trial=self._trial(),
                 metabolism=Metabolism(
                     backend=self.backend,  # type: ignore[arg-type]
-                    rewarding=self.rewarding,
+                    rewards=self.rewards,
                     prompts=prompts,
                     windows=self.windows,
                     max_tokens=6,
@@ -200,7 +203,7 @@ class Stage:
 
         return Trial(
             backend=self.backend,  # type: ignore[arg-type]
-            rewarding=self.rewarding,
+            rewards=self.rewards,
             tokeniser=AsciiTokeniser(),
             golden=golden_items()[:4],
             windows=self.windows,

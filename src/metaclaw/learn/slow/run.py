@@ -17,7 +17,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.journal import Group, Journal, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.ports import RunPlan, TrainingBackend
 from metaclaw.train.distill.hindsight import Hindsight, nudge
 from metaclaw.train.distill.teacher import taught
@@ -59,7 +59,7 @@ class Run:
         lessons: Sequence[Lesson],
         recipe: Recipe,
         backend: TrainingBackend,
-        rewarding: Rewarding,
+        rewards: Rewards,
         journal: Journal,
         pace: Pace,
         is_stale: Callable[[], bool],
@@ -68,7 +68,7 @@ class Run:
         self._lessons = list(lessons)
         self._recipe = recipe
         self._backend = backend
-        self._rewarding = rewarding
+        self._rewards = rewards
         self._journal = journal
         self._pace = pace
         self._is_stale = is_stale
@@ -132,7 +132,7 @@ class Run:
         self.tally.drawn += sum(map(len, drawn))
         groups = []
         for lesson, rollouts in zip(lessons, drawn, strict=True):
-            rewards = await self._rewarding.score(lesson.step, [rollout.text for rollout in rollouts])
+            rewards = await self._rewards.score(lesson.step, rollouts)
             groups.append(group_of(lesson.turn, rollouts, rewards))
         return groups
 
