@@ -51,8 +51,11 @@ timeout_s = {timeout_s}
 class Program:
     """One home folder, and at most one running proxy on it."""
 
-    def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self.home = home
+        self.python = python
         # Tests count on what words find; those about meaning say so in `env`.
         self.env = {**os.environ, "METACLAW_HOME": str(home), "METACLAW__SKILLS__RETRIEVAL": "words", **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,7 +71,7 @@ class Program:
 
     def start(self, *arguments: str, wait_s: float = 2 * PATIENCE_S) -> "Program":
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "metaclaw", "start", *arguments]
+            command = [self.python, "-m", "metaclaw", "start", *arguments]
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
@@ -128,5 +131,5 @@ class Program:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a metaclaw command on this home."""
         return subprocess.run(
-            [sys.executable, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
+            [self.python, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
         )
