@@ -10,13 +10,15 @@ from tests.learn.slow.killed import BATCH, Story, killed_story
 
 
 def is_whole(story: Story) -> bool:
-    """Every turn that may teach has taught once or still may; every batch was finished, and made one version."""
+    """Every turn that may teach has taught once or still may; every batch was finished, and made one version, of which alone
+    weights are left."""
     taught = story.taught
     return (
         set(taught) <= story.eligible
         and set(taught.values()) == {1}
         and len(taught) + story.waiting == len(story.eligible)
         and set(story.states) == {BatchState.DONE}
+        and not story.left_over
         and story.versions_by_batch.total() == story.states[BatchState.DONE] == len(story.versions_by_batch)
     )
 

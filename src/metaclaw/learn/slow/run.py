@@ -227,8 +227,8 @@ class Run:
         drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
         drawn = await self._backend.sample([lesson.prompt for lesson in lessons], drawing)
         self.tally.drawn += sum(map(len, drawn))
-        rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
-        return [group_of(lesson.turn, *pair) for lesson, *pair in zip(lessons, drawn, rewards, strict=True)]
+        scores = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
+        return [group_of(lesson.turn, rollouts, rewards) for lesson, rollouts, rewards in zip(lessons, drawn, scores, strict=True)]
 
     async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
         return await self._rewarding.score(lesson.step, [rollout.text for rollout in rollouts])
