@@ -3,11 +3,11 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind
+from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
@@ -19,7 +19,7 @@ from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
@@ -67,9 +67,14 @@ class Plug:
             said = await found(*arguments, **named)
             if self.calls == self.cut_at:
                 raise CutError
-            return said
+            return _ended(said) if name.startswith("sample") else said
 
         return call
+
+
+def _ended(groups: list[list[Rollout]]) -> list[list[Rollout]]:
+    """The toy policy hardly ever draws an end: what it has drawn counts as whole."""
+    return [[replace(rollout, is_whole=True) for rollout in group] for group in groups]
 
 
 class AsciiTokeniser:
@@ -161,9 +166,7 @@ class Stage:
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
             tokeniser=AsciiTokeniser(),
         )
-        self.rewarding = Rewarding(
-            judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text
-        )
+        self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
         self.versions = Versions(
             policies=self.policies,
             slot=self.slot,
@@ -180,11 +183,11 @@ class Stage:
             workshop=Workshop(
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
-                rewarding=self.rewarding,
+                rewards=self.rewards,
                 trial=self._trial(),
                 metabolism=Metabolism(
                     backend=self.backend,  # type: ignore[arg-type]
-                    rewarding=self.rewarding,
+                    rewards=self.rewards,
                     prompts=prompts,
                     windows=self.windows,
                     max_tokens=6,
@@ -207,7 +210,7 @@ class Stage:
     def _trial(self) -> Trial:
         return Trial(
             backend=self.backend,  # type: ignore[arg-type]
-            rewarding=self.rewarding,
+            rewards=self.rewards,
             tokeniser=AsciiTokeniser(),
             golden=golden_items()[:4],
             windows=self.windows,

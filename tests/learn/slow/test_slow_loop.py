@@ -74,7 +74,7 @@ async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted
 async def test_what_nobody_can_score_teaches_nothing_and_is_dropped(stage: Stage) -> None:
     stage.talk(40)
     unchecked = replace(STARS, extra={})
-    stage.rewarding._skill = lambda name: unchecked
+    stage.rewards._skill = lambda name: unchecked
     await stage.slow.once(8)
     batch = stage.batches.batch(1)
     assert stage.policies.versions() == []

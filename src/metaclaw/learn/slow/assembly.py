@@ -20,7 +20,7 @@ from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.slow.watch import CanaryWatch
@@ -100,7 +100,12 @@ class SlowLearning:
             share=policy.canary_share,
             rules=LiveRules(settle_after=policy.canary_turns),
         )
-        self._rewarding = Rewarding(judge_for=learning.judge_for, skill=lambda name: shelf.view.get(name), redact=learning.redact)
+        self._rewards = Rewards(
+            judge_for=learning.judge_for,
+            skill=lambda name: shelf.view.get(name),
+            redact=learning.redact,
+            verdict=learning.verdicts.verdict_of,
+        )
         self.slow = Slow(
             turns=self.turns,
             batches=batches,
@@ -196,7 +201,7 @@ class SlowLearning:
         gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
         trial = Trial(
             backend=self._backend,
-            rewarding=self._rewarding,
+            rewards=self._rewards,
             tokeniser=self._tokeniser,
             golden=golden_items(),
             windows=self._windows,
@@ -206,14 +211,14 @@ class SlowLearning:
         prompts = Prompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
         metabolism = Metabolism(
             backend=self._backend,
-            rewarding=self._rewarding,
+            rewards=self._rewards,
             prompts=prompts,
             windows=self._windows,
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
         )
         base = policy.base_model or self._backend.name
-        return Workshop(self._backend, self._recipe(teacher), self._rewarding, trial, metabolism, self._folder, base)
+        return Workshop(self._backend, self._recipe(teacher), self._rewards, trial, metabolism, self._folder, base)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor

@@ -22,7 +22,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train.backends.aside import together
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
@@ -76,7 +76,7 @@ class Run:
         lessons: Sequence[Lesson],
         recipe: Recipe,
         backend: TrainingBackend,
-        rewarding: Rewarding,
+        rewards: Rewards,
         journal: Journal,
         pace: Pace,
         is_stale: Callable[[], bool],
@@ -86,7 +86,7 @@ class Run:
         self._pool, self._validation = set_aside([Prompt(one.turn, one.key) for one in lessons], recipe.validation)
         self._recipe = recipe
         self._backend = backend
-        self._rewarding = rewarding
+        self._rewards = rewards
         self._journal = journal
         self._pace = pace
         self._is_stale = is_stale
@@ -227,11 +227,11 @@ class Run:
         drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
         drawn = await self._backend.sample([lesson.prompt for lesson in lessons], drawing)
         self.tally.drawn += sum(map(len, drawn))
-        scores = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
-        return [group_of(lesson.turn, rollouts, rewards) for lesson, rollouts, rewards in zip(lessons, drawn, scores, strict=True)]
+        rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
+        return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
 
     async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
-        return await self._rewarding.score(lesson.step, [rollout.text for rollout in rollouts])
+        return await self._rewards.score(lesson.step, rollouts)
 
     async def _distilled(self, scored: Sequence[Scored]) -> Harvest:
         """What is known better of the same answers: by the policy itself in hindsight, or by a teacher."""
