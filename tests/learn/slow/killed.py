@@ -32,6 +32,8 @@ class Story:
     waiting: int
     states: Counter[BatchState]
     versions_by_batch: Counter[int]
+    left_over: frozenset[str]
+    """Files of weights that are no version's: checkpoints that were not chosen."""
 
 
 def make_stage(folder: Path) -> Stage:
@@ -85,6 +87,8 @@ def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
         waiting=stage.turns.waiting(len(eligible)).turns,
         states=Counter(batch.state for batch in batches),
         versions_by_batch=Counter(versions),
+        left_over=frozenset(map(str, (stage.folder / "policies").glob("*.json")))
+        - {version.weights.adapter for version in stage.policies.versions()},
     )
 
 
