@@ -206,11 +206,13 @@ class CandidateStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a training backend can do. `yields` says that it can stand still in the middle of a piece, wherever that is."""
+    """What a training backend can do. `yields` says that it can stand still in the middle of a piece, wherever that is;
+    `has_own_processor` that it computes on a GPU or elsewhere, and does not slow down what is served on this machine's CPU."""
 
     losses: frozenset[LossKind]
     has_kl: bool
     yields: bool
+    has_own_processor: bool = False
 
 
 @dataclass(frozen=True, slots=True)

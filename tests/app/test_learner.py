@@ -17,7 +17,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.channel import Begin, Errand, Failed
+from metaclaw.learn.channel import Begin, Failed, StoreCall
 from metaclaw.skills import Shelf
 from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 
@@ -72,7 +72,7 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
 
 async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is_looked_at_anew(tmp_path: Path) -> None:
     async with learner_of(tmp_path) as (learner, _):
-        learner.ring()
+        learner.wake()
         ended: list[LearnerError] = []
 
         async def run() -> None:
@@ -91,7 +91,7 @@ async def test_a_learner_that_is_killed_is_an_error_to_be_told_and_everything_is
 
 async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(tmp_path: Path) -> None:
     async with learner_of(tmp_path) as (learner, _):
-        learner.ring()
+        learner.wake()
 
         async def die() -> None:
             with pytest.raises(LearnerError, match=r"with status -9$"):
@@ -125,7 +125,7 @@ def test_whoever_waits_for_an_errand_is_told_that_it_failed_whatever_went_wrong(
         raise error
 
     outbox: Outbox = Outbox()
-    carry_out(Errand(7, "note_uses", ()), {"note_uses": fail}, outbox)
+    carry_out(StoreCall(7, "note_uses", ()), {"note_uses": fail}, outbox)
     told = outbox.get_nowait()
     assert isinstance(told, Failed)
     assert (told.number, isinstance(told.error, MetaClawError)) == (7, True)

@@ -27,9 +27,21 @@ def test_an_empty_section_trains_the_embedded_model_in_windows(home: Path) -> No
     policy = config.policy
     assert policy is not None
     assert (config.mode, policy.backend, policy.base_model, policy.device) == ("auto", "embedded", None, "auto")
-    assert (policy.lora_rank, policy.group_size, policy.batch_turns, policy.steps, policy.max_lag) == (32, 8, 32, 4, 3)
-    assert (policy.held_out_share, policy.canary_share, policy.canary_turns, policy.keep_versions) == (0.2, 0.1, 50, 5)
+    assert (policy.lora_rank, policy.learning_rate, policy.steps, policy.max_lag) == (16, 3e-4, 200, 3)
+    assert (policy.batch_turns, policy.batch_most, policy.rehearsal, policy.train_share) == (32, 1024, 2.0, 0.5)
+    assert (policy.held_out_share, policy.canary_share, policy.canary_turns, policy.keep_versions) == (0.2, 0.0, 50, 5)
     assert policy.distill is None
+
+
+def test_the_size_of_a_step_depends_on_the_device_unless_it_is_set(home: Path) -> None:
+    policy = build({"policy": {}}, home).policy
+    assert policy is not None
+    assert (policy.prompts_per_step, policy.group_size) == (None, None)
+    assert (policy.prompts_of_a_step(True), policy.answers_to_a_prompt(True)) == (32, 16)
+    assert (policy.prompts_of_a_step(False), policy.answers_to_a_prompt(False)) == (4, 12)
+    chosen = build({"policy": {"prompts_per_step": 7, "group_size": 5}}, home).policy
+    assert chosen is not None
+    assert (chosen.prompts_of_a_step(True), chosen.answers_to_a_prompt(False)) == (7, 5)
 
 
 def test_one_setting_outside_the_file_is_enough(home: Path) -> None:

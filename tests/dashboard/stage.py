@@ -90,7 +90,7 @@ class Stage:
     async def wakes_learning(self) -> bool:
         """Whether the loop that learns has something to do."""
         with anyio.move_on_after(0.01):
-            await self.learning.fast.bell.wait(60)
+            await self.learning.fast.wakeup.wait(60)
             return True
         return False
 

@@ -18,31 +18,31 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Draw, Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.admitting import Admitting
-from metaclaw.learn.aging import Aging
-from metaclaw.learn.allowance import Allowance
-from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.admission import CandidateAdmission
+from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.erasure import SessionErasure
+from metaclaw.learn.expiry import Expiry
 from metaclaw.learn.fast import Fast, FastRules
+from metaclaw.learn.judge_queue import Allowance
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
-from metaclaw.learn.merging import Merging
+from metaclaw.learn.maintenance import Maintenance
+from metaclaw.learn.outcomes import OutcomeLoop
 from metaclaw.learn.owner import Owner
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
-from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.retrial import Retrial
+from metaclaw.learn.retry_guard import AttemptLog, Attempts, WorkItem
+from metaclaw.learn.review import SafetyReview
 from metaclaw.learn.rule_watch import RuleWatch
-from metaclaw.learn.sensing import Sensing
+from metaclaw.learn.scope_promotion import ScopePromotion
 from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.learn.skill_merge import SkillMerge
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.stumbles import Falls, Piece, Workbook
-from metaclaw.learn.tending import Tending
-from metaclaw.learn.widening import Widening
-from metaclaw.learn.worth import Worth
+from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step
@@ -146,9 +146,9 @@ class House:
         self.ledger = SqlLedger(self.database, Limits(patience_s=10), clock=self.clock)
         self.build()
 
-    def build(self, falls: Falls | None = None) -> None:
+    def build(self, attempts: Attempts | None = None) -> None:
         database = self.database
-        self.book = Workbook(falls)
+        self.book = AttemptLog(attempts)
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
         self.candidates, self.generations = SqlCandidates(database, self.clock), SqlGenerations(database, self.clock)
         self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
@@ -162,8 +162,8 @@ class House:
         placing = Placing(self.generations.at)
         scorer = ReplayScorer(self.judge_for, self.redact)
         self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, placing)
-        self.admitting = Admitting(
-            gate=Gate(self.gate, self.replayer, [Reviewing(self.recorded.step, self.shelf, self.redactor)]),
+        self.admission = CandidateAdmission(
+            gate=Gate(self.gate, self.replayer, [SafetyReview(self.recorded.step, self.shelf, self.redactor)]),
             shelf=self.shelf,
             candidates=self.candidates,
             announce=self.announce,
@@ -171,7 +171,7 @@ class House:
             now=self.clock,
             book=self.book,
         )
-        self.worth = Worth(self.reader, self.generations)
+        self.uplift = UpliftReader(self.reader, self.generations)
         messages = Messages(self.reader, self.recorded, self.steps)
         self.listening = Listening(
             reader=self.reader,
@@ -207,45 +207,45 @@ class House:
             ),
             candidates=self.candidates,
             shelf=self.shelf,
-            admitting=self.admitting,
+            admission=self.admission,
             probes=self.probes,
             writer_for=lambda model: self.writer(),
             rules=FastRules(self.min_failures, self.teams),
             pauses_s=self.pauses_s,
             book=self.book,
         )
-        self.sensing = Sensing(
+        self.outcomes = OutcomeLoop(
             reader=self.reader,
             cursors=self.cursors,
             verdicts=self.verdicts,
             steps=self.steps,
-            assessor=Assessing(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
+            assessor=Assessment(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
             allowance=self.allowance,
             may_ask=self.may_ask,
-            failed=self.fast.bell.ring,
+            failed=self.fast.wakeup.notify,
             now=lambda: self.clock.now.timestamp(),
             book=self.book,
         )
-        self.tending = self.build_tending()
+        self.maintenance = self.build_maintenance()
         self.owner = Owner(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
             erasure=SessionErasure(database, self.shelf, self.shelf.folder.parent / "policies"),
             shelf=self.shelf,
-            admitting=self.admitting,
-            worth=self.worth,
+            admission=self.admission,
+            uplift=self.uplift,
             announce=self.announce,
-            failed=self.fast.bell.ring,
+            failed=self.fast.wakeup.notify,
             let_go=lambda session: self.replayer.forget(),
         )
 
-    def build_tending(self) -> Tending:
+    def build_maintenance(self) -> Maintenance:
         shared: dict[str, Any] = {"shelf": self.shelf, "candidates": self.candidates, "cursors": self.cursors}
-        tried: dict[str, Any] = {"probes": self.probes, "admitting": self.admitting}
-        merging = Merging(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
-        widening = Widening(**shared, **tried, teams=self.teams)
-        aging = Aging(uses=self.uses, generations=self.generations, admitting=self.admitting, teams=self.teams, now=self.clock)
+        tried: dict[str, Any] = {"probes": self.probes, "admission": self.admission}
+        skill_merge = SkillMerge(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
+        scope_promotion = ScopePromotion(**shared, **tried, teams=self.teams)
+        expiry = Expiry(uses=self.uses, generations=self.generations, admission=self.admission, teams=self.teams, now=self.clock)
         watch = RuleWatch(
             uses=self.uses,
             generations=self.generations,
@@ -254,14 +254,14 @@ class House:
             announce=self.announce,
             teams=self.teams,
         )
-        regating = Regating(uses=self.uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth, now=self.clock)
-        return Tending(
+        retrial = Retrial(uses=self.uses, candidates=self.candidates, admission=self.admission, uplift=self.uplift, now=self.clock)
+        return Maintenance(
             **shared,
             reader=self.reader,
             uses=self.uses,
-            admitting=self.admitting,
-            worth=self.worth,
-            chores=(aging, merging, widening, watch, *([regating] if self.gate is GateMode.FULL else [])),
+            admission=self.admission,
+            uplift=self.uplift,
+            chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self.gate is GateMode.FULL else [])),
             now=self.clock,
             book=self.book,
         )
@@ -294,12 +294,12 @@ class House:
 
     def die_of(self, loop: str, item: object, times: int = 3) -> None:
         """Learners were killed so many times in a row while they had this in hand, and there is another one."""
-        self.build(Falls(counts={Piece(loop, str(item)): times}))
+        self.build(Attempts(counts={WorkItem(loop, str(item)): times}))
 
     async def sense(self) -> None:
         """Look once, and wait until the judge has answered."""
         async with anyio.create_task_group() as judging:
-            await self.sensing.look(judging)
+            await self.outcomes.look(judging)
 
     @property
     def reading(self) -> int:
@@ -338,7 +338,7 @@ class House:
 
     async def tend(self) -> None:
         async with anyio.create_task_group() as aside:
-            await self.tending.look(aside)
+            await self.maintenance.look(aside)
 
     async def live(self) -> None:
         """One round of the loops."""

@@ -327,7 +327,7 @@ async def test_what_was_retired_is_shown_to_the_next_attempt_with_the_reason(new
     house = await new_house(evolver=speaker)
     await corrected(house)
     await house.live()
-    await house.admitting.retire(house.skill("iso-release-dates"), "it harms (e = 40)")
+    await house.admission.retire(house.skill("iso-release-dates"), "it harms (e = 40)")
     await corrected(house, number=2)
     await house.live()
     assert "it harms (e = 40)" in speaker.asked[1]

@@ -42,7 +42,7 @@ async def test_a_complaint_is_learned_from_at_once(new_house: NewHouse) -> None:
     house = await new_house(evolver=Speaker("world/evolver", lambda prompt: {"skills": [DATES]}), min_failures=1000)
     turn = await Talk(house).say(TASK.format(1))
     await house.owner.feedback(turn, Outcome.FAIL, "Release dates in the changelog must be written as YYYY-MM-DD.")
-    assert house.fast.bell._rung.is_set()
+    assert house.fast.wakeup._event.is_set()
     await house.learn()
     assert house.names == [NAME]
 
@@ -56,7 +56,7 @@ async def test_praise_teaches_nothing_and_knows_what_it_means(new_house: NewHous
     unknown = await house.owner.feedback(turn, Outcome.UNKNOWN, "I take that back.")
     assert unknown is not None
     assert (unknown.p_fail, house.outcome(turn)) == (None, Outcome.UNKNOWN)
-    assert not house.fast.bell._rung.is_set()
+    assert not house.fast.wakeup._event.is_set()
 
 
 async def test_of_a_turn_that_does_not_exist_nothing_can_be_said(new_house: NewHouse) -> None:
@@ -127,7 +127,7 @@ async def test_forgetting_takes_back_candidates_that_wait_for_a_person(new_house
     await house.owner.forget(talk.session)
     assert house.candidates.candidates() == []
     assert await house.owner.decide(candidate.id, approved=True) is None
-    assert (await house.admitting.decide(candidate, approved=True)).standing == "rejected"
+    assert (await house.admission.decide(candidate, approved=True)).standing == "rejected"
     assert house.names == []
 
 

@@ -57,7 +57,7 @@ async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(ne
     assert pending(house)["listening"] == 0
     await house.learn()
     assert seen[0]["evolutions"] == 1
-    await house.fast.bell.wait(0)
+    await house.fast.wakeup.wait(0)
     await house.sense()
     assert house.names == ["iso-release-dates"]
     assert pending(house) == NONE
@@ -69,7 +69,7 @@ async def test_the_end_of_a_session_is_pending_until_its_last_turn_was_looked_at
     await talk.say(TASK.format(1))
     await house.live()
     await house.sense()
-    await house.fast.bell.wait(0)
+    await house.fast.wakeup.wait(0)
     await talk.end()
     assert pending(house) == {**NONE, "sessions": 1}
     await house.sense()

@@ -26,7 +26,7 @@ def build_deeds(
     budget: Budget,
     loop: asyncio.AbstractEventLoop,
 ) -> Mapping[str, Deed]:
-    """By name, as `learn.errands` asks for them. They block; those that need the event loop are not to be called on it."""
+    """By name, as `learn.store_rpc` asks for them. They block; those that need the event loop are not to be called on it."""
     verdicts, candidates, cursors, uses = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
     spending = SqlSpending(database)
 

@@ -40,13 +40,13 @@ from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.status import Health
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.learn import Supervisor
-from metaclaw.learn.admitting import turned_away
+from metaclaw.learn.admission import turned_away
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.channel import Begin
 from metaclaw.learn.models import UNLEARNED, Models
 from metaclaw.learn.pending import PENDING, Pending, senses
 from metaclaw.learn.retention import Retention
-from metaclaw.learn.upkeep import Upkeep
+from metaclaw.learn.store_upkeep import Upkeep
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Acknowledgements,
@@ -554,7 +554,7 @@ class House:
             self._build_learning(),
             self.shelf,
             erasure,
-            failed=self.learner.ring,
+            failed=self.learner.wake,
             let_go=self._let_go,
             serve=self._serve_without,
         )

@@ -1,7 +1,7 @@
 """`python -m metaclaw.app.learner`: the process that learns. It speaks on standard input and output; only the program starts it.
 
 It runs the same loops as they would run beside serving, on the same ledger, which it only reads: whatever is to be written, placed
-or announced, it has the serving process do (`learn.errands`). It ends when its input does.
+or announced, it has the serving process do (`learn.store_rpc`). It ends when its input does.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from metaclaw.app.endpoints import build_endpoint
 from metaclaw.learn import Supervisor
 from metaclaw.learn.assembly import Books, Learning
-from metaclaw.learn.channel import Begin, Channel, Done, Errand, Failed, LetGo, Ring, Told
-from metaclaw.learn.errands import (
-    Errands,
-    Messenger,
-    SentCandidates,
-    SentCursors,
-    SentEvents,
-    SentProvider,
-    SentShelf,
-    SentSpending,
-    SentUses,
-    SentVerdicts,
-)
+from metaclaw.learn.channel import Begin, Channel, Done, Failed, LetGo, StoreCall, Told, Wake
+from metaclaw.learn.crash_record import CrashRecord
 from metaclaw.learn.models import Provider
-from metaclaw.learn.slate import Slate
-from metaclaw.learn.stumbles import Workbook
+from metaclaw.learn.retry_guard import AttemptLog
+from metaclaw.learn.store_rpc import (
+    RemoteCandidates,
+    RemoteCursors,
+    RemoteEvents,
+    RemoteProvider,
+    RemoteShelf,
+    RemoteSpending,
+    RemoteUses,
+    RemoteVerdicts,
+    StoreCalls,
+    StoreClient,
+)
 from metaclaw.proxy import own_words
 from metaclaw.store import Database, SqlGenerations, connect
 
@@ -55,31 +55,31 @@ def main() -> None:
         return  # the program has gone before it said anything
     level = begin.config.log.level.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    asyncio.run(_Learner(begin, channel, Slate(int(sys.argv[1]))).run())
+    asyncio.run(_Learner(begin, channel, CrashRecord(int(sys.argv[1]))).run())
 
 
 class _Learner:
     """The loops, and what they say to the program."""
 
-    def __init__(self, begin: Begin, channel: Channel, slate: Slate) -> None:
+    def __init__(self, begin: Begin, channel: Channel, crash_record: CrashRecord) -> None:
         self._channel = channel
         self._sending = threading.Lock()
         self._told: Told | None = None
         self._supervisor: Supervisor | None = None
-        self._messenger = Messenger(self._send)
+        self._store = StoreClient(self._send)
         database = connect(begin.config.store.url.resolve())
         only_read(database)
-        self._shelf = shelf = SentShelf(SqlGenerations(database), self._messenger)
+        self._shelf = shelf = RemoteShelf(SqlGenerations(database), self._store)
         self._learning = Learning(
             begin.config,
             database=database,
-            ledger=SentEvents(self._messenger),
+            ledger=RemoteEvents(self._store),
             shelf=shelf,
-            providers=_providers(begin, self._messenger),
+            providers=_providers(begin, self._store),
             words=own_words,
-            books=_books(database, self._messenger),
+            books=_books(database, self._store),
             catch_up=shelf.follow,
-            book=Workbook(slate.read(), slate.write),
+            book=AttemptLog(crash_record.read(), crash_record.write),
         )
 
     async def run(self) -> None:
@@ -96,8 +96,8 @@ class _Learner:
         while (message := self._channel.receive()) is not None:
             match message:
                 case Done() | Failed():
-                    self._messenger.hear(message)
-                case Ring():
+                    self._store.hear(message)
+                case Wake():
                     loop.call_soon_threadsafe(self._learning.failed)
                 case LetGo(session):
                     self._shelf.follow_anew()
@@ -105,15 +105,15 @@ class _Learner:
         # Nothing here is worth an orderly end: what counts is written elsewhere, or taken up again.
         os._exit(0)
 
-    def _send(self, errand: Errand | None = None) -> None:
-        """Say how learning is, if that is another than last time, and then the errand: what is no longer pending because an errand
+    def _send(self, call: StoreCall | None = None) -> None:
+        """Say how learning is, if that is another than last time, and then the call: what is no longer pending because a call
         is done was known to be pending until then."""
         with self._sending:
             if self._supervisor is not None and (now := self._state(self._supervisor)) != self._told:
                 self._told = now
                 self._channel.send(now)
-            if errand is not None:
-                self._channel.send(errand)
+            if call is not None:
+                self._channel.send(call)
 
     def _state(self, supervisor: Supervisor) -> Told:
         learning = self._learning
@@ -142,20 +142,20 @@ def only_read(database: Database) -> None:
     event.listen(database.engine, "connect", set_up)
 
 
-def _books(database: Database, errands: Errands) -> Books:
+def _books(database: Database, calls: StoreCalls) -> Books:
     return Books(
-        SentVerdicts(database, errands),
-        SentCandidates(database, errands),
-        SentCursors(database, errands),
-        SentUses(database, errands),
-        SentSpending(database, errands),
+        RemoteVerdicts(database, calls),
+        RemoteCandidates(database, calls),
+        RemoteCursors(database, calls),
+        RemoteUses(database, calls),
+        RemoteSpending(database, calls),
     )
 
 
-def _providers(begin: Begin, errands: Errands) -> list[Provider]:
+def _providers(begin: Begin, calls: StoreCalls) -> list[Provider]:
     configured = {one.name: one for one in begin.config.fallback_order}
     return [
-        build_endpoint(configured[name]) if inside is None else SentProvider(name, inside, errands)
+        build_endpoint(configured[name]) if inside is None else RemoteProvider(name, inside, calls)
         for name, inside in begin.providers
     ]
 

@@ -1,6 +1,7 @@
 """The learner as the house sees it: a process beside serving, started when there is something to learn from, and again if it dies.
 
-Whatever it wants written, published or announced comes as errands and is done here, in a thread: the serving process alone writes.
+What it wants written, published or announced comes as calls (`learn.store_rpc`) and is done here, in a thread: the serving
+process alone writes.
 The event loop never waits for the learner, and neither does anything that serves.
 
 What a learner had in hand when it died is told to the next one, which leaves alone what several have died of; that is announced.
@@ -21,9 +22,9 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError
-from metaclaw.learn.channel import Begin, Channel, Done, Errand, Failed, LetGo, Ring, Told, ToLearner
-from metaclaw.learn.slate import Slate
-from metaclaw.learn.stumbles import SET_ASIDE, Falls, Piece
+from metaclaw.learn.channel import Begin, Channel, Done, Failed, LetGo, StoreCall, Told, ToLearner, Wake
+from metaclaw.learn.crash_record import CrashRecord
+from metaclaw.learn.retry_guard import SET_ASIDE, Attempts, WorkItem
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ _SLOW: Final = frozenset(("generate",))
 class Learner:
     """One learner at a time, and none before `has_work` says that there is something to learn from, or somebody rings.
 
-    `deeds` are the errands that may be done for it, by name, on this event loop or in the thread they are called in.
+    `deeds` are the calls it may make, by name, on this event loop or in the thread they are called in.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Learner:
         self._outbox: Outbox | None = None
         self._told: Told | None = None
         self._facts: Mapping[str, object] = {}
-        self._falls = Falls()
-        self._set_aside: Mapping[Piece, int] = {}
+        self._attempts = Attempts()
+        self._set_aside: Mapping[WorkItem, int] = {}
         self.pid: int | None = None
         self.finished = 0
-        """Errands done for learners since the program started."""
+        """Calls done for learners since the program started."""
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -97,10 +98,10 @@ class Learner:
         """Kinds of failure of which somebody is making a skill."""
         return 0 if self._told is None else self._told.writing
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """There is something to learn from."""
         self._wanted.set()
-        self._say(Ring())
+        self._say(Wake())
 
     def let_go(self, session: SessionId) -> None:
         """Nothing of this session may be remembered."""
@@ -112,17 +113,17 @@ class Learner:
             with anyio.move_on_after(_LOOK_EVERY_S):
                 await self._wanted.wait()
         self._wanted.set()
-        with Slate() as slate:
-            slate.write(self._falls)
-            status = await self._live(slate)
-            died_of = slate.read()
-        self._falls = died_of.after_death()
+        with CrashRecord() as crash_record:
+            crash_record.write(self._attempts)
+            status = await self._live(crash_record)
+            died_of = crash_record.read()
+        self._attempts = died_of.after_death()
         busy_with = " and ".join(sorted(f"{loop} {item}" for loop, item in died_of.in_hand))
         raise LearnerError(f"the learner ended by itself, with status {status}{busy_with and f', busy with {busy_with}'}")
 
-    async def _live(self, slate: Slate) -> int:
+    async def _live(self, crash_record: CrashRecord) -> int:
         """From a learner's start to its end; its exit status."""
-        process = await run_sync(_spawn, slate.handle)
+        process = await run_sync(_spawn, crash_record.handle)
         assert process.stdin is not None
         assert process.stdout is not None
         outbox, channel = Outbox(), Channel(process.stdout, process.stdin)
@@ -159,15 +160,15 @@ class Learner:
                     case Told():
                         self._tell_of(message.set_aside, deeds)
                         self._told, self._facts = message, message.facts
-                    case Errand(name=name) if name in _SLOW:
+                    case StoreCall(name=name) if name in _SLOW:
                         threading.Thread(target=carry_out, args=(message, deeds, outbox), name=name, daemon=True).start()
-                    case Errand():
+                    case StoreCall():
                         self.finished += carry_out(message, deeds, outbox)
         finally:
             outbox.put(None)
             sender.join()
 
-    def _tell_of(self, set_aside: Mapping[Piece, int], deeds: Mapping[str, Deed]) -> None:
+    def _tell_of(self, set_aside: Mapping[WorkItem, int], deeds: Mapping[str, Deed]) -> None:
         """Whatever is set aside is an event, once."""
         for piece in set_aside.keys() - self._set_aside.keys():
             self._set_aside = {**self._set_aside, piece: set_aside[piece]}
@@ -178,17 +179,17 @@ class Learner:
                 log.warning("not_announced what=%s reason=%s", said, error)
 
 
-def carry_out(errand: Errand, deeds: Mapping[str, Deed], outbox: Outbox) -> bool:
+def carry_out(call: StoreCall, deeds: Mapping[str, Deed], outbox: Outbox) -> bool:
     """Do one thing for the learner and tell it the result. Return whether it succeeded."""
     try:
-        value = deeds[errand.name](*errand.arguments)
+        value = deeds[call.name](*call.arguments)
     except MetaClawError as error:
-        outbox.put(Failed(errand.number, error))
-    except Exception as error:  # whoever waits for the errand must be told, or waits for ever
-        log.exception("errand_failed name=%s", errand.name)
-        outbox.put(Failed(errand.number, LearnerError(f"{errand.name} could not be done: {error}")))
+        outbox.put(Failed(call.number, error))
+    except Exception as error:  # the caller waits for an answer
+        log.exception("store_call_failed name=%s", call.name)
+        outbox.put(Failed(call.number, LearnerError(f"{call.name} could not be done: {error}")))
     else:
-        outbox.put(Done(errand.number, value))
+        outbox.put(Done(call.number, value))
         return True
     return False
 
@@ -204,11 +205,11 @@ def _send_all(channel: Channel, outbox: Outbox) -> None:
         channel.close()
 
 
-def _spawn(slate: int) -> "subprocess.Popen[bytes]":
+def _spawn(crash_record: int) -> "subprocess.Popen[bytes]":
     """A session of its own keeps a terminal's Ctrl-C away from it: it ends when its input does."""
-    command = [sys.executable, "-P", "-m", "metaclaw.app.learner", str(slate)]
+    command = [sys.executable, "-P", "-m", "metaclaw.app.learner", str(crash_record)]
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=(slate,)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=(crash_record,)
     )
 
 

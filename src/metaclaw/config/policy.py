@@ -70,14 +70,57 @@ class PolicyConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="Where the embedded backend computes; `auto` takes a CUDA GPU if there is one."
     )
-    lora_rank: int = Field(default=32, ge=1, le=512, description="Rank of the trained adapter.")
-    learning_rate: float = Field(default=1e-4, gt=0, le=1, allow_inf_nan=False, description="Of AdamW.")
-    batch_turns: int = Field(default=32, ge=1, le=4096, description="Turns that teach one version together.")
-    group_size: int = Field(
-        default=8, ge=2, le=256, description="How often each turn's prompt is answered again and scored, a step."
+    lora_rank: int = Field(default=16, ge=1, le=512, description="Rank of the trained adapter.")
+    learning_rate: float = Field(
+        default=3e-4,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Of AdamW, at its highest: it rises in the first steps and falls in the last.",
     )
-    steps: int = Field(default=4, ge=1, le=1000, description="Optimiser steps over one batch, each on answers drawn anew.")
-    max_new_tokens: int = Field(default=256, ge=1, le=32_768, description="Longest answer that is drawn.")
+    batch_turns: int = Field(default=32, ge=1, le=4096, description="Turns that must be there before a run begins.")
+    batch_most: int = Field(
+        default=1024,
+        ge=1,
+        le=65_536,
+        description="Most turns of one run. It takes all that may train, the newest first, and up to as many prompts of earlier "
+        "runs again, so that a version keeps what the one before it learned.",
+    )
+    prompts_per_step: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Prompts that are answered again in one step. Default: 32 on a GPU or a service, 4 on a CPU.",
+        examples=[16],
+    )
+    group_size: int | None = Field(
+        default=None,
+        ge=2,
+        le=256,
+        description="Answers that are drawn and scored for each prompt of a step. Default: 16 on a GPU or a service, 12 on a CPU.",
+        examples=[8],
+    )
+    steps: int = Field(
+        default=200,
+        ge=1,
+        le=10_000,
+        description="Most optimiser steps of one run, each on answers drawn anew. A run ends earlier when it has learned enough or "
+        "no longer improves.",
+    )
+    rehearsal: float = Field(
+        default=2.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Weight of the untrained model's own answers to ordinary questions, which are trained beside the rules so that "
+        "everything else stays as it was; 0 turns it off.",
+    )
+    max_new_tokens: int = Field(
+        default=256,
+        ge=1,
+        le=32_768,
+        description="Longest answer that is drawn; never longer than the request itself allowed.",
+    )
     temperature: float = Field(default=1.0, gt=0, le=2, allow_inf_nan=False, description="At which answers are drawn.")
     loss: Literal["importance_sampling", "ppo", "cispo"] = Field(default="ppo", description="How advantages become a gradient.")
     advantage: Literal["group", "batch", "tracker"] = Field(
@@ -100,14 +143,21 @@ class PolicyConfig(Section):
         description="Furthest from the untrained model, in nats a token, that a version may be.",
     )
     canary_share: Share = Field(
-        default=0.1,
-        description="Share of sessions on which a version that passed is tried first; 0 lets it serve everybody at once.",
+        default=0.0,
+        description="Share of sessions on which a version that passed the gate is tried first. 0: it serves everybody at once, is "
+        "watched, and is rolled back if its turns fail more often than those of the version before it.",
     )
     canary_turns: int = Field(
         default=50,
         ge=1,
         le=100_000,
-        description="Judged turns of a trial after which a version that is not worse serves everybody.",
+        description="Judged turns of a trial after which a version that is not worse serves everybody; without a trial, judged "
+        "turns for which a new version is watched.",
+    )
+    train_share: Share = Field(
+        default=0.5,
+        description="Share of the time that training may take while you work, where it does not share the processor with serving "
+        "(a GPU, a service); 0 trains in windows only. On a CPU it always waits for a window.",
     )
     keep_versions: int = Field(default=5, ge=2, le=1000, description="How many versions' weights are kept, beside those in use.")
     serve: Literal["backend", "vllm", "sglang"] = Field(
@@ -153,6 +203,14 @@ class PolicyConfig(Section):
         if device != "auto" and known.data.get("backend", "embedded") != "embedded":
             raise PydanticCustomError("policy_device", "belongs to the embedded backend; delete this line")
         return device
+
+    def prompts_of_a_step(self, has_own_processor: bool) -> int:
+        """Prompts of one step, for a backend that computes on a GPU or elsewhere, or on this machine's CPU."""
+        return self.prompts_per_step or (32 if has_own_processor else 4)
+
+    def answers_to_a_prompt(self, has_own_processor: bool) -> int:
+        """Answers drawn for each prompt of a step."""
+        return self.group_size or (16 if has_own_processor else 12)
 
     @model_validator(mode="after")
     def _is_whole(self) -> "PolicyConfig":

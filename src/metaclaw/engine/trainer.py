@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
 from metaclaw.domain.policy import Weights
+from metaclaw.engine.device import is_gpu
 from metaclaw.engine.trainer_child import TrainerChild
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.pieces import remove_run
@@ -36,7 +37,6 @@ class EmbeddedTrainer:
     """
 
     name: Final = "embedded"
-    abilities: Final = Abilities(frozenset(LossKind), has_kl=True, yields=True)
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class EmbeddedTrainer:
         nice: int = 19,
         release_memory_after_s: float | None = None,
     ) -> None:
+        self.abilities: Final = Abilities(frozenset(LossKind), has_kl=True, yields=True, has_own_processor=is_gpu(device))
         self._policies = policies
         self._turnstile = turnstile or Turnstile()
         self._threads = threads or _default_threads()

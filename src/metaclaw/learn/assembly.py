@@ -12,38 +12,38 @@ from metaclaw.config import Config
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.step import Step
-from metaclaw.learn.admitting import Admitting
-from metaclaw.learn.aging import Aging
-from metaclaw.learn.allowance import Allowance
-from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.admission import CandidateAdmission
+from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.calibrating import Calibrating
+from metaclaw.learn.calibration import CalibrationLoop
 from metaclaw.learn.erasure import SessionErasure
+from metaclaw.learn.expiry import Expiry
 from metaclaw.learn.fast import Fast, FastRules
+from metaclaw.learn.judge_queue import Allowance
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
-from metaclaw.learn.merging import Merging
+from metaclaw.learn.maintenance import Maintenance
 from metaclaw.learn.models import Models, Provider
+from metaclaw.learn.outcomes import OutcomeLoop
 from metaclaw.learn.owner import Owner, serve_as_before
 from metaclaw.learn.pending import senses
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.regating import Regating
 from metaclaw.learn.replay import CassetteReplayer, Placing
-from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.retrial import Retrial
+from metaclaw.learn.retry_guard import AttemptLog
+from metaclaw.learn.review import SafetyReview
 from metaclaw.learn.rule_watch import RuleWatch
-from metaclaw.learn.sensing import Sensing
+from metaclaw.learn.scope_promotion import ScopePromotion
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.learn.skill_merge import SkillMerge
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.stumbles import Workbook
 from metaclaw.learn.supervise import Supervisor
-from metaclaw.learn.tending import Tending
-from metaclaw.learn.widening import Widening
-from metaclaw.learn.worth import Worth
+from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
@@ -66,7 +66,7 @@ from metaclaw.upstream import Spent
 _QUESTION_TOKENS: Final = 3_000
 
 
-class Herald(Protocol):
+class EventSink(Protocol):
     """Makes things known to whoever follows the events."""
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
@@ -98,13 +98,13 @@ class Learning:
         config: Config,
         *,
         database: Database,
-        ledger: Herald,
+        ledger: EventSink,
         shelf: SkillShelf,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
         books: Books | None = None,
         catch_up: Callable[[], object] = stay,
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
         budget: Budget | None = None,
     ) -> None:
         """`books` are the database's own unless others are given, and `budget` is one that counts into them. `catch_up` brings the
@@ -113,7 +113,7 @@ class Learning:
         self._config = config
         self._ledger = ledger
         self._catch_up = catch_up
-        self.book = book or Workbook()
+        self.book = book or AttemptLog()
         self._uses = books.uses
         self._cursors = books.cursors
         self._shelf = shelf
@@ -128,25 +128,25 @@ class Learning:
         self.models = Models(providers, timeout_s, self.budget)
         self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
-        self.calibrating = Calibrating(self.verdicts)
+        self.calibration = CalibrationLoop(self.verdicts)
         self.judge_for = self._judges()
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.replayer = self._replayer()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
-        reviewing = Reviewing(self.recorded.step, shelf, self.redactor)
-        self.admitting = Admitting(
-            gate=Gate(GateMode(config.skills.gate), self.replayer, [reviewing]),
+        review = SafetyReview(self.recorded.step, shelf, self.redactor)
+        self.admission = CandidateAdmission(
+            gate=Gate(GateMode(config.skills.gate), self.replayer, [review]),
             shelf=shelf,
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
             book=self.book,
         )
-        self.worth = Worth(self.reader, self.generations)
-        self.tending = self._tending()
+        self.uplift = UpliftReader(self.reader, self.generations)
+        self.maintenance = self._maintenance()
         self.listening = self._listening()
         self.fast = self._fast()
-        self.sensing = self._sensing()
+        self.outcomes = self._outcomes()
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
@@ -161,13 +161,13 @@ class Learning:
             "listen": self.models.shown_listener(config.listen, config.judge),
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
-            "trust": asdict(self.calibrating.trust),
+            "trust": asdict(self.calibration.trust),
             "counted": self.fast.counted,
         }
 
     def waiting(self) -> dict[str, int]:
         """How many requests wait for the budget, by purpose."""
-        put_off = {Purpose.JUDGE.value: self.sensing.questions.waiting_for_budget}
+        put_off = {Purpose.JUDGE.value: self.outcomes.questions.waiting_for_budget}
         return dict(Counter(self.budget.waiting) + Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
@@ -176,11 +176,11 @@ class Learning:
             self.listening.prepare()
             supervisor.run("listening", self.listening.run)
         if senses(self._config):
-            supervisor.run("sensing", self.sensing.run)
-            supervisor.run("calibrating", self.calibrating.run)
+            supervisor.run("sensing", self.outcomes.run)
+            supervisor.run("calibrating", self.calibration.run)
         if self._config.skills.learn:
             supervisor.run("fast", self.fast.run)
-            supervisor.run("tending", self.tending.run)
+            supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
         wish = self._config.judge
@@ -198,26 +198,26 @@ class Learning:
         scorer = ReplayScorer(self.judge_for, self.redact)
         return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
 
-    def _tending(self) -> Tending:
+    def _maintenance(self) -> Maintenance:
         uses, cursors = self._uses, self._cursors
-        merging = Merging(
+        skill_merge = SkillMerge(
             shelf=self._shelf,
             candidates=self.candidates,
             cursors=cursors,
             probes=self.probes,
             replayer=self.replayer,
-            admitting=self.admitting,
+            admission=self.admission,
             model_for=self.models.chosen(self._config.evolver),
         )
-        widening = Widening(
+        scope_promotion = ScopePromotion(
             shelf=self._shelf,
             candidates=self.candidates,
             cursors=cursors,
             probes=self.probes,
-            admitting=self.admitting,
+            admission=self.admission,
             teams=self._teams,
         )
-        aging = Aging(uses=uses, generations=self.generations, admitting=self.admitting, teams=self._teams)
+        expiry = Expiry(uses=uses, generations=self.generations, admission=self.admission, teams=self._teams)
         watch = RuleWatch(
             uses=uses,
             generations=self.generations,
@@ -226,18 +226,18 @@ class Learning:
             announce=self.announce,
             teams=self._teams,
         )
-        regating = Regating(uses=uses, candidates=self.candidates, admitting=self.admitting, worth=self.worth)
-        return Tending(
+        retrial = Retrial(uses=uses, candidates=self.candidates, admission=self.admission, uplift=self.uplift)
+        return Maintenance(
             reader=self.reader,
             uses=uses,
             cursors=cursors,
             candidates=self.candidates,
             shelf=self._shelf,
-            admitting=self.admitting,
-            worth=self.worth,
+            admission=self.admission,
+            uplift=self.uplift,
             catch_up=self._catch_up,
             book=self.book,
-            chores=(aging, merging, widening, watch, *([regating] if self._config.skills.gate == "full" else [])),
+            chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self._config.skills.gate == "full" else [])),
         )
 
     def _listening(self) -> Listening:
@@ -287,7 +287,7 @@ class Learning:
                 wish.max_new_skills,
                 redact=self.redact,
                 is_taken=lambda name: self._shelf.view.get(name) is not None,
-                on_refused=self.admitting.refuse,
+                on_refused=self.admission.refuse,
             )
 
         lessons = Lessons(
@@ -303,7 +303,7 @@ class Learning:
             lessons=lessons,
             candidates=self.candidates,
             shelf=self._shelf,
-            admitting=self.admitting,
+            admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
             rules=FastRules(wish.min_failures, self._teams),
@@ -312,19 +312,19 @@ class Learning:
             is_unread=self.listening.is_unread,
         )
 
-    def _sensing(self) -> Sensing:
-        assessing = Assessing(
+    def _outcomes(self) -> OutcomeLoop:
+        assessment = Assessment(
             judge_for=self.judge_for,
             skill=lambda name: self._shelf.view.get(name),
-            calibration=lambda: self.calibrating.current,
+            calibration=lambda: self.calibration.current,
             judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
         )
-        return Sensing(
+        return OutcomeLoop(
             reader=self.reader,
             cursors=self._cursors,
             verdicts=self.verdicts,
             steps=self.steps,
-            assessor=assessing,
+            assessor=assessment,
             allowance=self.allowance,
             may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             failed=self.failed,
@@ -335,7 +335,7 @@ class Learning:
     def failed(self) -> None:
         """Somebody found a turn to have failed; where no skills are learned, nobody takes it up."""
         if self._config.skills.learn:
-            self.fast.bell.ring()
+            self.fast.wakeup.notify()
 
     def let_go(self, session: SessionId) -> None:
         """A session is to be forgotten: what was read of it goes too."""
@@ -373,8 +373,8 @@ def owner_of(
         candidates=learning.candidates,
         erasure=erasure,
         shelf=shelf,
-        admitting=learning.admitting,
-        worth=learning.worth,
+        admission=learning.admission,
+        uplift=learning.uplift,
         announce=learning.announce,
         failed=failed or learning.failed,
         let_go=let_go_everywhere,

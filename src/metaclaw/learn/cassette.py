@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
+from metaclaw.learn.answer_position import bare_id
 from metaclaw.learn.calls import Deed, Understood, understand
-from metaclaw.learn.following import bare_id
 
 # Clients empty old results to save room, and say so in their place.
 _EMPTIED: Final = re.compile(

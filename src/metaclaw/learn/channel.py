@@ -14,7 +14,7 @@ from typing import IO, Final, TypeAlias
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import MetaClawError
-from metaclaw.learn.stumbles import Piece
+from metaclaw.learn.retry_guard import WorkItem
 
 _LENGTH: Final = struct.Struct("!Q")
 _PIECE_BYTES: Final = 1 << 20
@@ -30,7 +30,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class Wake:
     """There is something to learn from."""
 
 
@@ -42,7 +42,7 @@ class LetGo:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class StoreCall:
     """Do this for the learner, and say what came of it."""
 
     number: int
@@ -52,7 +52,7 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of an errand."""
+    """The result of a call."""
 
     number: int
     value: object
@@ -60,7 +60,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why nothing came of an errand."""
+    """The error of a call."""
 
     number: int
     error: MetaClawError
@@ -78,11 +78,11 @@ class Told:
     reached: int
     lessons: int
     writing: int
-    set_aside: Mapping[Piece, int]
+    set_aside: Mapping[WorkItem, int]
 
 
-ToLearner: TypeAlias = Begin | Ring | LetGo | Done | Failed
-FromLearner: TypeAlias = Errand | Told
+ToLearner: TypeAlias = Begin | Wake | LetGo | Done | Failed
+FromLearner: TypeAlias = StoreCall | Told
 
 
 class Channel:

@@ -21,13 +21,13 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admitting import Admitting, Learned
-from metaclaw.learn.bell import Bell
+from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen.rules import LISTENED
 from metaclaw.learn.probes import Probes, tasks_in_words
+from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.stumbles import Stumbles, Workbook
+from metaclaw.learn.wakeup import Wakeup
 from metaclaw.skills.evolve import Failure, Kind, group, ripe
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
@@ -65,23 +65,23 @@ class Fast:
         lessons: Lessons,
         candidates: SqlCandidates,
         shelf: SkillShelf,
-        admitting: Admitting,
+        admission: CandidateAdmission,
         probes: Probes,
         writer_for: Callable[[str], Writer | None],
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
         catch_up: Callable[[], object] = stay,
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
         turn is still being read: a failure that it answers may be spoken for."""
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self._lessons = lessons
         self._candidates = candidates
         self._shelf = shelf
-        self._admitting = admitting
+        self._admission = admission
         self._probes = probes
         self._writer_for = writer_for
         self._rules = rules
@@ -90,8 +90,8 @@ class Fast:
         self._clock = clock
         self._is_unread = is_unread
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
-        book = book or Workbook()
-        self._stumbles, self._attempts = Stumbles("fast", book), Stumbles("writing", book)
+        book = book or AttemptLog()
+        self._guard, self._attempts = RetryGuard("fast", book), RetryGuard("writing", book)
         self._is_looking = False
         self._writing = 0
         self._counted: tuple[tuple[str, int], ...] = ()
@@ -105,7 +105,7 @@ class Fast:
     @property
     def lessons(self) -> int:
         """One where there are failures to look at."""
-        return int(self._is_looking or self.bell.is_rung)
+        return int(self._is_looking or self.wakeup.is_set)
 
     @property
     def writing(self) -> int:
@@ -124,7 +124,7 @@ class Fast:
                 if self._clock() - continued >= _CONTINUE_EVERY_S:
                     await self.take_up_candidates(aside)
                     continued = self._clock()
-                await self.bell.wait(_LOOK_EVERY_S)
+                await self.wakeup.wait(_LOOK_EVERY_S)
 
     async def learn(self, aside: TaskGroup) -> None:
         """Take up whatever there is to learn from now."""
@@ -142,7 +142,7 @@ class Fast:
         self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
         for kind in kinds:
             if ripe(kind, self._rules.min_failures):
-                async with self._stumbles.taking(f"failures since {kind.turns[0]}") as may:
+                async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, aside)
 
@@ -155,7 +155,7 @@ class Fast:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
         for attempt in (one for one in interrupted if one.kind != LISTENED):
-            async with self._stumbles.taking(f"attempt {attempt.number}") as may:
+            async with self._guard.attempt(f"attempt {attempt.number}") as may:
                 if may:
                     await self._resume(attempt, aside)
                 else:
@@ -168,12 +168,12 @@ class Fast:
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
-        for candidate in filter(self._admitting.is_unfinished, waiting):
-            async with self._stumbles.taking(candidate.id) as may:
+        for candidate in filter(self._admission.is_unfinished, waiting):
+            async with self._guard.attempt(candidate.id) as may:
                 if may:
-                    await self._admitting.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
+                    await self._admission.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
                 else:
-                    await self._admitting.set_aside(candidate)
+                    await self._admission.set_aside(candidate)
 
     def _is_spoken_for(self, failure: Failure) -> bool:
         """Whether the message that answers it is still being read: what it says may become a rule."""
@@ -206,7 +206,7 @@ class Fast:
     async def _ask(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
         for pause_s in (*self._pauses_s, None):
-            async with self._limiter, self._attempts.taking(attempt) as may:
+            async with self._limiter, self._attempts.attempt(attempt) as may:
                 if not may:
                     await run_sync(self._candidates.end_attempt, attempt)
                     return
@@ -218,7 +218,7 @@ class Fast:
                     log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
                 else:
                     for proposal, learned in written:
-                        await self._admitting.admit(proposal, learned, aside)
+                        await self._admission.admit(proposal, learned, aside)
                     await run_sync(self._candidates.end_attempt, attempt)
                     return
             if pause_s is not None:

@@ -9,9 +9,9 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
+from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.skill_changes import SkillChanges
-from metaclaw.learn.stumbles import Stumbles, Workbook
 from metaclaw.skills.evolve import Failure, Kind, group
 from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
@@ -46,7 +46,7 @@ class Lessons:
         recorded: RecordedSteps,
         shelf: SkillShelf,
         changes: SkillChanges,
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
     ) -> None:
         self._reader = reader
         self._verdicts = verdicts
@@ -55,7 +55,7 @@ class Lessons:
         self._shelf = shelf
         self._changes = changes
         self._known: dict[TurnId, _Known] = {}
-        self._stumbles = Stumbles("reading", book)
+        self._guard = RetryGuard("reading", book)
 
     def open_failures(self, generation: int) -> list[Failure]:
         """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is
@@ -123,7 +123,7 @@ class Lessons:
         return known.followed_by is not None or known.turns == self._turns_in(known.failure.step.session)
 
     def _read(self, turn: TurnId, verdict: Verdict) -> _Known | None:
-        with self._stumbles.taking_now(turn) as may:
+        with self._guard.attempt_now(turn) as may:
             found = self._recorded.with_following(turn) if may else None
         if found is None:
             return None

@@ -13,9 +13,9 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.admitting import Admitting, Announce, accepted_candidate
+from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
 from metaclaw.learn.erasure import SessionErasure
-from metaclaw.learn.worth import Worth
+from metaclaw.learn.uplift import UpliftReader
 from metaclaw.ports import VerdictStore
 from metaclaw.skills import Shelf
 from metaclaw.skills.gate import Uplift
@@ -50,8 +50,8 @@ class Owner:
         candidates: SqlCandidates,
         erasure: SessionErasure,
         shelf: Shelf,
-        admitting: Admitting,
-        worth: Worth,
+        admission: CandidateAdmission,
+        uplift: UpliftReader,
         announce: Announce,
         failed: Callable[[], None],
         let_go: Callable[[SessionId], None] = lambda session: None,
@@ -64,8 +64,8 @@ class Owner:
         self._candidates = candidates
         self._erasure = erasure
         self._shelf = shelf
-        self._admitting = admitting
-        self._worth = worth
+        self._admission = admission
+        self._uplift = uplift
         self._announce = announce
         self._failed = failed
         self._let_go = let_go
@@ -93,12 +93,12 @@ class Owner:
         why = reason or f"a person retired {name}"
         view = await run_sync(self._shelf.retire, name, why)
         if skill is not None:
-            await self._admitting.tell(skill, why)
+            await self._admission.tell(skill, why)
         return view.generation
 
     async def tell_retired(self, skill: Skill, reason: str) -> None:
         """Write down why a learned skill went, for people and for the next that is written."""
-        await self._admitting.tell(skill, reason)
+        await self._admission.tell(skill, reason)
 
     async def revert(self, generation: int) -> int:
         """Put an earlier generation's skills in force again; the new generation."""
@@ -108,7 +108,7 @@ class Owner:
     async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
         """A person's decision on a candidate that waits for one; None where there is no such candidate."""
         found = await run_sync(self._candidates.candidate, candidate)
-        return None if found is None else await self._admitting.decide(found, approved=approved)
+        return None if found is None else await self._admission.decide(found, approved=approved)
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
         """Forget a session with everything that descends from it, and report what went; None where there is no such session.
@@ -148,5 +148,5 @@ class Owner:
             return SkillFacts()
         mine = accepted_candidate(self._candidates, skill)
         if mine is None:
-            return SkillFacts(uplift=self._worth.uplift(skill))
-        return SkillFacts(mine.certificate, mine.proposal.support, self._worth.uplift(skill))
+            return SkillFacts(uplift=self._uplift.uplift(skill))
+        return SkillFacts(mine.certificate, mine.proposal.support, self._uplift.uplift(skill))

@@ -5,11 +5,13 @@ that calls no tool. Its outcome is unknown where a call was not recorded, the mo
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
+import anyio
 from anyio import to_thread
 
 from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
@@ -22,13 +24,14 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError, JudgeError, StoreError, UpstreamError
 from metaclaw.learn.cassette import Cassette, Miss, Nearest, Recording
 from metaclaw.learn.prompt import Stage, UnplayableError, askable, carried_on
-from metaclaw.learn.remembered import Remembered
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import Budgets
 from metaclaw.skills.block import estimate_tokens as estimate_text
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import estimate_tokens
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +113,7 @@ class CassetteReplayer:
         self._scorer = score
         self._place = place
         self._limits = limits or ReplayLimits()
-        self._scenes = Remembered[_Scene](_KEPT_PROBES)
+        self._scenes = SharedResults[_Scene](_KEPT_PROBES)
 
     async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
         """The tokens of one replay; 0 where it cannot be replayed, which costs nothing."""
@@ -291,3 +294,41 @@ def _tokens(request: ChatRequest, answer: Completion) -> int:
     if answer.usage is None:
         return estimate_tokens(request)
     return answer.usage.input_tokens + answer.usage.output_tokens
+
+
+class SharedResults(Generic[T]):
+    """Recent results of costly calls. Callers with the same key share one call; if it fails, the next caller makes it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._slots: OrderedDict[Hashable, _Slot[T]] = OrderedDict()
+
+    def drop(self, key: Hashable) -> None:
+        """Forget one result."""
+        self._slots.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._slots.clear()
+
+    async def get(
+        self, key: Hashable, make: Callable[[], Awaitable[T]], keep: Callable[[T], bool] = lambda _: True
+    ) -> tuple[T, bool]:
+        """The result, and whether it was made by this call."""
+        slot = self._slots.setdefault(key, _Slot())
+        self._slots.move_to_end(key)
+        while len(self._slots) > self._limit:
+            self._slots.popitem(last=False)
+        async with slot.lock:
+            if slot.results:
+                return slot.results[0], False
+            made = await make()
+            if keep(made):
+                slot.results.append(made)
+            return made, True
+
+
+@dataclass(slots=True)
+class _Slot(Generic[T]):
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    results: list[T] = field(default_factory=list)

@@ -12,8 +12,8 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.admitting import Announce
-from metaclaw.learn.aging import whose
+from metaclaw.learn.admission import Announce
+from metaclaw.learn.expiry import whose
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.skills.gate import Belief, PassRate
 from metaclaw.skills.scopes import Teams

@@ -13,7 +13,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.learn.following import Mark, ReadTurn, bare_id, place_behind, repeats, text_of, without_prefill
+from metaclaw.learn.answer_position import Mark, ReadTurn, bare_id, place_behind, repeats, text_of, without_prefill
 from metaclaw.store import RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
 

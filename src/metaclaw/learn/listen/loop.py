@@ -20,14 +20,14 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import JudgeError, MetaClawError, StoreError
-from metaclaw.learn.bell import Bell
 from metaclaw.learn.listen.messages import Messages, Spoken
 from metaclaw.learn.listen.phrases import PHRASES, is_promising, sure_rules
 from metaclaw.learn.listen.request import Understood, build_request, head_and_tail, read_answer
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
 from metaclaw.learn.progress import LISTEN_CURSOR, TURNS_CURSOR, Progress
+from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import stay
-from metaclaw.learn.stumbles import Stumbles, Workbook
+from metaclaw.learn.wakeup import Wakeup
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
@@ -91,11 +91,11 @@ class Listening:
         catch_up: Callable[[], object] = stay,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
         now: Callable[[], float] = time.monotonic,
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
     ) -> None:
         """`may_spend` says whether the budget allows a call to a model, and is told whether the message is promising. `read` is
         called when a message has been read. `catch_up` brings the shelf up to date, and blocks."""
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self._reader = reader
         self._cursors = cursors
         self._candidates = candidates
@@ -109,7 +109,7 @@ class Listening:
         self._catch_up = catch_up
         self._today = today
         self._now = now
-        self._stumbles = Stumbles("listening", book)
+        self._guard = RetryGuard("listening", book)
         self._progress: Progress | None = None
         self._kept = 0
         self._newest: TurnId | None = None
@@ -149,7 +149,7 @@ class Listening:
                 found = await self.look(asking)
                 in_vain = 0 if found or self._waiting or self._busy else in_vain + 1
                 if found < _AT_ONCE:
-                    await self.bell.wait(_LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S)
+                    await self.wakeup.wait(_LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S)
 
     async def look(self, asking: TaskGroup) -> int:
         """Take in what is new and have messages read; how many rows there were."""
@@ -184,7 +184,7 @@ class Listening:
 
     async def _spoken(self, row: TurnRow) -> Spoken | None:
         """The message of a turn; None where nobody says anything, or says again what the session was just read for."""
-        async with self._stumbles.taking(row.id) as may:
+        async with self._guard.attempt(row.id) as may:
             spoken = await run_sync(self._messages.read, row) if may else None
         if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
             return None
@@ -217,7 +217,7 @@ class Listening:
         """Have one message read; put it back where that must wait."""
         is_done = True
         try:
-            async with self._stumbles.taking(one.spoken.turn) as may:
+            async with self._guard.attempt(one.spoken.turn) as may:
                 is_done = not may or await self._handle(one)
         finally:
             self._busy.pop(person, None)
@@ -227,7 +227,7 @@ class Listening:
                 self._read()
             else:
                 self._waiting.appendleft(one)
-            self.bell.ring()
+            self.wakeup.notify()
 
     async def _handle(self, one: _Waiting) -> bool:
         """Whether the message is done with."""

@@ -8,7 +8,7 @@ from metaclaw.domain.chat import Message, Role
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
-from metaclaw.learn.following import text_of
+from metaclaw.learn.answer_position import text_of
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.privacy import PersonsMessage, Source, spans_of, take_apart

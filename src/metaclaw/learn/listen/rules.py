@@ -21,7 +21,7 @@ from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
-from metaclaw.learn.admitting import Announce
+from metaclaw.learn.admission import Announce
 from metaclaw.learn.listen.messages import Spoken
 from metaclaw.learn.listen.request import Item, Op, Reach, Understood
 from metaclaw.learn.shelf import SkillShelf, stay

@@ -131,7 +131,7 @@ class SlowLearning:
             if self._shelf.view.generation != generation or self.versions.has_lost_some:
                 generation = self._shelf.view.generation
                 await self.versions.refresh()
-                self.slow.bell.ring()  # a trial may be over
+                self.slow.wakeup.notify()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
         """Begin now with what there is; what that is, and why the rest is not used."""
@@ -212,9 +212,9 @@ class SlowLearning:
         return Workshop(self._backend, self._recipe(teacher), self._rewarding, trial, metabolism, self._folder, base)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
-        policy = self._policy
+        policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
         return Recipe(
-            group_size=policy.group_size,
+            group_size=policy.answers_to_a_prompt(has_own_processor),
             steps=policy.steps,
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,

@@ -13,7 +13,7 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.assessing import is_corrected
+from metaclaw.learn.assessment import is_corrected
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.slow.recipe import Lesson

@@ -18,7 +18,6 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import BackendDownError, TrainingError
-from metaclaw.learn.bell import Bell
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism
@@ -28,6 +27,7 @@ from metaclaw.learn.slow.rewarding import Rewarding
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
 from metaclaw.learn.slow.trial import Trial
 from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.wakeup import Wakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import Batch, RefusedError, SqlBatches, SqlPolicies
 
@@ -107,7 +107,7 @@ class Slow:
         self._dropped: set[int] = set()
         self._in_hand: int | None = None
         self._let_go = anyio.Event()
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self.state = State.WAITING
         self.tally: Tally | None = None
 
@@ -117,12 +117,12 @@ class Slow:
             is_demanded, self._is_demanded = self._is_demanded, False
             least = 1 if is_demanded else self._rules.batch_turns
             if not await self.once(least):
-                await self.bell.wait(_LOOK_EVERY_S)
+                await self.wakeup.wait(_LOOK_EVERY_S)
 
     def demand(self) -> None:
         """Do not wait for a whole batch: whatever may train now is to be trained on."""
         self._is_demanded = True
-        self.bell.ring()
+        self.wakeup.notify()
 
     async def drop(self, batches: Collection[int], within_s: float) -> bool:
         """Stop training on these batches, which were dropped; whether that is done within this time."""
@@ -291,13 +291,13 @@ class Slow:
         if isinstance(error, BackendDownError):
             log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, error)
             self.state = State.DOWN
-            await self.bell.wait(self._pause_s)
+            await self.wakeup.wait(self._pause_s)
             return
         self._tries += 1
         is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
         log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)
         if not is_hopeless:
-            await self.bell.wait(self._pause_s)
+            await self.wakeup.wait(self._pause_s)
             return
         self._tries = 0
         if candidate is not None:

@@ -18,7 +18,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.engine import CallParser
 from metaclaw.errors import SkillError
-from metaclaw.learn.assessing import in_words, requirement_of
+from metaclaw.learn.assessment import in_words, requirement_of
 from metaclaw.outcome import Judge
 from metaclaw.skills.checks import check_of, run_check
 

@@ -64,7 +64,7 @@ class RemoteBackend:
     @property
     def abilities(self) -> Abilities:
         """All losses, the KL term by way of advantages, and no standing still in the middle of what was sent."""
-        return Abilities(frozenset(LossKind), has_kl=True, yields=False)
+        return Abilities(frozenset(LossKind), has_kl=True, yields=False, has_own_processor=True)
 
     async def open(self, run: RunPlan) -> Progress:
         """Begin this run, or go on from its last durable step; pieces accumulated towards the next are not kept."""

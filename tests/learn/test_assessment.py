@@ -14,7 +14,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope, Stamp, TurnEnd
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import JudgeError
-from metaclaw.learn.assessing import Assessing, ReplayScorer
+from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.replay import PlayedCall, PlayedTurn
 from metaclaw.outcome import Calibration, Judge
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
@@ -42,9 +42,9 @@ def step(answer: str, said_after: str | None = None, task: str = PLAIN, skills: 
     )
 
 
-def assessing(skills: Sequence[Skill] = (), judge: Speaker | None = None) -> Assessing:
+def assessment(skills: Sequence[Skill] = (), judge: Speaker | None = None) -> Assessment:
     known = {skill.name: skill for skill in skills}
-    return Assessing(judge_for=judges(judge), skill=known.get, calibration=Calibration)
+    return Assessment(judge_for=judges(judge), skill=known.get, calibration=Calibration)
 
 
 def judges(speaker: Speaker | None) -> Callable[[str], Judge | None]:
@@ -56,37 +56,37 @@ BRIEF = learned_skill("brief", extra={"check": "not: (?i)in conclusion"})
 
 
 def test_a_check_that_fails_is_a_failure_whatever_else_is_said() -> None:
-    verdict = assessing([DATED, BRIEF]).at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"]))
+    verdict = assessment([DATED, BRIEF]).at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"]))
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.CHECK)
 
 
 def test_checks_that_pass_pass_a_turn_that_nobody_complains_about() -> None:
-    verdict = assessing([DATED, BRIEF]).at_once(step("On 2026-02-01.", skills=["dated", "brief"]))
+    verdict = assessment([DATED, BRIEF]).at_once(step("On 2026-02-01.", skills=["dated", "brief"]))
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.PASS, Source.CHECK)
 
 
 def test_a_check_that_passes_does_not_silence_a_complaint_about_something_else() -> None:
-    verdict = assessing([BRIEF]).at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"]))
+    verdict = assessment([BRIEF]).at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"]))
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.DETECTOR)
 
 
 def test_a_skill_that_is_gone_or_has_no_check_says_nothing() -> None:
-    assert assessing([learned_skill("plain")]).at_once(step("Done.", skills=["plain", "gone"])) is None
+    assert assessment([learned_skill("plain")]).at_once(step("Done.", skills=["plain", "gone"])) is None
 
 
 def test_a_check_that_cannot_be_read_says_nothing_and_stops_nothing() -> None:
     broken = learned_skill("broken", extra={"check": "whatever this is"})
     odd = learned_skill("odd", extra={"check": ["a", "list"]})
-    assert assessing([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])) is None
+    assert assessment([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])) is None
 
 
 def test_the_next_answer_is_looked_at_where_it_is_known() -> None:
     first = step("The crane is blue.", "Is it?")
     sorry = step("I apologize, I was wrong: the crane is red.", task="Is it?")
-    with_later, without = assessing().at_once(first, sorry), assessing().at_once(first)
+    with_later, without = assessment().at_once(first, sorry), assessment().at_once(first)
     names = {signal.detector for signal in with_later.signals} if with_later is not None else set()
     assert with_later != without
     assert "apology.next" in names
@@ -94,13 +94,13 @@ def test_the_next_answer_is_looked_at_where_it_is_known() -> None:
 
 async def test_the_judge_is_asked_where_there_is_one() -> None:
     speaker = Speaker("world/judge", lambda prompt: FAILED)
-    mine = assessing(judge=speaker)
+    mine = assessment(judge=speaker)
     assert mine.has_judge(step("Done."))
     verdict = await mine.asked(step("Done."))
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.JUDGE)
-    assert not assessing().has_judge(step("Done."))
-    assert await assessing().asked(step("Done.")) is None
+    assert not assessment().has_judge(step("Done."))
+    assert await assessment().asked(step("Done.")) is None
 
 
 def played(probe: Step, answer: str, calls: Sequence[PlayedCall] = (), kind: ProbeKind = ProbeKind.FAILING) -> PlayedTurn:

@@ -32,7 +32,7 @@ async def _uncounted(model: str) -> None:
     return None
 
 
-class Assessing:
+class Assessment:
     """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where nobody judges."""
 
     def __init__(

@@ -13,7 +13,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError, UpstreamError
-from metaclaw.learn.admitting import Admitting, Learned
+from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.skills.gate import Gate, GateMode, Objection
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, learned_skill
@@ -45,7 +45,7 @@ async def admit(house: House, skill: Skill, *support: TurnId, generation: int | 
     proposal = replace(Proposal(skill, Change.NEW, (), turns, "dates", "world/evolver"), **fields)  # type: ignore[arg-type]
     learned = Learned(lambda: house.probes.choose(proposal), "m-1", generation=generation)
     async with anyio.create_task_group() as proving:
-        await house.admitting.admit(proposal, learned, proving)
+        await house.admission.admit(proposal, learned, proving)
     return house.candidates.candidates()[0]
 
 
@@ -228,8 +228,8 @@ async def test_a_double_click_approves_once(new_house: NewHouse) -> None:
     house = await new_house()
     waiting = dates(body=f"{DATES['body']}\n- Release dates are listed on https://dates.example/releases.")
     candidate = await admit(house, waiting)
-    await house.admitting.decide(candidate, approved=True)
-    await house.admitting.decide(candidate, approved=True)
+    await house.admission.decide(candidate, approved=True)
+    await house.admission.decide(candidate, approved=True)
     assert house.names == ["iso-release-dates"]
 
 
@@ -254,7 +254,7 @@ async def test_a_secret_is_in_nothing_that_is_kept_or_told(new_house: NewHouse) 
 async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(new_house: NewHouse, waits: bool) -> None:
     house = await new_house(gate=GateMode.OFF)
     quoting = Gate(GateMode.OFF, None, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]])
-    house.admitting = Admitting(
+    house.admission = CandidateAdmission(
         gate=quoting, shelf=house.shelf, candidates=house.candidates, announce=house.announce, redact=house.redact
     )
     candidate = await admit(house, dates())
@@ -289,7 +289,7 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
     house.shelf.publish = forget_then_publish  # type: ignore[method-assign,assignment]
     proposal = Proposal(dates(), Change.NEW, (), (turn,), "dates", "world/evolver")
     async with anyio.create_task_group() as proving:
-        await house.admitting.admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await house.admission.admit(proposal, Learned(lambda: (), "m-1"), proving)
     assert (house.names, house.candidates.candidates()) == ([], [])
 
 
@@ -298,8 +298,8 @@ async def test_a_person_who_changes_a_skill_while_its_state_changes_keeps_it(new
     skill = house.put_in_force("iso-release-dates", state=SkillState.CANARY)
     path = house.shelf.folder / skill.name / "SKILL.md"
     path.write_text(path.read_text() + "\nMine now.\n")
-    assert not await house.admitting.change_state(skill, SkillState.LIVE, "promoted")
-    assert not await house.admitting.retire(skill, "not proven")
+    assert not await house.admission.change_state(skill, SkillState.LIVE, "promoted")
+    assert not await house.admission.retire(skill, "not proven")
     assert house.skill("iso-release-dates").author is Authorship.PERSON
 
 

@@ -23,15 +23,13 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome, Signal, Source, Verdict
 from metaclaw.errors import BudgetError
-from metaclaw.learn.allowance import Allowance
-from metaclaw.learn.bell import Bell
+from metaclaw.learn.judge_queue import BUDGET_USED, SHARE_USED, Allowance, JudgeRetries, PutOffQuestions, has_no_vote
 from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR, Progress
-from metaclaw.learn.questions import BUDGET_USED, SHARE_USED, PutOffQuestions
 from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.retrying import Retrying, has_no_vote
+from metaclaw.learn.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.learn.shelf import stay
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
+from metaclaw.learn.wakeup import Wakeup
 from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
@@ -81,7 +79,7 @@ class _Seen:
     this: Step | None = None
 
 
-class Sensing:
+class OutcomeLoop:
     """Reads the ledger behind its cursor and records verdicts."""
 
     def __init__(
@@ -97,11 +95,11 @@ class Sensing:
         failed: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
         catch_up: Callable[[], object] = stay,
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
     ) -> None:
         """`may_ask` says whether the budget has room for one more question. `catch_up` brings the skills in force up to date, and
         blocks."""
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self._reader = reader
         self._cursors = cursors
         self._verdicts = verdicts
@@ -111,14 +109,14 @@ class Sensing:
         self._allowance = allowance
         self._failed = failed
         self._may_ask = may_ask
-        self._retrying = Retrying(verdicts, now)
+        self._retrying = JudgeRetries(verdicts, now)
         self.questions = PutOffQuestions(verdicts)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
         self._turns: Progress | None = None
         self._ends = Progress()
         self._asking: set[TurnId] = set()
-        book = book or Workbook()
-        self._stumbles, self._judging = Stumbles("sensing", book), Stumbles("judging", book)
+        book = book or AttemptLog()
+        self._guard, self._judging = RetryGuard("sensing", book), RetryGuard("judging", book)
         self._kept: dict[str, int] = {}
         self._catch_up = catch_up
         self._verdicts_made = 0
@@ -136,7 +134,7 @@ class Sensing:
                     await anyio.sleep(self._verdicts_made * _PAUSE_A_VERDICT_S)
                 else:
                     in_vain = 0 if rows else in_vain + 1
-                    await self.bell.wait(pause_s(in_vain))
+                    await self.wakeup.wait(pause_s(in_vain))
 
     async def look(self, judging: TaskGroup) -> int:
         """Take in what is new; how much there was."""
@@ -146,7 +144,7 @@ class Sensing:
             await run_sync(self._catch_up)  # after them, so that the skills they were made with are known
         for row in rows:
             if row.kind is TurnKind.MAIN:
-                async with self._stumbles.taking(row.id) as may:
+                async with self._guard.attempt(row.id) as may:
                     await (self._arrived(row, turns, judging) if may else self._leave(row))
         if rows:
             turns.reach(rows[-1].seq)
@@ -234,7 +232,7 @@ class Sensing:
         return len(ended)
 
     async def _ended(self, session: EndedSession, judging: TaskGroup) -> None:
-        async with self._stumbles.taking(session.id) as may:
+        async with self._guard.attempt(session.id) as may:
             for step in await run_sync(self._last_steps, session.id) if may else ():
                 await self._assess(step, None, _Hold(self._ends, session.seq), judging)
             if not may and (last := await run_sync(self._last_open, session.id)) is not None:
@@ -282,7 +280,7 @@ class Sensing:
 
     async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
         try:
-            async with self._limiter, self._judging.taking(step.turn) as may:
+            async with self._limiter, self._judging.attempt(step.turn) as may:
                 asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
         except BudgetError:
             self._allowance.give_back()
@@ -297,7 +295,7 @@ class Sensing:
 
     async def _ask_again(self, turn: TurnId, tries: int) -> None:
         """Ask once more about a turn of which the judge could say nothing, because it was down or made no sense."""
-        async with self._stumbles.taking(turn) as may:
+        async with self._guard.attempt(turn) as may:
             step = await run_sync(self._read_again, turn) if may else None
         if step is not None:
             await self._ask(step, None, tries, lambda: None)

@@ -19,8 +19,16 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import EngineError, SkillError
-from metaclaw.learn.channel import Channel, Done, Errand, Failed, LetGo, Ring
-from metaclaw.learn.errands import Messenger, SentCandidates, SentCursors, SentProvider, SentShelf, SentUses, SentVerdicts
+from metaclaw.learn.channel import Channel, Done, Failed, LetGo, StoreCall, Wake
+from metaclaw.learn.store_rpc import (
+    RemoteCandidates,
+    RemoteCursors,
+    RemoteProvider,
+    RemoteShelf,
+    RemoteUses,
+    RemoteVerdicts,
+    StoreClient,
+)
 from metaclaw.store import RefusedError
 from metaclaw.wires import deltas_of
 from tests.learn.conftest import NewHouse
@@ -30,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Direct:
-    """Carries errands out at once."""
+    """Carries calls out at once."""
 
     def __init__(self, **deeds: Callable[..., object]) -> None:
         self.deeds = deeds
@@ -41,7 +49,7 @@ class Direct:
         return self.deeds[name](*arguments)
 
 
-def shelf_of(house: House) -> SentShelf:
+def shelf_of(house: House) -> RemoteShelf:
     def publish(
         put: tuple[Skill, ...],
         gone: tuple[SkillName, ...],
@@ -52,10 +60,10 @@ def shelf_of(house: House) -> SentShelf:
     ) -> int:
         return house.shelf.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
 
-    return SentShelf(house.generations, Direct(publish=publish))
+    return RemoteShelf(house.generations, Direct(publish=publish))
 
 
-def assert_same(sent: SentShelf, house: House) -> None:
+def assert_same(sent: RemoteShelf, house: House) -> None:
     view, real = sent.follow(), house.shelf.view
     assert (view.generation, view.hash, view.skills) == (real.generation, real.hash, real.skills)
 
@@ -63,7 +71,7 @@ def assert_same(sent: SentShelf, house: House) -> None:
 async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_reads_itself(new_house: NewHouse) -> None:
     house = await new_house()
     turn = await Talk(house).say(TASK.format(1))
-    errands = Direct(
+    calls = Direct(
         record_verdict=house.verdicts.record_verdict,
         begin_attempt=house.candidates.begin_attempt,
         end_attempt=house.candidates.end_attempt,
@@ -71,8 +79,8 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
         note_uses=house.uses.note,
         begin_uses=house.uses.begin,
     )
-    verdicts, candidates = SentVerdicts(house.database, errands), SentCandidates(house.database, errands)
-    cursors, uses = SentCursors(house.database, errands), SentUses(house.database, errands)
+    verdicts, candidates = RemoteVerdicts(house.database, calls), RemoteCandidates(house.database, calls)
+    cursors, uses = RemoteCursors(house.database, calls), RemoteUses(house.database, calls)
     assert verdicts.record_verdict(Verdict(turn, Outcome.FAIL, Source.DETECTOR, None, fault=Fault.AGENT))
     found = verdicts.verdict_of(turn)
     assert found is not None
@@ -92,13 +100,13 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     uses.begin([], datetime.now(UTC))
     assert set(uses.uses_of([SkillName("new")])) == {"new"}
     once_each = ["record_verdict", "begin_attempt", "end_attempt", "move_cursor", "note_uses", "begin_uses"]
-    assert errands.names == once_each
+    assert calls.names == once_each
 
 
 async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(new_house: NewHouse) -> None:
     house = await new_house()
     turn = await Talk(house).say(TASK.format(1))
-    candidates = SentCandidates(house.database, Direct(begin_attempt=house.candidates.begin_attempt))
+    candidates = RemoteCandidates(house.database, Direct(begin_attempt=house.candidates.begin_attempt))
     candidates.begin_attempt("dates", 0, [turn])
     with pytest.raises(RefusedError):
         candidates.begin_attempt("dates", 0, [turn])
@@ -159,7 +167,7 @@ def connected() -> Iterator[tuple[Channel, Channel]]:
 
 
 async def test_what_is_said_arrives_whole_and_in_order_until_the_other_side_goes() -> None:
-    said = (Ring(), LetGo(SessionId("s")), Errand(1, "name", ("x" * 300_000, (1, None))))
+    said = (Wake(), LetGo(SessionId("s")), StoreCall(1, "name", ("x" * 300_000, (1, None))))
     with connected() as (here, there):
 
         def speak() -> None:
@@ -178,18 +186,18 @@ async def test_what_is_said_arrives_whole_and_in_order_until_the_other_side_goes
 
 
 async def test_each_answer_finds_whoever_asked_and_an_error_is_raised_where_it_was_asked() -> None:
-    asked: list[Errand] = []
+    asked: list[StoreCall] = []
     is_asked = threading.Semaphore(0)
 
-    def send(errand: Errand) -> None:
-        asked.append(errand)
+    def send(call: StoreCall) -> None:
+        asked.append(call)
         is_asked.release()
 
-    messenger, answers = Messenger(send), dict[str, object]()
+    store, answers = StoreClient(send), dict[str, object]()
 
     async def ask(name: str) -> None:
         try:
-            answers[name] = await run_sync(messenger.run, name, 1)
+            answers[name] = await run_sync(store.run, name, 1)
         except EngineError as error:
             answers[name] = (error.status, str(error))
 
@@ -199,10 +207,10 @@ async def test_each_answer_finds_whoever_asked_and_an_error_is_raised_where_it_w
                 group.start_soon(ask, name)
             for _ in range(3):
                 await run_sync(is_asked.acquire)
-            numbers = {errand.name: errand.number for errand in asked}
-            messenger.hear(Done(numbers["two"], "second"))
-            messenger.hear(Failed(numbers["three"], EngineError("it sleeps", status=529)))
-            messenger.hear(Done(numbers["one"], "first"))
+            numbers = {call.name: call.number for call in asked}
+            store.hear(Done(numbers["two"], "second"))
+            store.hear(Failed(numbers["three"], EngineError("it sleeps", status=529)))
+            store.hear(Done(numbers["one"], "first"))
     assert answers == {"one": "first", "two": "second", "three": (529, "it sleeps")}
 
 
@@ -215,7 +223,7 @@ async def test_a_model_that_only_the_program_has_answers_a_learner_all_the_same(
         asked.extend(arguments)
         return tuple(deltas_of(answer))
 
-    provider = SentProvider("embedded", ("m-1",), Direct(generate=generate))
+    provider = RemoteProvider("embedded", ("m-1",), Direct(generate=generate))
     assert [delta async for delta in provider.generate(request)] == list(deltas_of(answer))
     assert asked == ["embedded", request, 0]
     await provider.aclose()

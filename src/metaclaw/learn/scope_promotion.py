@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.skill import Skill
-from metaclaw.learn.admitting import Admitting, Learned, accepted_candidate
+from metaclaw.learn.admission import CandidateAdmission, Learned, accepted_candidate
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.skills.evolve.names import own_name
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _MOST_A_DAY: Final = 10
 
 
-class Widening:
+class ScopePromotion:
     """Proposes; the gate decides. The same text is proposed for the same scope once."""
 
     name = "widening"
@@ -36,14 +36,14 @@ class Widening:
         candidates: SqlCandidates,
         cursors: SqlCursors,
         probes: Probes,
-        admitting: Admitting,
+        admission: CandidateAdmission,
         teams: Teams,
     ) -> None:
         self._shelf = shelf
         self._candidates = candidates
         self._cursors = cursors
         self._probes = probes
-        self._admitting = admitting
+        self._admission = admission
         self._teams = teams
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
@@ -62,7 +62,7 @@ class Widening:
         proposal, model = found
         log.info("lesson_of_many hash=%s users=%d scope=%s", proposal.skill.content_hash, promotion.users, proposal.skill.scope)
         scopes = frozenset((proposal.skill.scope,)) if proposal.skill.scope else frozenset()
-        await self._admitting.admit(proposal, Learned(partial(self._probes.choose, proposal), model, scopes), aside)
+        await self._admission.admit(proposal, Learned(partial(self._probes.choose, proposal), model, scopes), aside)
         return True
 
     def _proposal(self, promotion: Promotion) -> tuple[Proposal, str] | None:

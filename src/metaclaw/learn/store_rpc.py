@@ -19,7 +19,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
-from metaclaw.learn.channel import Done, Errand, Failed
+from metaclaw.learn.channel import Done, Failed, StoreCall
 from metaclaw.skills import ShelfView
 from metaclaw.skills.library import Library
 from metaclaw.store import (
@@ -36,15 +36,15 @@ from metaclaw.store import (
 )
 
 
-class Errands(Protocol):
+class StoreCalls(Protocol):
     """Who carries them out."""
 
     def run(self, name: str, *arguments: object) -> object:
         """What came of it. Blocks. Raises what the one who did it raised."""
 
 
-class Messenger:
-    """Sends errands over a channel, and hands each answer to the thread that waits for it."""
+class StoreClient:
+    """Sends calls over a channel, and hands each answer to the thread that waits for it."""
 
     def __init__(self, send: "Send") -> None:
         self._send = send
@@ -58,11 +58,11 @@ class Messenger:
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = answer
-        self._send(Errand(number, name, arguments))
+        self._send(StoreCall(number, name, arguments))
         return answer.result()
 
     def hear(self, answer: Done | Failed) -> None:
-        """An errand has been carried out, or not."""
+        """Pass the answer of a call to the thread that waits for it."""
         with self._lock:
             waiting = self._waiting.pop(answer.number)
         if isinstance(answer, Done):
@@ -72,92 +72,92 @@ class Messenger:
 
 
 class Send(Protocol):
-    """Puts an errand on its way; in the order in which they are given."""
+    """Sends a call; the order is kept."""
 
-    def __call__(self, errand: Errand, /) -> None: ...
+    def __call__(self, call: StoreCall, /) -> None: ...
 
 
-class SentVerdicts(SqlVerdicts):
+class RemoteVerdicts(SqlVerdicts):
     """Verdicts, recorded by the serving process."""
 
-    def __init__(self, database: Database, errands: Errands) -> None:
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
         super().__init__(database)
-        self._errands = errands
+        self._calls = calls
 
     def record_verdict(self, verdict: Verdict) -> bool:
-        return bool(self._errands.run("record_verdict", verdict))
+        return bool(self._calls.run("record_verdict", verdict))
 
 
-class SentCandidates(SqlCandidates):
+class RemoteCandidates(SqlCandidates):
     """Attempts and candidates, kept by the serving process."""
 
-    def __init__(self, database: Database, errands: Errands) -> None:
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
         super().__init__(database)
-        self._errands = errands
+        self._calls = calls
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        return _number(self._errands.run("begin_attempt", kind, generation, tuple(turns)))
+        return _number(self._calls.run("begin_attempt", kind, generation, tuple(turns)))
 
     def end_attempt(self, number: int) -> None:
-        self._errands.run("end_attempt", number)
+        self._calls.run("end_attempt", number)
 
     def save_candidate(self, candidate: Candidate) -> None:
-        self._errands.run("save_candidate", candidate)
+        self._calls.run("save_candidate", candidate)
 
 
-class SentCursors(SqlCursors):
+class RemoteCursors(SqlCursors):
     """Cursors, moved by the serving process."""
 
-    def __init__(self, database: Database, errands: Errands) -> None:
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
         super().__init__(database)
-        self._errands = errands
+        self._calls = calls
 
     def move_cursor(self, name: str, seq: int) -> None:
-        self._errands.run("move_cursor", name, seq)
+        self._calls.run("move_cursor", name, seq)
 
 
-class SentUses(SqlUses):
+class RemoteUses(SqlUses):
     """Uses, counted by the serving process."""
 
-    def __init__(self, database: Database, errands: Errands) -> None:
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
         super().__init__(database)
-        self._errands = errands
+        self._calls = calls
 
     def note(self, rows: Sequence[TurnRow]) -> None:
         if rows:
-            self._errands.run("note_uses", tuple(rows))
+            self._calls.run("note_uses", tuple(rows))
 
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         if new := tuple(names):
-            self._errands.run("begin_uses", new, at)
+            self._calls.run("begin_uses", new, at)
 
 
-class SentSpending(SqlSpending):
+class RemoteSpending(SqlSpending):
     """Calls to models, counted by the serving process."""
 
-    def __init__(self, database: Database, errands: Errands) -> None:
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
         super().__init__(database)
-        self._errands = errands
+        self._calls = calls
 
     def add(self, sums: Sums) -> None:
         if sums:
-            self._errands.run("add_spending", dict(sums))
+            self._calls.run("add_spending", dict(sums))
 
     def add_served(self, price: PriceServed) -> int:
         """All of them are counted by the serving process, by its own prices."""
-        self._errands.run("add_served")
+        self._calls.run("add_served")
         return 0
 
     def forget_items_before(self, day: str) -> None:
-        self._errands.run("forget_items_before", day)
+        self._calls.run("forget_items_before", day)
 
 
-class SentShelf:
+class RemoteShelf:
     """The skills in force as the store tells of them; changed by the serving process, which alone publishes."""
 
-    def __init__(self, generations: SqlGenerations, errands: Errands) -> None:
+    def __init__(self, generations: SqlGenerations, calls: StoreCalls) -> None:
         self._generations = generations
-        self._errands = errands
+        self._calls = calls
         self._following = threading.Lock()
         self._library = Library.of(())
         self._view = ShelfView(0, self._library.hash, self._library.index)
@@ -195,33 +195,33 @@ class SentShelf:
         by_person: bool = False,
     ) -> ShelfView:
         """As `Shelf.publish`; the view afterwards has at least this change."""
-        self._errands.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
+        self._calls.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
         return self.follow()
 
 
-class SentEvents:
+class RemoteEvents:
     """Events, announced by the serving process."""
 
-    def __init__(self, errands: Errands) -> None:
-        self._errands = errands
+    def __init__(self, calls: StoreCalls) -> None:
+        self._calls = calls
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         """Whether it is on disk."""
-        return bool(await run_sync(self._errands.run, "announce", kind, data))
+        return bool(await run_sync(self._calls.run, "announce", kind, data))
 
 
-class SentProvider:
+class RemoteProvider:
     """A `ModelProvider` that lives in the serving process, or in a child of it."""
 
-    def __init__(self, name: str, models: tuple[str, ...], errands: Errands) -> None:
+    def __init__(self, name: str, models: tuple[str, ...], calls: StoreCalls) -> None:
         self.name = name
         self.models = models
-        self._errands = errands
+        self._calls = calls
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
         """The whole answer at once: nobody here reads along."""
         # Whoever has waited long enough goes on; the answer is then heard by nobody.
-        deltas = await run_sync(self._errands.run, "generate", self.name, request, version, abandon_on_cancel=True)
+        deltas = await run_sync(self._calls.run, "generate", self.name, request, version, abandon_on_cancel=True)
         assert isinstance(deltas, tuple)
         for delta in deltas:
             yield delta

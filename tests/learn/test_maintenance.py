@@ -22,8 +22,8 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import UpstreamError
-from metaclaw.learn.aging import Whose, whose
-from metaclaw.learn.worth import model_of_most, tasks_of
+from metaclaw.learn.expiry import Whose, whose
+from metaclaw.learn.uplift import model_of_most, tasks_of
 from metaclaw.skills.gate import GateMode
 from metaclaw.store import DrawnTurn
 from tests.learn.house import CORRECTION, DATES, FAILED, NOON, PASSED, TASK, House, Speaker, Talk, drawn, learned_skill
@@ -271,9 +271,9 @@ async def test_only_what_changed_is_listed_anew(new_house: NewHouse) -> None:
     house = await new_house()
     house.put_in_force(NAME)
     await house.tend()
-    before = house.tending._list()
+    before = house.maintenance._list()
     await house.tend()
-    assert house.tending._list() is before
+    assert house.maintenance._list() is before
 
 
 async def test_each_of_many_canaries_is_looked_at_in_turn(new_house: NewHouse) -> None:
@@ -303,7 +303,7 @@ async def test_a_chore_is_done_once_a_day_over_restarts_too(new_house: NewHouse)
     for hours in (0, 1, 22, 1.5, 24, far_ahead, 1 - far_ahead, 1):
         house.clock.pass_by(hours=hours)
         house.restart()
-        house.tending._chores = (Sweeping(),)
+        house.maintenance._chores = (Sweeping(),)
         await house.tend()
     assert len(done) == 5  # also once the clock is right again
 
@@ -452,9 +452,9 @@ async def test_a_promotion_does_not_make_anybody_forget_what_a_skill_was_worth(n
     await house.tend()
     skill = house.skill(NAME)
     assert skill.state is SkillState.LIVE
-    assert house.worth.uplift(skill).placed + house.worth.uplift(skill).withheld == 24
+    assert house.uplift.uplift(skill).placed + house.uplift.uplift(skill).withheld == 24
     house.put_in_force(NAME, body="1. Something else.\n2. Entirely.\n\nDo not do it.")
-    assert house.worth.uplift(house.skill(NAME)).placed == 0
+    assert house.uplift.uplift(house.skill(NAME)).placed == 0
 
 
 async def test_what_people_wrote_or_said_is_not_merged(new_house: NewHouse) -> None:

@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.learn.admitting import Admitting
+from metaclaw.learn.admission import CandidateAdmission
 from metaclaw.skills.hygiene import Life, RetireRules, find_retirements
 from metaclaw.skills.scopes import OWNER, Teams
 from metaclaw.store import SqlGenerations, SqlUses, Use
@@ -17,7 +17,7 @@ from metaclaw.store import SqlGenerations, SqlUses, Use
 _AT_ONCE: Final = 500
 
 
-class Aging:
+class Expiry:
     """Retires what is stale. What a person said, wrote or pinned does not age."""
 
     name = "aging"
@@ -27,14 +27,14 @@ class Aging:
         *,
         uses: SqlUses,
         generations: SqlGenerations,
-        admitting: Admitting,
+        admission: CandidateAdmission,
         teams: Teams,
         rules: RetireRules | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._uses = uses
         self._generations = generations
-        self._admitting = admitting
+        self._admission = admission
         self._teams = teams
         self._rules = rules or RetireRules()
         self._now = now
@@ -46,7 +46,7 @@ class Aging:
             some = mine[at : at + _AT_ONCE]
             known = {skill.name: skill for skill in some}
             for retirement in find_retirements(await run_sync(self._lives, some), self._now(), self._rules):
-                await self._admitting.retire(known[retirement.skill], retirement.reason)
+                await self._admission.retire(known[retirement.skill], retirement.reason)
 
     def _lives(self, skills: Sequence[Skill]) -> list[Life]:
         """Those that have not matched for long; only for them it is worth counting what there was to do."""

@@ -17,10 +17,10 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill, SkillKind, SkillState
-from metaclaw.learn.admitting import Admitting, accepted_candidate
+from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
+from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.stumbles import Stumbles, Workbook
-from metaclaw.learn.worth import Worth
+from metaclaw.learn.uplift import UpliftReader
 from metaclaw.skills import ShelfView, is_untouchable
 from metaclaw.skills.gate import TrialDecision, TrialReport, replays_in_words
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, SqlUses
@@ -44,7 +44,7 @@ class Chore(Protocol):
         """Do it; what takes long goes aside."""
 
 
-class Tending:
+class Maintenance:
     """Looks at every learned skill in force, now and then."""
 
     def __init__(
@@ -55,12 +55,12 @@ class Tending:
         cursors: SqlCursors,
         candidates: SqlCandidates,
         shelf: SkillShelf,
-        admitting: Admitting,
-        worth: Worth,
+        admission: CandidateAdmission,
+        uplift: UpliftReader,
         chores: Sequence[Chore] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         catch_up: Callable[[], object] = stay,
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""
         self._reader = reader
@@ -68,12 +68,12 @@ class Tending:
         self._cursors = cursors
         self._candidates = candidates
         self._shelf = shelf
-        self._admitting = admitting
-        self._worth = worth
+        self._admission = admission
+        self._uplift = uplift
         self._chores = chores
         self._now = now
         self._catch_up = catch_up
-        self._stumbles = Stumbles("tending", book)
+        self._guard = RetryGuard("tending", book)
         self._seen: ShelfView | None = None
         self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
@@ -90,7 +90,7 @@ class Tending:
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
         for skill in (*learned.canaries.next(), *learned.live.next()):
-            async with self._stumbles.taking(skill.name) as may:
+            async with self._guard.attempt(skill.name) as may:
                 if may:
                     await (self._judge(skill) if skill.state is SkillState.CANARY else self._retire_if_harmful(skill))
         for chore in self._chores:
@@ -127,32 +127,32 @@ class Tending:
     async def _judge(self, skill: Skill) -> None:
         if skill.kind is not SkillKind.SKILL:
             # Homes from before rules had a kind may hold some that were on trial.
-            await self._admitting.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
+            await self._admission.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
             return
         certificate = await run_sync(self._certificate, skill)
-        report = await run_sync(self._worth.trial, skill, certificate)
+        report = await run_sync(self._uplift.trial, skill, certificate)
         match report.decision:
             case TrialDecision.PROMOTE:
                 await self._promote(skill, report, certificate)
             case TrialDecision.WITHDRAW:
-                await self._admitting.retire(skill, report.reason)
+                await self._admission.retire(skill, report.reason)
             case TrialDecision.CONTINUE:
                 log.debug("trial_continues hash=%s", skill.content_hash)
 
     async def _promote(self, skill: Skill, report: TrialReport, earlier: Certificate | None) -> None:
-        model = await run_sync(self._worth.model, skill) or ("" if earlier is None else earlier.model)
+        model = await run_sync(self._uplift.model, skill) or ("" if earlier is None else earlier.model)
         notes = () if earlier is None or not earlier.replays else (f"before that: {replays_in_words(earlier.replays)}",)
         certificate = report.certificate(model, notes, earlier)
-        if await self._admitting.change_state(skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate):
+        if await self._admission.change_state(skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate):
             log.info("skill_promoted hash=%s", skill.content_hash)
 
     async def _retire_if_harmful(self, skill: Skill) -> None:
         if skill.kind is not SkillKind.SKILL:
             return
         certificate = await run_sync(self._certificate, skill)
-        counts = await run_sync(self._worth.harm, skill, certificate)
+        counts = await run_sync(self._uplift.harm, skill, certificate)
         if counts is not None:
-            await self._admitting.retire(skill, f"it does harm: {counts.in_words()}")
+            await self._admission.retire(skill, f"it does harm: {counts.in_words()}")
 
     def _certificate(self, skill: Skill) -> Certificate | None:
         mine = accepted_candidate(self._candidates, skill)

@@ -23,8 +23,8 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, new_id
 from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.errors import SkillError
+from metaclaw.learn.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
-from metaclaw.learn.stumbles import SET_ASIDE, Stumbles, Workbook
 from metaclaw.skills import is_untouchable
 from metaclaw.skills.evolve import named_apart
 from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Replaying, replays_in_words
@@ -60,7 +60,7 @@ class Learned:
     generation: int | None = None
 
 
-class Admitting:
+class CandidateAdmission:
     """The one way by which a learned skill comes into force."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Admitting:
         announce: Announce,
         redact: Callable[[str], str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        book: Workbook | None = None,
+        book: AttemptLog | None = None,
     ) -> None:
         self._gate = gate
         self._shelf = shelf
@@ -81,7 +81,7 @@ class Admitting:
         self._redact = redact
         self._now = now
         self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
-        self._stumbles = Stumbles("gate", book)
+        self._guard = RetryGuard("gate", book)
         self._proving: set[CandidateId] = set()
 
     @property
@@ -151,7 +151,7 @@ class Admitting:
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
         try:
-            async with self._limiter, self._stumbles.taking(candidate.id) as may:
+            async with self._limiter, self._guard.attempt(candidate.id) as may:
                 with spending_on(candidate.proposal.skill.name):
                     await (self._decide(candidate, learned) if may else self.set_aside(candidate))
         finally:

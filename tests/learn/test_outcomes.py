@@ -11,9 +11,9 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, UpstreamError
+from metaclaw.learn.judge_queue import FIRST_PAUSE_S, MOST_TRIES
+from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.progress import Progress
-from metaclaw.learn.retrying import FIRST_PAUSE_S, MOST_TRIES
-from metaclaw.learn.sensing import pause_s
 from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlForgetting
@@ -99,16 +99,16 @@ async def test_a_question_the_budget_cannot_pay_for_is_put_off_over_restarts_and
     house = await new_house(judge=speaker, can_pay=False)
     turn = await unjudged(house)
     assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "waits for the learning budget")
-    assert house.sensing.questions.waiting_for_budget == 1
+    assert house.outcomes.questions.waiting_for_budget == 1
     for _ in range(2):
         house.restart()
         await house.sense()
-    assert (speaker.questions, house.sensing.questions.waiting_for_budget) == (1, 1)
+    assert (speaker.questions, house.outcomes.questions.waiting_for_budget) == (1, 1)
     house.can_pay = True
     speaker.rule = lambda prompt: FAILED
     await house.sense()
     assert house.outcome(turn) is Outcome.FAIL
-    assert (speaker.questions, house.sensing.questions.waiting_for_budget) == (2, 0)
+    assert (speaker.questions, house.outcomes.questions.waiting_for_budget) == (2, 0)
 
 
 async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_asked_about_first(new_house: NewHouse) -> None:
@@ -120,8 +120,8 @@ async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_as
         await talk.say(reply)
     await house.sense()
     asked: list[TurnId] = []
-    while len(house.sensing.questions):
-        asked.append(house.sensing.questions.pop())
+    while len(house.outcomes.questions):
+        asked.append(house.outcomes.questions.pop())
     suspicion = [fuse(house.verdict(turn).signals) for turn in asked]
     assert len(set(suspicion)) > 1
     assert suspicion == sorted(suspicion, reverse=True)
@@ -320,10 +320,10 @@ async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(new_house: 
     await talk.end()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as judging:
-            await house.sensing.look(judging)
+            await house.outcomes.look(judging)
             await speaker.began.wait()
             await talk.say("Now something else: which ferries are there?", "Three.")
-            await house.sensing.look(judging)
+            await house.outcomes.look(judging)
             speaker.may_answer.set()
     assert [verdict.source for verdict in house.verdicts.verdicts_of(turn)] == [Source.JUDGE]
     assert speaker.questions == 1
@@ -340,7 +340,7 @@ async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_onc
         house.clock.pass_by(seconds=1)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as judging:
-            await house.sensing.look(judging)
+            await house.outcomes.look(judging)
             await speaker.began.wait()
             judging.cancel_scope.cancel()
     assert [house.outcome(turn) for turn in turns] == [None] * 3
@@ -358,13 +358,13 @@ async def test_a_loop_that_is_started_again_takes_up_what_it_had_left(new_house:
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
     async with anyio.create_task_group() as judging:
-        await house.sensing.look(judging)
+        await house.outcomes.look(judging)
         judging.cancel_scope.cancel()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(house.sensing.run)
+            group.start_soon(house.outcomes.run)
             while house.outcome(turn) is None:
-                house.sensing.bell.ring()
+                house.outcomes.wakeup.notify()
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
     assert house.outcome(turn) is Outcome.PASS

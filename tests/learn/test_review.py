@@ -12,8 +12,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.admitting import Admitting, Learned
-from metaclaw.learn.reviewing import Reviewing
+from metaclaw.learn.admission import CandidateAdmission, Learned
+from metaclaw.learn.review import SafetyReview
 from metaclaw.skills.gate import Gate, GateMode
 from tests.learn.house import House, Speaker, Talk, learned_skill
 from tests.privacy.attacks import ATTACKS, CLAIMED, DIRECT, FRAGMENTED, PASTED, UNICODE, Attack
@@ -25,11 +25,11 @@ NewHouse = Callable[..., Awaitable[House]]
 RECORDED = (*DIRECT, *CLAIMED, *PASTED, *UNICODE[:3], FRAGMENTED[0])
 
 
-def admitting(house: House, steps: dict[TurnId, Step], gate: GateMode = GateMode.OFF) -> Admitting:
+def admission(house: House, steps: dict[TurnId, Step], gate: GateMode = GateMode.OFF) -> CandidateAdmission:
     """The weakest gate there is: only the safety checks are left of it."""
-    reviewing = Reviewing(steps.get, house.shelf, house.redactor)
-    return Admitting(
-        gate=Gate(gate, None, [reviewing]),
+    review = SafetyReview(steps.get, house.shelf, house.redactor)
+    return CandidateAdmission(
+        gate=Gate(gate, None, [review]),
         shelf=house.shelf,
         candidates=house.candidates,
         announce=house.announce,
@@ -43,7 +43,7 @@ async def admitted(house: House, skill: Skill, steps: tuple[Step, ...], **fields
     proposal = Proposal(skill, Change.NEW, (), tuple(known), "attack", "world/evolver")
     proposal = replace(proposal, **fields)  # type: ignore[arg-type]
     async with anyio.create_task_group() as proving:
-        await admitting(house, known).admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await admission(house, known).admit(proposal, Learned(lambda: (), "m-1"), proving)
     newest = house.candidates.candidates()[0]
     assert (newest.standing is Standing.ACCEPTED) == (house.shelf.view.get(skill.name) is not None)
     return "" if newest.standing is Standing.ACCEPTED else newest.reason
@@ -175,7 +175,7 @@ async def test_a_proposal_whose_teachers_are_gone_has_nobody_behind_it(new_house
     house = await new_house()
     proposal = Proposal(CORRECTIONS[0].proposal, Change.NEW, (), (TurnId("t_gone"),), "kind", "world/evolver")
     async with anyio.create_task_group() as proving:
-        await admitting(house, {}).admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await admission(house, {}).admit(proposal, Learned(lambda: (), "m-1"), proving)
     assert house.only_candidate().standing is Standing.REJECTED
 
 
@@ -218,6 +218,6 @@ async def admitted_edit(house: House, skill: Skill, *steps: Step) -> str:
     known = {TurnId(f"t_{number}"): step for number, step in enumerate(steps)}
     proposal = Proposal(skill, Change.EDIT, (skill.name,), tuple(known), "edit", "world/evolver")
     async with anyio.create_task_group() as proving:
-        await admitting(house, known).admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await admission(house, known).admit(proposal, Learned(lambda: (), "m-1"), proving)
     newest = house.candidates.candidates()[0]
     return "" if newest.standing is Standing.ACCEPTED else newest.reason

@@ -16,7 +16,7 @@ _MOST_OF: Final = 2 / 3
 _ORDER: Final = (Outcome.UNKNOWN, Outcome.PASS, Outcome.FAIL)
 
 
-class Worth:
+class UpliftReader:
     """Reads the ledger. Blocks."""
 
     def __init__(self, reader: LedgerReader, generations: SqlGenerations) -> None:

@@ -24,7 +24,7 @@ _NEAR: Final = 8
 _OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
 
-class Reviewing:
+class SafetyReview:
     """A `DraftCheck` of the gate. `step` reads the turn that taught a proposal."""
 
     def __init__(self, step: Callable[[TurnId], Step | None], shelf: SkillShelf, redactor: Redactor) -> None:

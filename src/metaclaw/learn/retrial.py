@@ -9,8 +9,8 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.learn.admitting import Admitting, accepted_candidate
-from metaclaw.learn.worth import Worth
+from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
+from metaclaw.learn.uplift import UpliftReader
 from metaclaw.store import SqlCandidates, SqlUses, Use
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _AT_ONCE: Final = 500
 _LATELY: Final = timedelta(days=30)
 
 
-class Regating:
+class Retrial:
     """Puts live skills on trial again. Only for a gate that has live trials."""
 
     name = "regating"
@@ -29,14 +29,14 @@ class Regating:
         *,
         uses: SqlUses,
         candidates: SqlCandidates,
-        admitting: Admitting,
-        worth: Worth,
+        admission: CandidateAdmission,
+        uplift: UpliftReader,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._uses = uses
         self._candidates = candidates
-        self._admitting = admitting
-        self._worth = worth
+        self._admission = admission
+        self._uplift = uplift
         self._now = now
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
@@ -44,7 +44,7 @@ class Regating:
         for skill in await run_sync(self._in_use, learned):
             model = await run_sync(self._other_model, skill)
             reason = f"{skill.name} is tried again: {model} serves most of its tasks now"
-            if model is not None and await self._admitting.change_state(skill, SkillState.CANARY, reason):
+            if model is not None and await self._admission.change_state(skill, SkillState.CANARY, reason):
                 log.info("skill_tried_again hash=%s model=%s", skill.content_hash, model)
 
     def _in_use(self, learned: Sequence[Skill]) -> list[Skill]:
@@ -62,7 +62,7 @@ class Regating:
 
     def _other_model(self, skill: Skill) -> str | None:
         """The model that serves now, if it is another one; None also where nobody knows with which one it was proven."""
-        model = self._worth.model(skill)
+        model = self._uplift.model(skill)
         mine = None if model is None else accepted_candidate(self._candidates, skill)
         if model is None or mine is None or mine.certificate is None or not mine.certificate.model:
             return None

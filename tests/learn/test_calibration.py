@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
-from metaclaw.learn.calibrating import Calibrating, Trust
+from metaclaw.learn.calibration import CalibrationLoop, Trust
 from metaclaw.outcome import Calibration
 from metaclaw.outcome.weights import signal
 
@@ -36,18 +36,18 @@ def judged(failed: int, passed: int, p_fail: float = 0.9) -> Verdict:
     return Verdict(TurnId("t"), Outcome.UNKNOWN, Source.JUDGE, p_fail, (), votes)
 
 
-def refitted(graded: Graded) -> Calibrating:
-    calibrating = Calibrating(Known(graded))
-    calibrating.refit()
-    return calibrating
+def refitted(graded: Graded) -> CalibrationLoop:
+    calibration = CalibrationLoop(Known(graded))
+    calibration.refit()
+    return calibration
 
 
 def test_before_anything_is_known_every_score_stands_as_it_is() -> None:
-    calibrating = refitted([])
-    assert calibrating.trust == Trust(0)
+    calibration = refitted([])
+    assert calibration.trust == Trust(0)
     for score in (0.02, 0.5, 0.98):
-        assert calibrating.current.sensed.apply(score) == pytest.approx(score, abs=0.03)
-        assert calibrating.current.judged.apply(score) == pytest.approx(score, abs=0.03)
+        assert calibration.current.sensed.apply(score) == pytest.approx(score, abs=0.03)
+        assert calibration.current.judged.apply(score) == pytest.approx(score, abs=0.03)
 
 
 def test_detectors_that_cry_wolf_are_believed_less_and_the_judge_as_before() -> None:
@@ -59,16 +59,16 @@ def test_detectors_that_cry_wolf_are_believed_less_and_the_judge_as_before() -> 
 
 
 def test_votes_are_calibrated_by_themselves() -> None:
-    calibrating = refitted([(judged(3, 0), Outcome.PASS)] * 60)
-    assert calibrating.current.judged.apply(0.8) < 0.3
-    assert calibrating.current.sensed == refitted([]).current.sensed
+    calibration = refitted([(judged(3, 0), Outcome.PASS)] * 60)
+    assert calibration.current.judged.apply(0.8) < 0.3
+    assert calibration.current.sensed == refitted([]).current.sensed
 
 
 def test_votes_of_which_none_could_be_read_teach_nothing() -> None:
     unread = Verdict(TurnId("t"), Outcome.UNKNOWN, Source.JUDGE, None, (), Votes(0, 0, 3, "judge-model"))
-    calibrating = refitted([(unread, Outcome.FAIL)] * 60)
-    assert calibrating.trust == Trust(0)
-    assert calibrating.current == refitted([]).current
+    calibration = refitted([(unread, Outcome.FAIL)] * 60)
+    assert calibration.trust == Trust(0)
+    assert calibration.current == refitted([]).current
 
 
 @pytest.mark.parametrize(("turns", "is_shown"), [(19, False), (20, True)])

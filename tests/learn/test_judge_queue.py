@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.learn.allowance import Allowance
+from metaclaw.learn.judge_queue import Allowance
 
 IN_HAND = 20
 shares = st.floats(0.0, 1.0, allow_nan=False)

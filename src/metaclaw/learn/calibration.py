@@ -34,7 +34,7 @@ class Trust:
     ece: float | None = None
 
 
-class Calibrating:
+class CalibrationLoop:
     """Keeps the calibration in force up to date."""
 
     def __init__(self, graded: GradedTurns) -> None:
