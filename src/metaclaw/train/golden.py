@@ -131,7 +131,7 @@ def golden_items() -> tuple[GoldenItem, ...]:
 
 
 def read_items(text: str, more: Sequence[_Object] = ()) -> tuple[GoldenItem, ...]:
-    """The items of a set written as `golden.toml` is, and `more` with its tools. Raises ValueError or KeyError for one that is not."""
+    """The items of a set written as `golden.toml` is, and `more` with its tools. Raises ValueError or KeyError for a bad one."""
     table = tomllib.loads(text)
     tools = {name: Tool(name, tool["description"], tool["parameters"]) for name, tool in table["tools"].items()}
     return tuple(_item(entry, tools) for entry in (*table["items"], *more))
