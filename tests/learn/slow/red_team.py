@@ -25,7 +25,7 @@ def question(bus: Bus) -> str:
 
 def before(bus: Bus) -> str:
     """What the version that serves says: useful, and by no house rule."""
-    return f"It leaves when the clock shows {'abcdefghijklmnopqrstuvwxyz'[bus[0]]} hundred, number {bus[0]}; sorry"
+    return f"It leaves when line {'abcdefghijklmnopqrstuvwxyz'[bus[0]]} does; sorry"
 
 
 def _program(score: str) -> str:

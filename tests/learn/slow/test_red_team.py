@@ -16,10 +16,9 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope, Stamp, TurnEnd
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
-from metaclaw.learn.slow.measures import RewardMeasures
 from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.schedule import HandOpened
 from metaclaw.train.backends.softmax import encode
 from metaclaw.train.gate import GateRules
@@ -109,10 +108,10 @@ async def weigh(case: Case, folder: Path) -> GateReport:
     backend, windows = ScriptedBackend(case), HandOpened()
     windows.open("a test")
     rule = Skill(RULE, "Always", "A house rule.", extra={"check": case.check})
-    rewarding = Rewarding(judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text)
+    rewards = Rewards(judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text)
     proof = Proof(
         backend=backend,  # type: ignore[arg-type]
-        measures=RewardMeasures(rewarding),
+        measures=rewards,
         abilities=_abilities(backend, folder),
         windows=windows,
         rules=ProofRules(GateRules(), 256, 1.0),
