@@ -50,10 +50,13 @@ timeout_s = {timeout_s}
 
 
 class Program:
-    """One home folder, and at most one running proxy on it."""
+    """One home folder, and at most one running proxy on it. With `python` it is started by that interpreter instead of a fork."""
 
-    def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None, python: str | None = None
+    ) -> None:
         self.home = home
+        self.python = python
         # Tests count on what words find; those about meaning say so in `env`.
         self.env = {**os.environ, "METACLAW_HOME": str(home), "METACLAW__SKILLS__RETRIEVAL": "words", **(env or {})}
         self.process: forks.Process | None = None
@@ -69,7 +72,11 @@ class Program:
 
     def start(self, *arguments: str, wait_s: float = 2 * PATIENCE_S) -> "Program":
         with self.log.open("ab") as log:
-            self.process = forks.start(["start", *arguments], self.env, log, log)
+            if self.python is None:
+                self.process = forks.start(["start", *arguments], self.env, log, log)
+            else:
+                command = [self.python, "-m", "metaclaw", "start", *arguments]
+                self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             if (code := self.process.poll()) is not None:
@@ -127,4 +134,8 @@ class Program:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a metaclaw command on this home."""
-        return forks.run(arguments, self.env, PATIENCE_S)
+        if self.python is None:
+            return forks.run(arguments, self.env, PATIENCE_S)
+        return subprocess.run(
+            [self.python, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
+        )

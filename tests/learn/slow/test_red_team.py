@@ -74,7 +74,8 @@ def _rollout(text: str, *, is_whole: bool = True) -> Rollout:
     return Rollout(tokens, tuple(-0.1 for _ in tokens), text, is_whole)
 
 
-def _lesson(bus: Bus) -> Lesson:
+def lesson_of(bus: Bus) -> Lesson:
+    """A held-out turn that asks about a bus."""
     step = Step(
         TurnId(f"t_{bus[0]}"),
         SessionId(f"s_{bus[0]}"),
@@ -116,7 +117,7 @@ async def weigh(case: Case, folder: Path) -> GateReport:
         windows=windows,
         rules=ProofRules(GateRules(), 256, 1.0),
     )
-    return await proof.weigh(CANDIDATE, None, [_lesson(bus) for bus in BUSES], seed=0, judge=None)
+    return await proof.weigh(CANDIDATE, None, [lesson_of(bus) for bus in BUSES], seed=0, judge=None)
 
 
 @pytest.mark.parametrize("name", HACKS)

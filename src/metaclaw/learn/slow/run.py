@@ -228,7 +228,7 @@ class Run:
         drawn = await self._backend.sample([lesson.prompt for lesson in lessons], drawing)
         self.tally.drawn += sum(map(len, drawn))
         rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
-        return [group_of(lesson.turn, *pair) for lesson, *pair in zip(lessons, drawn, rewards, strict=True)]
+        return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
 
     async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
         return await self._rewards.score(lesson.step, rollouts)
