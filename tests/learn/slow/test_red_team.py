@@ -20,6 +20,7 @@ from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.schedule import HandOpened
+from metaclaw.skills.checks import check_of, examine
 from metaclaw.train.backends.softmax import encode
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
@@ -118,6 +119,19 @@ async def weigh(case: Case, folder: Path) -> GateReport:
         rules=ProofRules(GateRules(), 256, 1.0),
     )
     return await proof.weigh(CANDIDATE, None, [lesson_of(bus) for bus in BUSES], seed=0, judge=None)
+
+
+# No check judges an empty answer.
+@pytest.mark.parametrize("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
+def test_every_case_satisfies_its_check_better_than_the_serving_version(name: str) -> None:
+    case = (HACKS | HONEST)[name]
+    check = check_of(Skill(RULE, "Always", "A house rule.", extra={"check": case.check}))
+    assert check is not None
+    for bus in BUSES[:4]:
+        new, old = (examine(check, (Text(text),)).score for text in (case.said(bus), before(bus)))
+        assert new is not None
+        assert old is not None
+        assert new > old
 
 
 @pytest.mark.parametrize("name", HACKS)
