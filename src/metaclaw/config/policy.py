@@ -134,10 +134,11 @@ class PolicyConfig(Section):
         default=0.2, gt=0, lt=1, allow_inf_nan=False, description="Share of turns that never teach: on these a version is proven."
     )
     golden_margin: Share = Field(
-        default=0.01, description="How much worse a version may be on the golden set (format, tool calls, refusals), as a share."
+        default=0.02,
+        description="How much worse a version may be on the golden set (about 1,200 small questions of all kinds), as a share.",
     )
     kl_limit: float = Field(
-        default=2.0,
+        default=8.0,
         gt=0,
         allow_inf_nan=False,
         description="Furthest from the untrained model, in nats a token, that a version may be.",

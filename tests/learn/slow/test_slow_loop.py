@@ -174,7 +174,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
 
 
 async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, gate=GateRules(least=10, most=20, wave=10, alpha=1e-9))
+    stage = Stage(tmp_path, gate=GateRules(least=10, most=20, wave=10, alpha=1e-9, kl_most=100.0))
     stage.talk(60)
     await stage.slow.once(Least(8))
     (version,) = stage.policies.versions()
@@ -236,21 +236,20 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
 
 async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(stage: Stage) -> None:
     stage.talk(60)
-    kept = stage.slow._shop.trial.weigh
+    kept = stage.slow._shop.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow._shop.trial.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow._shop.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
         await stage.slow.once(Least(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._shop.trial.weigh = kept  # type: ignore[method-assign]
+    stage.slow._shop.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(Least(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
-    # How far it is from the untrained weights was known to the run that was cut off, and is found out again.
     assert version.report is not None
     assert version.report.kl is not None
     assert version.report.kl > 0.0
@@ -359,11 +358,11 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow._shop.trial.weigh
-    stage.slow._shop.trial.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow._shop.proof.weigh
+    stage.slow._shop.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
         assert await stage.slow.once(Least(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._shop.trial.weigh = weigh  # type: ignore[method-assign]
+    stage.slow._shop.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(Least(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING

@@ -16,13 +16,14 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.learn.assembly import Learning
+from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.lessons import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
+from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.starvation import Starvation
-from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.learn.supervise import Supervisor
@@ -213,13 +214,21 @@ class SlowLearning:
     def _workshop(self, teacher: Teacher | None) -> Workshop:
         policy = self._policy
         gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
-        trial = Trial(
+        base = policy.base_model or self._backend.name
+        abilities = GeneralAbilities(
             backend=self._backend,
-            rewards=self._rewards,
             tokeniser=self._tokeniser,
-            golden=golden_items(),
+            items=golden_items(),
             windows=self._windows,
-            rules=TrialRules(gate, policy.max_new_tokens, policy.temperature),
+            folder=self._folder / "golden",
+            base=base,
+        )
+        proof = Proof(
+            backend=self._backend,
+            measures=self._rewards,
+            abilities=abilities,
+            windows=self._windows,
+            rules=ProofRules(gate, policy.max_new_tokens, policy.temperature),
         )
         learning, budgets = self._learning, Budgets.configured(self._config.skills)
         prompts = Prompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
@@ -231,8 +240,7 @@ class SlowLearning:
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
         )
-        base = policy.base_model or self._backend.name
-        return Workshop(self._backend, self._recipe(teacher), self._rewards, trial, metabolism, self._folder, base)
+        return Workshop(self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor

@@ -22,10 +22,10 @@ from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, Least, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism
 from metaclaw.learn.slow.pace import Pace
+from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
-from metaclaw.learn.slow.trial import Trial
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
@@ -74,7 +74,7 @@ class Workshop:
     backend: TrainingBackend
     recipe: Recipe
     rewards: Rewards
-    trial: Trial
+    proof: Proof
     metabolism: Metabolism
     folder: Path
     base: str
@@ -240,17 +240,14 @@ class Slow:
 
     async def _prove(self, candidate: PolicyVersion) -> None:
         """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
-        tally = self.tally
         self.state = State.PROVING
         serving = await run_sync(self._policies.version, self._versions.serving.version)
-        report = await self._shop.trial.weigh(
+        report = await self._shop.proof.weigh(
             candidate.weights,
             None if serving is None else serving.weights,
             await run_sync(self._turns.held_out, _HELD_OUT),
             seed=candidate.number,
-            kl=None if tally is None else tally.kl,
             judge=self._judge(),
-            measures_kl=tally is None,  # it was trained before the program was started again
         )
         reason = "; ".join(report.reasons)
         if not report.is_passed:
