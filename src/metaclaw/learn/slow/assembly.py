@@ -13,13 +13,15 @@ from anyio.to_thread import run_sync
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
+from metaclaw.learn.slow.references import References
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
@@ -101,6 +103,7 @@ class SlowLearning:
             skill=lambda name: shelf.view.get(name),
             redact=learning.redact,
             verdict=learning.verdicts.verdict_of,
+            reference=self._references().of,
         )
         self.slow = Slow(
             turns=self.turns,
@@ -215,6 +218,15 @@ class SlowLearning:
         )
         base = policy.base_model or self._backend.name
         return Workshop(self._backend, self._recipe(teacher), self._rewards, trial, metabolism, self._folder, base)
+
+    def _references(self) -> References:
+        learning = self._learning
+
+        def is_before(one: TurnId, other: TurnId) -> bool:
+            earlier, later = learning.reader.turn(one), learning.reader.turn(other)
+            return earlier is not None and later is not None and earlier.seq < later.seq
+
+        return References(failures=lambda: learning.verdicts.recent(Outcome.FAIL), step=learning.recorded.step, is_before=is_before)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
