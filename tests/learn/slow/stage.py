@@ -30,6 +30,8 @@ from metaclaw.store.scribe import Scribe
 from metaclaw.train.backends.softmax import END, encode
 from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
+from metaclaw.train.golden import golden_items
+from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -54,7 +56,7 @@ class Plug:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._backend, name)
-        if name not in ("open", "sample", "sample_base", "accumulate", "apply", "keep"):
+        if name not in ("open", "sample", "sample_base", "accumulate", "apply", "keep", "shrink", "discard"):
             return found
 
         async def call(*arguments: object, **named: object) -> object:
@@ -113,17 +115,24 @@ class Stage:
     folder: Path
     recipe: Recipe = field(
         default_factory=lambda: Recipe(
+            prompts_per_step=6,
             group_size=16,
-            steps=6,
+            steps=10,
+            warm_up=2,
             max_tokens=6,
             adam=Adam(learning_rate=0.3),
             loss=Loss(LossKind.PPO),
+            rehearsal=0.1,
+            rehearsal_size=RehearsalSize(questions=4, answers=1, at_once=2),
+            tokeniser=AsciiTokeniser(),
+            golden=golden_items()[:4],
             prompts_a_piece=3,
             tokens_a_piece=400,
         )
     )
     batch_turns: int = 8
     canary_share: float = 0.0
+    max_tokens: int | None = None
     gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0))
 
     def __post_init__(self) -> None:
@@ -199,8 +208,6 @@ class Stage:
         return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
 
     def _trial(self) -> Trial:
-        from metaclaw.train.golden import golden_items
-
         return Trial(
             backend=self.backend,  # type: ignore[arg-type]
             rewards=self.rewards,
@@ -223,7 +230,9 @@ class Stage:
         chance = random.Random(self.made)
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
         block = render_block([STARS], 4_000)
-        body = json.dumps({"model": "toy", "messages": [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]})
+        messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
+        wishes = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        body = json.dumps({"model": "toy", "messages": messages, **wishes})
         at = body.index("Hi.") + 3
         said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
         return Turn(

@@ -301,7 +301,10 @@ async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there
 async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_says_something_else_now(
     tmp_path: Path, is_changed: bool
 ) -> None:
-    stage = Stage(tmp_path, Recipe(group_size=8, steps=1, max_tokens=4, temperature=3.0, adam=Adam(learning_rate=0.1)))
+    stage = Stage(
+        tmp_path,
+        Recipe(prompts_per_step=8, group_size=8, steps=1, warm_up=1, max_tokens=4, temperature=3.0, adam=Adam(learning_rate=0.1)),
+    )
     await serve_stars(stage, [STARS.name])
     if is_changed:
         stage.shelf.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)

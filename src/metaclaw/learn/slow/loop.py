@@ -208,6 +208,7 @@ class Slow:
             )
         )
         await self._shop.backend.close(discard=True)
+        await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(lessons))
         return version
 
