@@ -164,7 +164,6 @@ class Stage:
             max_lag=3,
             held_out_share=0.4,
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
-            tokeniser=AsciiTokeniser(),
         )
         self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
         self.versions = Versions(

@@ -17,6 +17,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
+from metaclaw.learn.slow.hindsight import Hints
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
@@ -85,6 +86,9 @@ class SlowLearning:
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
         )
+        references = self._references()
+        self._has_hindsight = policy.distill is None or policy.distill.hindsight
+        hints = Hints(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
         self.turns = QueryTurns(
             batches=batches,
             reader=learning.reader,
@@ -93,8 +97,7 @@ class SlowLearning:
             max_lag=policy.max_lag,
             held_out_share=policy.held_out_share,
             clocks=lambda: Clocks(shelf.view.generation, slot.serving.version),
-            tokeniser=tokeniser,
-            hindsight=policy.distill is not None and policy.distill.hindsight,
+            hint=hints.of if self._has_hindsight else lambda turn, step: None,
         )
         self._watch = CanaryWatch(
             policies=self.policies,
@@ -107,7 +110,7 @@ class SlowLearning:
             skill=lambda name: shelf.view.get(name),
             redact=learning.redact,
             verdict=learning.verdicts.verdict_of,
-            reference=self._references().of,
+            reference=references.of,
         )
         self.slow = Slow(
             turns=self.turns,
@@ -248,7 +251,7 @@ class SlowLearning:
             loss=Loss(LossKind(policy.loss), kl=policy.kl),
             adam=Adam(learning_rate=policy.learning_rate if is_large else min(policy.learning_rate, _SMALL_STEP_RATE)),
             advantage=self._advantage(),
-            hindsight=policy.distill is not None and policy.distill.hindsight,
+            hindsight=self._has_hindsight,
             teacher=teacher,
             rehearsal=policy.rehearsal,
             rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=12),
