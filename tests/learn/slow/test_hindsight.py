@@ -11,7 +11,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.learn.slow.hindsight import Hints, distil, needs_hint
 from metaclaw.train.backends.softmax import END, encode
 from metaclaw.train.scored import Scored
-from tests.learn.slow.stage import STARS, AsciiTokeniser, Stage
+from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
 from tests.train.made import rollout
 
 HINT = encode("hint:")
@@ -75,6 +75,31 @@ async def test_hints_that_do_not_help_are_tried_once_and_left(tmp_path: Path) ->
     await stage.slow.once(8)
     assert 0 < backend.hinted <= 8
     assert backend.imitated == []
+
+
+async def _trained(folder: Path, cuts: tuple[int, ...]) -> tuple[bytes, int]:
+    """The weights of a run that is cut off at these calls of its backend, and how many calls the last part took."""
+    folder.mkdir()
+    stage = stage_with_hints(folder)
+    stage.talk(40)
+    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    for cut in (*cuts, None):
+        Hinted(stage)
+        stage.backend.cut_at = cut
+        try:
+            await stage.slow.once(8)
+        except CutError:
+            stage.build()
+            stage.turns._hint = lambda turn, step: (*encode(step.task), *HINT)
+    (version,) = stage.policies.versions()
+    return Path(version.weights.adapter).read_bytes(), stage.backend.calls
+
+
+@pytest.mark.anyio
+async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+    expected, calls = await _trained(tmp_path / "whole", ())
+    for number, cuts in enumerate([(2,), (4, 5), (calls // 3, 3)]):
+        assert (await _trained(tmp_path / f"cut-{number}", cuts))[0] == expected
 
 
 def scored(*rewards: float | None) -> Scored:
