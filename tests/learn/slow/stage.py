@@ -131,6 +131,7 @@ class Stage:
         )
     )
     batch_turns: int = 8
+    batch_most: int | None = None
     canary_share: float = 0.0
     max_tokens: int | None = None
     gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0))
@@ -146,6 +147,7 @@ class Stage:
             self.shelf.publish([STARS], (), "a house rule")
         self.slot = PolicySlot("embedded")
         self.made = 0
+        self.unscorable: set[TurnId] = set()
         self.build()
 
     def build(self) -> None:
@@ -164,6 +166,7 @@ class Stage:
             max_lag=3,
             held_out_share=0.4,
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
+            can_score=lambda step: step.turn not in self.unscorable,
         )
         self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
         self.versions = Versions(
@@ -196,7 +199,7 @@ class Stage:
                 base="toy",
             ),
             windows=self.windows,
-            rules=Rules(self.batch_turns, self.canary_share),
+            rules=Rules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
             judge=lambda: None,
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,

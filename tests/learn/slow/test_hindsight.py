@@ -9,6 +9,7 @@ from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Ro
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.learn.slow.hindsight import Hints, distil, needs_hint
+from metaclaw.learn.slow.lessons import Least
 from metaclaw.train.backends.softmax import END, encode
 from metaclaw.train.scored import Scored
 from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
@@ -61,7 +62,7 @@ async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: 
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage)
     stage.talk(40)
-    await stage.slow.once(8)
+    await stage.slow.once(Least(8))
     assert backend.imitated
     assert {one.tokens_T for one in backend.imitated} == {(*encode("*"), END)}
     assert not any(one.prompt[-len(HINT) :] == HINT for one in backend.imitated)
@@ -72,7 +73,7 @@ async def test_hints_that_do_not_help_are_tried_once_and_left(tmp_path: Path) ->
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage, does_follow=False)
     stage.talk(40)
-    await stage.slow.once(8)
+    await stage.slow.once(Least(8))
     assert 0 < backend.hinted <= 8
     assert backend.imitated == []
 
@@ -87,7 +88,7 @@ async def _trained(folder: Path, cuts: tuple[int, ...]) -> tuple[bytes, int]:
         Hinted(stage)
         stage.backend.cut_at = cut
         try:
-            await stage.slow.once(8)
+            await stage.slow.once(Least(8))
         except CutError:
             stage.build()
             stage.turns._hint = lambda turn, step: (*encode(step.task), *HINT)

@@ -18,14 +18,15 @@ from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.slow.hindsight import Hints
-from metaclaw.learn.slow.lessons import Clocks, QueryTurns
+from metaclaw.learn.slow.lessons import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
 from metaclaw.learn.slow.references import References
 from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.starvation import Starvation
 from metaclaw.learn.slow.trial import Trial, TrialRules
-from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
@@ -98,6 +99,7 @@ class SlowLearning:
             held_out_share=policy.held_out_share,
             clocks=lambda: Clocks(shelf.view.generation, slot.serving.version),
             hint=hints.of if self._has_hindsight else lambda turn, step: None,
+            can_score=lambda step: self._rewards.can_score(step),
         )
         self._watch = CanaryWatch(
             policies=self.policies,
@@ -119,10 +121,12 @@ class SlowLearning:
             versions=self.versions,
             workshop=self._workshop(teacher),
             windows=windows,
-            rules=Rules(policy.batch_turns, policy.canary_share),
+            rules=Rules(policy.batch_turns, policy.canary_share, policy.batch_most),
             judge=lambda: learning.models.shown(config.judge),
             skills=lambda: shelf.view.skills,
         )
+
+        self._starvation = Starvation(windows)
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
@@ -150,9 +154,12 @@ class SlowLearning:
 
     async def train(self) -> dict[str, Json]:
         """Begin now with what there is; what that is, and why the rest is not used."""
-        turns = await run_sync(self.turns.waiting, self._policy.batch_turns)
+        waiting = await run_sync(self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns))
+        turns = waiting.turns
         rejections = await run_sync(self.turns.rejections)
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
+        if unscorable := await run_sync(self.turns.unscorable):
+            reasons[NOTHING_SCORES] = unscorable
         canary = self._slot.serving.canary if self._policy.canary_share else None
         if canary is not None and turns:
             reasons[f"version {canary} is on trial"] = turns
@@ -162,13 +169,15 @@ class SlowLearning:
         return {
             "started": bool(turns) and canary is None,
             "turns": turns,
+            "given_back": turns - waiting.new,
+            "starving": self._starvation.told(self.slow.state),
             "batch_turns": self._policy.batch_turns,
             "rejections": reasons,
         }
 
     async def promote(self, number: int) -> PolicyVersion:
         """Serve this version from now on. Raises RefusedError or TrainingError."""
-        return await self.versions.promote(number, "a person promoted it")
+        return await self.versions.promote(number, BY_A_PERSON)
 
     async def rollback(self, to: int | None) -> int:
         """Go back; the version that serves then. Raises RefusedError."""
@@ -193,8 +202,13 @@ class SlowLearning:
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
             "paused_reason": None if window is not None else self._windows.shut_because,
-            "troubles": list[Json](self.versions.troubles),
+            "troubles": list[Json](self._troubles()),
         }
+
+    def _troubles(self) -> list[str]:
+        """What keeps training or a version from going on, and what was rolled back."""
+        told = self.slow.trouble, self._starvation.told(self.slow.state), self._watch.notice
+        return [*(one for one in told if one is not None), *self.versions.troubles]
 
     def _remove(self, weights: Weights) -> None:
         """Throw weights away that lie in our folder. What a service keeps, it keeps by its own rules. Blocks."""
