@@ -29,7 +29,8 @@ class DistillConfig(Section):
     )
     hindsight: bool = Field(
         default=True,
-        description="From turns that a person corrected, teach what the policy answers when it has seen the correction.",
+        description="Where answers earn nothing, teach what the policy answers with the rule or an earlier correction beside the "
+        "question, if that earns more. On also without this section.",
     )
 
     @model_validator(mode="after")

@@ -170,7 +170,6 @@ class Stage:
             max_lag=3,
             held_out_share=0.4,
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
-            tokeniser=AsciiTokeniser(),
             can_score=lambda step: step.turn not in self.unscorable,
         )
         self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)

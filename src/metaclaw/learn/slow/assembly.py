@@ -13,15 +13,18 @@ from anyio.to_thread import run_sync
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
+from metaclaw.learn.slow.hindsight import Hints
 from metaclaw.learn.slow.lessons import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
+from metaclaw.learn.slow.references import References
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.starvation import Starvation
 from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
@@ -85,6 +88,9 @@ class SlowLearning:
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
         )
+        references = self._references()
+        self._has_hindsight = policy.distill is None or policy.distill.hindsight
+        hints = Hints(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
         self.turns = QueryTurns(
             batches=batches,
             reader=learning.reader,
@@ -93,8 +99,7 @@ class SlowLearning:
             max_lag=policy.max_lag,
             held_out_share=policy.held_out_share,
             clocks=lambda: Clocks(shelf.view.generation, slot.serving.version),
-            tokeniser=tokeniser,
-            hindsight=policy.distill is not None and policy.distill.hindsight,
+            hint=hints.of if self._has_hindsight else lambda turn, step: None,
             can_score=lambda step: self._rewards.can_score(step),
         )
         self._watch = CanaryWatch(
@@ -108,6 +113,7 @@ class SlowLearning:
             skill=lambda name: shelf.view.get(name),
             redact=learning.redact,
             verdict=learning.verdicts.verdict_of,
+            reference=references.of,
         )
         self.slow = Slow(
             turns=self.turns,
@@ -242,6 +248,15 @@ class SlowLearning:
         )
         return Workshop(self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base)
 
+    def _references(self) -> References:
+        learning = self._learning
+
+        def is_before(one: TurnId, other: TurnId) -> bool:
+            earlier, later = learning.reader.turn(one), learning.reader.turn(other)
+            return earlier is not None and later is not None and earlier.seq < later.seq
+
+        return References(failures=lambda: learning.verdicts.recent(Outcome.FAIL), step=learning.recorded.step, is_before=is_before)
+
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
         prompts, answers = policy.prompts_of_a_step(has_own_processor), policy.answers_to_a_prompt(has_own_processor)
@@ -258,7 +273,7 @@ class SlowLearning:
             loss=Loss(LossKind(policy.loss), kl=policy.kl),
             adam=Adam(learning_rate=policy.learning_rate if is_large else min(policy.learning_rate, _SMALL_STEP_RATE)),
             advantage=self._advantage(),
-            hindsight=policy.distill is not None and policy.distill.hindsight,
+            hindsight=self._has_hindsight,
             teacher=teacher,
             rehearsal=policy.rehearsal,
             rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=12),

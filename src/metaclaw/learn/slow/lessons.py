@@ -3,7 +3,6 @@
 A share of all turns, by a hash of their names, is never trained on: the gate compares weights on them.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -13,18 +12,12 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
-from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.assessment import is_corrected
+from metaclaw.errors import WireError
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.ports import Tokeniser
 from metaclaw.store import Batch, LedgerReader, SqlBatches
-from metaclaw.train.distill.hindsight import hinted
 from metaclaw.train.selection import is_held_out
-from metaclaw.wires import plain
-
-log = logging.getLogger(__name__)
 
 _MOST_COUNTED: Final = 2_000
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
@@ -37,6 +30,10 @@ class Clocks:
 
     generation: int
     version: int
+
+
+def _no_hint(turn: Turn, step: Step) -> tuple[int, ...] | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,7 @@ class QueryTurns:
         max_lag: int,
         held_out_share: float,
         clocks: Callable[[], Clocks],
-        tokeniser: Tokeniser,
-        hindsight: bool = False,
+        hint: Callable[[Turn, Step], tuple[int, ...] | None] = _no_hint,
         can_score: Callable[[Step], bool] = lambda step: True,
     ) -> None:
         self._batches = batches
@@ -80,8 +76,7 @@ class QueryTurns:
         self._max_lag = max_lag
         self._held_out_share = held_out_share
         self.clocks = clocks
-        self._tokeniser = tokeniser
-        self._hindsight = hindsight
+        self._hint = hint
         self._can_score = can_score
         self._scorable: tuple[int, dict[TurnId, bool]] = -1, {}
         self._outdated: tuple[int, int, bool] | None = None
@@ -176,20 +171,9 @@ class QueryTurns:
         recorded, step = self._reader.turn(turn), self._recorded.step(turn)
         if recorded is None or step is None or recorded.turn.tokens is None:
             return None
-        hinted_prompt = self._hinted(recorded.turn, step) if self._hindsight else None
         # A hash, because it is kept in a file, and names may be taken from what a person said.
         key = combined_hash(step.stamp.skills)
-        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, hinted_prompt, _max_tokens(recorded.turn))
-
-    def _hinted(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
-        """The prompt with the person's correction of its answer, or None where they did not correct it."""
-        if step.said_after is None or not is_corrected(step):
-            return None
-        try:
-            return self._tokeniser.prompt(plain(hinted(sent_request(turn), step.said_after)))
-        except (UnplayableError, WireError, EngineError, ValueError) as error:
-            log.info("no_hindsight turn=%s reason=%s", turn.id, error)
-            return None
+        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, self._hint(recorded.turn, step), _max_tokens(recorded.turn))
 
 
 def _max_tokens(turn: Turn) -> int | None:
