@@ -21,7 +21,8 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """One step. `moved` is False where there was nothing to learn from; `earned` are the lengths of the answers that earned
-    something; `forgotten` is what rehearsed answers have lost, in nats a token; `drift` says why the run must stop."""
+    something; `forgotten` is what rehearsed answers have lost, in nats a token; `drift` says why the run must stop.
+    `hinted` prompts were answered again with a hint, which `helped` some of them."""
 
     groups: list[GroupRecord]
     reward: float | None
@@ -33,6 +34,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     ratio: float | None = None
     forgotten: float | None = None
     drift: str | None = None
+    hinted: int = 0
+    helped: int = 0
 
 
 def group_record(group: Scored) -> GroupRecord:

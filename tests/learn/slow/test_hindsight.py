@@ -8,9 +8,10 @@ import pytest
 from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
-from metaclaw.learn.slow.hindsight import Hints, distil, needs_hint
+from metaclaw.learn.slow.hindsight import Hints, distil, may_help, needs_hint
 from metaclaw.learn.slow.lessons import Least
 from metaclaw.train.backends.softmax import END, encode
+from metaclaw.train.records import StepRecord
 from metaclaw.train.scored import Scored
 from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
 from tests.train.made import rollout
@@ -25,10 +26,15 @@ class Hinted:
         self.imitated: list[Datum] = []
         self.hinted = 0
         backend = stage.backend._backend
-        sample, accumulate = backend.sample, backend.accumulate
+        sample, sample_base, accumulate = backend.sample, backend.sample_base, backend.accumulate
 
         async def sampled(prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None) -> list[list[Rollout]]:
-            drawn = await sample(prompts, drawing, weights)
+            return answered(prompts, await sample(prompts, drawing, weights))
+
+        async def sampled_base(prompts: list[tuple[int, ...]], drawing: Drawing) -> list[list[Rollout]]:
+            return answered(prompts, await sample_base(prompts, drawing))
+
+        def answered(prompts: list[tuple[int, ...]], drawn: list[list[Rollout]]) -> list[list[Rollout]]:
             right = Rollout((*encode("*"), END), (-1.0, -1.0), "*", True)
             is_hinted = [prompt[-len(HINT) :] == HINT for prompt in prompts]
             self.hinted += sum(is_hinted)
@@ -43,6 +49,7 @@ class Hinted:
             return await accumulate(data, loss)
 
         backend.sample, backend.accumulate = sampled, accumulated  # type: ignore[method-assign,assignment]
+        backend.sample_base = sampled_base  # type: ignore[method-assign,assignment]
 
 
 def _without_stars(one: Rollout) -> Rollout:
@@ -69,13 +76,19 @@ async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: 
 
 
 @pytest.mark.anyio
-async def test_hints_that_do_not_help_are_tried_once_and_left(tmp_path: Path) -> None:
+async def test_hints_that_do_not_help_teach_nothing(tmp_path: Path) -> None:
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage, does_follow=False)
     stage.talk(40)
     await stage.slow.once(Least(8))
-    assert 0 < backend.hinted <= 8
+    assert backend.hinted > 0
     assert backend.imitated == []
+
+
+@pytest.mark.parametrize(("hinted", "helped", "may"), [(0, 0, True), (40, 0, True), (80, 1, False), (80, 20, True)])
+def test_hints_are_given_up_when_they_hardly_ever_help(hinted: int, helped: int, may: bool) -> None:
+    halves = [StepRecord([], None, False, [], 1.0, hinted=hinted // 2, helped=helped // 2 + odd) for odd in (0, helped % 2)]
+    assert may_help(halves) is may
 
 
 async def _trained(folder: Path, cuts: tuple[int, ...]) -> tuple[bytes, int]:

@@ -119,8 +119,9 @@ class QueryTurns:
 
     def held_out(self, most: int) -> list[Lesson]:
         """Turns that might train but are kept for the gate, the newest first."""
-        found = self._eligible(self.clocks(), most, lambda turn: not self.is_held_out(turn))
-        return [lesson for turn in found if (lesson := self._lesson(turn)) is not None]
+        clocks = self.clocks()
+        found = self._eligible(clocks, most, lambda turn: not self.is_held_out(turn))
+        return [lesson for turn in found if self._is_scorable(turn, clocks) and (lesson := self._lesson(turn)) is not None]
 
     def lessons(self, batch: Batch) -> list[Lesson]:
         """The turns of a batch that are still there and can be read."""

@@ -19,7 +19,7 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.hindsight import LEAST_GAIN, PROBES, distil, needs_hint
+from metaclaw.learn.slow.hindsight import distil, may_help, needs_hint
 from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
@@ -94,7 +94,6 @@ class Run:
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
-        self._has_hints = False
         self.tally = Tally(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
@@ -123,7 +122,6 @@ class Run:
         self._done = progress.pieces
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
-        self._has_hints = await self._do_hints_help()
 
     async def _learn(self, label: str) -> None:
         """Steps until there is one no more; weights are kept on the way."""
@@ -142,12 +140,13 @@ class Run:
         groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces(step))]
         scored = [one for piece in groups for one in piece]
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
-        imitated = await self._imitated(step, scored)
+        imitated, hinted, helped = await self._imitated(step, scored)
         self.tally.skipped += harvest.skipped
+        record = msgspec.structs.replace(_record(scored, moved=False), hinted=hinted, helped=helped)
         if harvest.data or imitated:
-            await self._move(step, rate, scored, harvest, imitated)
+            await self._move(step, rate, record, harvest, imitated)
         else:
-            await self._record(step, _record(scored, moved=False))
+            await self._record(step, record)
         await run_sync(self._journal.forget_before, step + 1)
         log.info(
             "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
@@ -160,7 +159,7 @@ class Run:
             harvest.skipped.total,
         )
 
-    async def _move(self, step: int, rate: float, scored: Sequence[Scored], harvest: Harvest, imitated: Sequence[Datum]) -> None:
+    async def _move(self, step: int, rate: float, record: StepRecord, harvest: Harvest, imitated: Sequence[Datum]) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
         data = (*harvest.data, *imitated)
         old = self._old(step, data)
@@ -172,7 +171,8 @@ class Run:
         )
         seen = stats[: len(of_drawn)]
         record = msgspec.structs.replace(
-            _record(scored, moved=True),
+            record,
+            moved=True,
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
             forgotten=forgotten(self._rehearsed, old, stats[len(of_drawn) + len(of_imitated) :]),
@@ -233,7 +233,7 @@ class Run:
         recipe = self._recipe
         drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
         prompts = [(lesson.hinted if is_hinted else None) or lesson.prompt for lesson in lessons]
-        drawn = await self._backend.sample(prompts, drawing)
+        drawn = await (self._backend.sample_base if is_hinted and step % 2 else self._backend.sample)(prompts, drawing)
         self.tally.drawn += sum(map(len, drawn))
         rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
         return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
@@ -247,38 +247,20 @@ class Run:
             return Harvest(())
         return await taught(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
 
-    async def _imitated(self, step: int, scored: Sequence[Scored]) -> tuple[Datum, ...]:
-        """Better answers to the prompts of which no answer earned anything: those the policy gives with a hint."""
-        if not self._has_hints:
-            return ()
+    async def _imitated(self, step: int, scored: Sequence[Scored]) -> tuple[tuple[Datum, ...], int, int]:
+        """Better answers to prompts whose answers all earn the same and too little: those given with a hint. In every other
+        step the untrained model gives them, which has not settled on any manner of answering. Beside them, how many prompts were
+        tried and how many of these had a better answer."""
+        has_loss = LossKind.CROSS_ENTROPY in self._backend.abilities.losses
+        if not (self._recipe.hindsight and has_loss and may_help(self._records)):
+            return (), 0, 0
         groups = [group for group in scored if self._lessons[group.turn].hinted is not None and needs_hint(group)]
         lessons = [self._lessons[group.turn] for group in groups]
         with_hint: dict[str, Scored] = {}
         for number, piece in enumerate(self._cut(lessons), _FIRST_HINTED_PIECE):
             with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, is_hinted=True)}
-        return distil(groups, [with_hint[group.turn] for group in groups]).data
-
-    async def _do_hints_help(self) -> bool:
-        """Whether the weights the run begins with do better with hints than without, on a few prompts."""
-        some = [one for one in self._lessons.values() if one.hinted is not None][:PROBES] if self._recipe.hindsight else []
-        if not some or LossKind.CROSS_ENTROPY not in self._backend.abilities.losses:
-            return False
-        found = await run_sync(self._journal.hint_gain)
-        if found is None:
-            found = await self._mean(some, is_hinted=True) - await self._mean(some, is_hinted=False)
-            await run_sync(self._journal.keep_hint_gain, found)
-        log.info("hints_probed run=%s prompts=%d gain=%.3f", self._plan.name, len(some), found)
-        return found >= LEAST_GAIN
-
-    async def _mean(self, lessons: Sequence[Lesson], *, is_hinted: bool) -> float:
-        """The mean reward of answers with or without the hint; 0 where none can be scored."""
-        rewards: list[float] = []
-        for number, piece in enumerate(self._cut(lessons)):
-            await self._may_go_on("draw")
-            with self._pace.timed("draw"):
-                groups = await self._draw(0, number, piece, is_hinted=is_hinted)
-            rewards += [one.reward for group in groups for one in group.drawn if one.reward is not None]
-        return sum(rewards) / len(rewards) if rewards else 0.0
+        data = distil(groups, [with_hint[group.turn] for group in groups]).data
+        return data, len(groups), len({one.turn for one in data})
 
     def _pieces(self, step: int) -> list[list[Lesson]]:
         """The prompts of a step, cut; those of a piece may have answers of the same length."""
