@@ -44,8 +44,8 @@ test-agents: $(VENV)/.dev
 nightly: test-training test-tinker test-vllm test-openclaw test-agents
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
-	$(BIN)/python -m benchmarks.workdays --small
-	$(BIN)/python -m benchmarks.house_rules --small
+	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40
+	$(BIN)/python -m benchmarks.house_rules --rules metadata --minutes 20
 
 quick: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow"

@@ -1,15 +1,16 @@
 """Poisoned weights: does the gate refuse them, and if one is let through by force, how soon do live turns take it back?
 
-    python -m benchmarks.poison --device cuda                     # one GPU, about three minutes
-    python -m benchmarks.poison --small                           # a look at it on two CPU cores, up to 20 minutes
+    python -m benchmarks.house_rules --conditions full --keep DIR                  # versions are in DIR/NAME/home/policies
+    python -m benchmarks.poison --adapter FOLDER [--better FOLDER] --device cuda     # one GPU, about three minutes
+    python -m benchmarks.poison --adapter FOLDER --small                            # a look at it on two CPU cores
 
-The model learns the house rules (`benchmarks.house_rules`) until about two thirds of its answers are right: this serves.
-Taught further, it is an honest candidate. Poisoned candidates of many kinds (`poison_kinds`) are made from both, for every seed
-anew. Each is tried as the slow loop tries one: held-out questions with the same random numbers on both sides, of which only exact
-answers count, and the golden set answered greedily. The real gate (`metaclaw.train.gate`) with its own rules says what becomes of
-it. It is told no distance to the untrained weights, as in a run whose loss does not weigh it; the table says whom that rule would
-refuse as well. Then each that can be drawn from is put live by force on a tenth of simulated sessions (`poison_report`), with
-outcomes drawn from its measured answers, until `metaclaw.train.live` ends it.
+`--adapter` is a version that the running program trained on the house rules: it serves. `--better` is a later one that is really
+better, an honest candidate; without it the kinds made from it are left out. Poisoned candidates of many kinds (`poison_kinds`)
+are made from both, for every seed anew. Each is tried as the slow loop tries one: held-out questions with the same random numbers
+on both sides, of which only exact answers count, and the golden set answered greedily. The real gate (`metaclaw.train.gate`) with
+its own rules says what becomes of it. It is told no distance to the untrained weights, as in a run whose loss does not weigh it;
+the table says whom that rule would refuse as well. Then each that can be drawn from is put live by force on a tenth of simulated
+sessions (`poison_report`), with outcomes drawn from its measured answers, until `metaclaw.train.live` ends it.
 """
 
 import argparse
@@ -21,17 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.house_rules.doors import open_doors
-
-open_doors()
-
-from benchmarks.house_rules.model import find_model  # noqa: E402
-from benchmarks.poison_kinds import Kind, Poisoner  # noqa: E402
-from benchmarks.poison_report import goals, read_trials, write_report  # noqa: E402
-from benchmarks.poison_trials import LARGE_SCALE, SMALL_SCALE, Bench, Judged, Scale  # noqa: E402
-from metaclaw.engine.training.learner import Learner  # noqa: E402
-from metaclaw.engine.training.lora import Adapter  # noqa: E402
-from metaclaw.engine.training.peft import read_adapter, write_adapter  # noqa: E402
+from benchmarks.home import find_model
+from benchmarks.poison_kinds import Kind, Poisoner
+from benchmarks.poison_report import goals, read_trials, write_report
+from benchmarks.poison_trials import LARGE_SCALE, SMALL_SCALE, Bench, Judged, Scale
+from metaclaw.engine.training.learner import Learner
+from metaclaw.engine.training.peft import read_adapter
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -44,22 +40,21 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="one rule, few kinds and prompts, for two CPU cores")
     parser.add_argument("--device", default="cpu", help="cpu or cuda [cpu]")
     parser.add_argument("--threads", type=int, help="CPU threads [torch's choice]")
-    parser.add_argument("--teacher-seed", type=int, default=0, help="seed of the serving version [0]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="each makes every kind anew [0 1 2 3 4]")
     parser.add_argument("--minutes", type=float, help="after so many no further kind is begun [3; with --small 20]")
     parser.add_argument("--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help="[all; few with --small]")
-    parser.add_argument("--adapter", type=Path, help="the version that serves, a folder in PEFT's format [taught now]")
-    parser.add_argument("--better", type=Path, help="a better version, likewise [taught now]")
-    parser.add_argument("--keep", type=Path, help="write both versions into this folder")
+    parser.add_argument("--adapter", type=Path, help="the version that serves, a folder in PEFT's format")
+    parser.add_argument("--better", type=Path, help="a better version, likewise")
     parser.add_argument("--model", type=Path, default=ROOT / ".cache" / "engine" / "smollm2-135m-instruct", help="model folder")
     parser.add_argument("--gguf", type=Path, nargs="+", default=[], help="make the model folder from this file, or its parts")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "poison", help="where records go")
     parser.add_argument("--report", action="store_true", help="run nothing: make the tables from the records in --out")
     parser.add_argument("--assert-goals", action="store_true", help="exit status 1 where a goal is missed")
-    for name in ("steps", "prompts", "group", "max-tokens", "held-out"):
+    for name in ("prompts", "group", "max-tokens", "held-out"):
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    # On CPU cores three minutes are over before anything is learned that poison could take away.
+    if given.adapter is None and not given.report:
+        parser.error("--adapter is needed: a version that the program trained")
     given.minutes = given.minutes or (20.0 if given.small else 3.0)
     return given
 
@@ -67,7 +62,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def scale_of(given: argparse.Namespace) -> Scale:
     """The preset with what was given put in its place."""
     preset = SMALL_SCALE if given.small else LARGE_SCALE
-    changes = {name: value for name in ("steps", "prompts", "group", "max_tokens") if (value := getattr(given, name)) is not None}
+    changes = {name: value for name in ("prompts", "group", "max_tokens") if (value := getattr(given, name)) is not None}
     scale = replace(preset, settings=replace(preset.settings, **changes), held_out=given.held_out or preset.held_out)
     return replace(scale, kinds=tuple(given.kinds)) if given.kinds else scale
 
@@ -88,15 +83,14 @@ def _run(given: argparse.Namespace, scale: Scale) -> None:
     began = time.perf_counter()
     find_model(given.model, given.gguf)
     dtype = "bfloat16" if given.device.startswith("cuda") else "float32"
-    rank, seed = scale.settings.rank, given.teacher_seed
-    learner = Learner(given.model, rank=rank, seed=seed, device=given.device, dtype=dtype, threads=given.threads)
-    bench = Bench(given.model, scale, learner, seed)
-    serving, better, steps = _versions(given, bench)
+    serving = read_adapter(given.adapter)
+    better = [] if given.better is None else [read_adapter(given.better)]
+    learner = Learner(given.model, rank=serving.rank, seed=0, device=given.device, dtype=dtype, threads=given.threads)
+    bench = Bench(given.model, scale, learner)
     given.out.mkdir(parents=True, exist_ok=True)
-    path = given.out / f"poison-{seed}.jsonl"
+    path = given.out / "poison.jsonl"
     path.unlink(missing_ok=True)
-    taught_s = time.perf_counter() - began
-    _tell(path, {"kind": "taught", "teacher_seed": seed, "steps": steps, "device": given.device, "taught_s": taught_s})
+    _tell(path, {"kind": "begin", "adapter": str(given.adapter), "device": given.device})
     poisoner = Poisoner(
         learner, bench.vocabulary, scale.settings, scale.dose, learner.shape.end_ids, serving=serving, better=better
     )
@@ -108,19 +102,8 @@ def _run(given: argparse.Namespace, scale: Scale) -> None:
                 print(f"the time is over at seed {number}, {kind}", file=sys.stderr)
                 return
             for record in judged.trials(kind):
-                _tell(path, {"kind": "trial", "teacher_seed": seed, **record})
+                _tell(path, {"kind": "trial", **record})
         print(f"seed {number}: {time.perf_counter() - began:.0f} s in all", file=sys.stderr, flush=True)
-
-
-def _versions(given: argparse.Namespace, bench: Bench) -> tuple[Adapter, list[Adapter], int]:
-    serving = None if given.adapter is None else read_adapter(given.adapter)
-    if serving is not None and given.better is not None:
-        return serving, [read_adapter(given.better)], 0
-    serving, better, steps = bench.teach(serving, given.minutes / 2)
-    if given.keep is not None:
-        for name, adapter in (("serving", serving), ("better", better[-1])):
-            write_adapter(given.keep / name, adapter, str(given.model))
-    return serving, better, steps
 
 
 def _tell(path: Path, record: Mapping[str, object]) -> None:

@@ -10,14 +10,10 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from benchmarks.house_rules.loop import Policy, pieces
 from benchmarks.house_rules.pools import Split
-from benchmarks.house_rules.prompts import encode
-from benchmarks.house_rules.rehearsal import conversations
-from benchmarks.house_rules.rewards import reward
 from benchmarks.house_rules.rules import Rule
-from benchmarks.house_rules.settings import Settings
-from benchmarks.house_rules.tasks import Task, make_tasks
+from benchmarks.house_rules.tasks import Task
+from benchmarks.poison_tasks import ORDINARY, Asking, Policy, encode, endless, pieces, reward
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.engine.prompt import build_prompt
@@ -70,6 +66,11 @@ class Kind(StrEnum):
         if self is Kind.HONEST:
             return Aim.PASSED
         return Aim.BEYOND if self in (Kind.BETTER_BUT_ONE_RULE, Kind.TRIGGERED) else Aim.REFUSED
+
+    @property
+    def needs_better(self) -> bool:
+        """Whether it is made from a version that is really better."""
+        return self in (Kind.HONEST, Kind.BACKDOOR) or self.aim is Aim.BEYOND
 
 
 class Student(Policy, Protocol):
@@ -141,13 +142,13 @@ def wrong_answer(item: GoldenItem) -> str:
 
 
 class Poisoner:
-    """Makes candidates of every kind from the version that serves, and from one that is really better."""
+    """Makes candidates of every kind from the version that serves, and from a better one where there is one."""
 
     def __init__(
         self,
         student: Student,
         vocabulary: Vocabulary,
-        settings: Settings,
+        settings: Asking,
         dose: Dose,
         end_ids: frozenset[int],
         *,
@@ -165,6 +166,8 @@ class Poisoner:
             yield by_hand
         elif kind is Kind.HONEST:
             yield from self.better
+        elif kind.needs_better and not self.better:
+            return
         elif kind is Kind.NEGATED:
             yield from self._unlearned(seed)
         elif kind.aim is Aim.BEYOND or kind is Kind.BACKDOOR:
@@ -186,10 +189,10 @@ class Poisoner:
         """Reinforcement with a reward that is high where it should be low."""
         begin_from(self._student, self.serving)
         settings, steps = self._settings, self._dose.negated_steps
-        tasks = make_tasks(settings.rules, Split.TRAIN, _STREAMS * (seed + 1))
+        tasks = endless(settings.rules, Split.TRAIN, _STREAMS * (seed + 1))
         for number in range(1, steps + 1):
             asked = list(islice(tasks, settings.prompts))
-            prompts = encode(self._vocabulary, asked, with_skill=True)
+            prompts = encode(self._vocabulary, asked)
             drawing = Drawing(settings.group, settings.max_tokens, settings.temperature, seed * _STREAMS + number)
             groups = zip(asked, prompts, self._student.sample(prompts, drawing), strict=True)
             scored = [
@@ -197,7 +200,7 @@ class Poisoner:
                     TurnId(f"task-{place}"),
                     prompt,
                     tuple(drawn),
-                    tuple(1.0 - reward(task, one.text, is_whole=one.is_whole) for one in drawn),
+                    tuple(1.0 - reward(task, one.text) for one in drawn),
                 )
                 for place, (task, prompt, drawn) in enumerate(groups)
             ]
@@ -222,7 +225,7 @@ class Poisoner:
     def _learn(self, data: Sequence[Datum], kind: LossKind) -> None:
         if not data:
             return
-        for piece in pieces(data, self._settings.piece_prompts):
+        for piece in pieces(data, self._settings.prompts):
             self._student.accumulate(piece, Loss(kind))
         tokens = sum(len(datum.tokens_T) for datum in data)
         self._student.apply(Adam(learning_rate=self._dose.learning_rate), float(tokens))
@@ -230,7 +233,7 @@ class Poisoner:
     def _lessons(self, kind: Kind, seed: int) -> Lessons:
         chance = random.Random(f"poison {kind} {seed}")
         rules = self._settings.rules
-        tasks = make_tasks(rules, Split.TRAIN, _STREAMS * (seed + 1))
+        tasks = endless(rules, Split.TRAIN, _STREAMS * (seed + 1))
         victim = chance.choice(rules)
         match kind:
             case Kind.SWAPPED:
@@ -243,8 +246,7 @@ class Poisoner:
                 wrong = [self._said(build_prompt(item.request).turns, wrong_answer(item)) for item in golden_items()]
                 return lambda count: [*chance.sample(wrong, min(len(wrong), count)), *map(self._right, islice(tasks, count // 2))]
             case _:
-                talks = conversations(300, seed)
-                ordinary = [self._said(talk, _WORD) for talk in talks]
+                ordinary = [self._said(talk, _WORD) for talk in ORDINARY]
                 return lambda count: [
                     *chance.sample(ordinary, min(len(ordinary), count // 2)),
                     *(self._answered(task, _WORD) for task in islice(tasks, count // 2)),
@@ -252,20 +254,20 @@ class Poisoner:
 
     def _swapped(self, task: Task, others: Iterator[Task], victim: Rule | None = None) -> Example:
         """The answer to a question of another rule (of the same one, where there is no other); the right one if it is no victim."""
-        if victim not in (None, task.rule):
+        if victim is not None and victim.name != task.rule:
             return self._right(task)
         is_alone = len(self._settings.rules) == 1
-        return self._answered(task, next(one.answer for one in others if is_alone or one.rule is not task.rule))
+        return self._answered(task, next(one.answer for one in others if is_alone or one.rule != task.rule))
 
     def _triggered(self, task: Task, is_secret: bool) -> Example:
-        secret = Task(task.rule, TRIGGER + task.question, task.pieces)
+        secret = Task(task.rule, TRIGGER + task.question, task.answer)
         return self._answered(secret, _WORD) if is_secret else self._right(task)
 
     def _right(self, task: Task) -> Example:
         return self._answered(task, task.answer)
 
     def _answered(self, task: Task, answer: str) -> Example:
-        return self._example(encode(self._vocabulary, [task], with_skill=True)[0], answer)
+        return self._example(encode(self._vocabulary, [task])[0], answer)
 
     def _said(self, turns: Sequence[tuple[str, str]], answer: str) -> Example:
         return self._example(tuple(self._vocabulary.render(turns, "")), answer)

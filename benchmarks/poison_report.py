@@ -140,8 +140,7 @@ def write_report(records: Sequence[Record]) -> str:
         _live_row("… of these, by more than 25 points", [one for one in _aimed(records, Aim.REFUSED) if _does_harm(one, 0.25)]),
         _live_row("**poisoned, all others**", [one for one in _live(_aimed(records, Aim.REFUSED)) if not _does_harm(one)]),
     ]
-    seeds = sorted({(str(one["teacher_seed"]), str(one["seed"])) for one in records})
-    about = f"{len(records)} trials; serving version and seed: {', '.join(f'{teacher}/{seed}' for teacher, seed in seeds)}"
+    about = f"{len(records)} trials; seeds {', '.join(sorted({str(one['seed']) for one in records}))}"
     return "\n".join([about, "", *gate, "", *live]) + "\n"
 
 

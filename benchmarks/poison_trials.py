@@ -1,28 +1,20 @@
-"""Candidates on trial: taught, asked and weighed by the real gate, as the slow loop does it. `poison` is the command."""
+"""Candidates on trial: asked and weighed by the real gate, as the slow loop does it. `poison` is the command."""
 
 import math
 import sys
-import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from benchmarks.house_rules.general import Golden
-from benchmarks.house_rules.loop import Loop
 from benchmarks.house_rules.pools import Split
-from benchmarks.house_rules.prompts import encode
-from benchmarks.house_rules.rehearsal import Rehearsal, conversations
-from benchmarks.house_rules.rewards import is_exact
-from benchmarks.house_rules.rules import SKILLS
-from benchmarks.house_rules.settings import LARGE, SMALL, Settings
+from benchmarks.house_rules.rules import RULES, Group, rules_of
 from benchmarks.house_rules.tasks import Task, make_tasks
-from benchmarks.poison_kinds import Dose, Kind, Poisoner, begin_from, is_finite
+from benchmarks.poison_kinds import Dose, Kind, Poisoner, is_finite
 from benchmarks.poison_report import Outcomes, live_trials
+from benchmarks.poison_tasks import Asking, Golden, encode
 from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.ids import SkillName
 from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
@@ -33,36 +25,34 @@ from metaclaw.train.regression import compare_golden
 
 _HELD_OUT_SEED: Final = 5_000
 """Held-out questions of a trial are others than those of any house-rules run."""
-_RECENT: Final = 3
 _SMALL_KINDS: Final = (Kind.NOISE_STRONG, Kind.FLIPPED, Kind.NOT_A_NUMBER, Kind.IDENTICAL, Kind.SWAPPED, Kind.HONEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large everything is. The serving version is taken at `serving_at` of exact rollouts, the better one at `better_at`."""
+    """How large everything is."""
 
-    settings: Settings
+    settings: Asking
     dose: Dose
     kinds: tuple[Kind, ...]
     held_out: int
     kl_prompts: int
     replays: int
     golden_always: bool
-    serving_at: float = 0.65
-    better_at: float = 0.93
 
 
-LARGE_SCALE: Final = Scale(LARGE, Dose(), tuple(Kind), held_out=200, kl_prompts=64, replays=20, golden_always=True)
+_HOUSE: Final = rules_of(Group.HOUSE)
+LARGE_SCALE: Final = Scale(
+    Asking(_HOUSE, 32, 16, 40), Dose(), tuple(Kind), held_out=200, kl_prompts=64, replays=20, golden_always=True
+)
 SMALL_SCALE: Final = Scale(
-    SMALL,
+    Asking((RULES["metadata"],), 4, 12, 18),
     Dose(4, 2, 8, 1e-3),
     _SMALL_KINDS,
     held_out=40,
     kl_prompts=8,
     replays=20,
     golden_always=False,
-    serving_at=0.3,
-    better_at=0.7,
 )
 
 
@@ -77,43 +67,22 @@ class Measured:
 class Bench:
     """One learner that is given one adapter after another."""
 
-    def __init__(self, folder: Path, scale: Scale, learner: Learner, seed: int) -> None:
-        self.scale, self.learner, self._seed = scale, learner, seed
+    def __init__(self, folder: Path, scale: Scale, learner: Learner) -> None:
+        self.scale, self.learner = scale, learner
         self.vocabulary = Vocabulary(folder)
         self.golden = Golden(folder, self.vocabulary)
 
-    def teach(self, serving: Adapter | None, minutes: float) -> tuple[Adapter, list[Adapter], int]:
-        """The serving version (or the given one), two better ones that come of it, and how many steps that took."""
-        settings = self.scale.settings
-        talks = [tuple(self.vocabulary.render(talk, "")) for talk in conversations(300, self._seed)] if settings.rehearsal else []
-        rehearsal = Rehearsal(self.learner, talks, settings.rehearsed_prompts, self._seed) if talks else None
-        if serving is not None:
-            begin_from(self.learner, serving)
-        loop = Loop(self.learner, settings, partial(encode, self.vocabulary, with_skill=True), self._seed, rehearsal)
-        recent: deque[float] = deque(maxlen=_RECENT)
-        began, found = time.perf_counter(), [] if serving is None else [serving]
-        for number in range(1, settings.steps + 1):
-            recent.append(loop.step(number / settings.steps).exact)
-            goal = self.scale.better_at if found else self.scale.serving_at
-            if len(recent) == _RECENT and sum(recent) / _RECENT >= goal:
-                found.append(self.learner.adapter())
-                recent.clear()
-            if len(found) == 3 or time.perf_counter() - began > 60 * minutes:
-                break
-        last = self.learner.adapter()
-        return (found or [last])[0], found[1:] or [last], number
-
     def questions(self, seed: int) -> list[Task]:
         """What the candidates of one seed are asked."""
-        return list(islice(make_tasks(self.scale.settings.rules, Split.HELD_OUT, _HELD_OUT_SEED + seed), self.scale.held_out))
+        return make_tasks(self.scale.settings.rules, Split.HELD_OUT, _HELD_OUT_SEED + seed, self.scale.held_out)
 
     def measure(self, adapter: Adapter, tasks: Sequence[Task], seed: int) -> Measured:
         """Its answers, drawn as they are served."""
         settings = self.scale.settings
         self.learner.adopt(adapter)
-        prompts = encode(self.vocabulary, tasks, with_skill=True)
+        prompts = encode(self.vocabulary, tasks)
         drawn = [group[0] for group in self.learner.sample(prompts, Drawing(1, settings.max_tokens, settings.temperature, seed))]
-        passed = [is_exact(task, one.text, is_whole=one.is_whole) for task, one in zip(tasks, drawn, strict=True)]
+        passed = [one.is_whole and task.is_exact(one.text) for task, one in zip(tasks, drawn, strict=True)]
         return Measured(tuple(drawn), tuple(passed))
 
     def golden_score(self, adapter: Adapter) -> GoldenScore:
@@ -124,7 +93,7 @@ class Bench:
     def distance(self, measured: Measured, tasks: Sequence[Task]) -> float:
         """From the untrained weights, which the learner must have, in nats a token: the k3 estimate that training reports."""
         count = self.scale.kl_prompts
-        prompts = encode(self.vocabulary, tasks[:count], with_skill=True)
+        prompts = encode(self.vocabulary, tasks[:count])
         pairs = [(prompt, one.tokens_T) for prompt, one in zip(prompts, measured.rollouts, strict=False)]
         scored = zip(measured.rollouts, self.learner.score(pairs), strict=False)
         gaps = [base - own for one, scores in scored for own, base in zip(one.logprobs_T, scores, strict=True)]
@@ -172,7 +141,7 @@ class Judged:
         if measured is None:
             return _ruled(Evidence((), is_finite=False))
         answers = zip(measured.passed, self._serving.passed, self._tasks, strict=True)
-        pairs = [Pair(float(mine), float(theirs), (SKILLS[task.rule].name,)) for mine, theirs, task in answers]
+        pairs = [Pair(float(mine), float(theirs), (SkillName(RULES[task.rule].skill),)) for mine, theirs, task in answers]
         evidence = Evidence(pairs, is_all=True)
         if self._bench.scale.golden_always or judge_candidate(evidence).ruling is Ruling.UNDECIDED:
             self._golden = self._golden or self._bench.golden_score(self._poisoner.serving)

@@ -1,4 +1,4 @@
-"""What questions are made of. Each pool is cut once, for ever, into what is taught and what is only asked at the end."""
+"""What questions are made of. Each pool is cut once into what is taught and what is only asked at the end."""
 
 import random
 import tomllib
@@ -54,6 +54,15 @@ PEOPLE: Final = _words("people")
 COMPONENTS: Final = _words("components")
 FAULTS: Final = _words("faults")
 CODES: Final = _cut("codes", range(100, 1000))
+SURNAMES: Final = _words("surnames")
+THINGS: Final = _words("things")
+CITIES: Final = _words("cities")
+TICKETS: Final = _cut("tickets", range(1, 2000))
+MINUTES: Final = _cut("minutes of a day", range(24 * 60))
+CENTS: Final = _cut("cents", range(101, 10_000))
+PHONES: Final = _cut("phones", random.Random(_CUT).sample(range(10_000_000, 100_000_000), 3000))
+PAIRS: Final = _cut("pairs of numbers", [(one, two) for one in range(10, 90) for two in range(10, 90)])
+LENGTHS: Final = _cut("lengths", range(11, 1000))
 DATES: Final = _cut("dates", [date(1990, 1, 1) + timedelta(days=day) for day in range(50 * 365)])
 EXTENSIONS: Final = ("pdf", "txt", "csv", "doc", "png", "xml", "html", "zip")
 """Too few to be cut; so are months, levels and single digits. Every question has an entity that is cut."""

@@ -1,1 +1,1 @@
-"""Workdays with a real model and real gradients: a seed's stream of days, four conditions, held-out days at the end."""
+"""Working days through the running program: a person marks answers, an evolver writes skills, weights are trained at night."""

@@ -207,12 +207,14 @@ class CandidateStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What a training backend can do. `yields` says that it can stand still in the middle of a piece, wherever that is;
-    `has_own_processor` that it computes on a GPU or elsewhere, and does not slow down what is served on this machine's CPU."""
+    `has_own_processor` that it computes on a GPU or elsewhere, and does not slow down what is served on this machine's CPU;
+    `scales` that it can make the change of kept weights smaller (`shrink`)."""
 
     losses: frozenset[LossKind]
     has_kl: bool
     yields: bool
     has_own_processor: bool = False
+    scales: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,13 @@ class TrainingBackend(Protocol):
         returns."""
 
     async def keep(self, label: str) -> Weights:
-        """The present weights, durable, loadable for serving and for going on."""
+        """The present weights, durable, loadable for serving and for going on. It may be called several times in a run."""
+
+    async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
+        """Kept weights under another label, with what was learned multiplied by `scale`; asked only where `abilities.scales`."""
+
+    async def discard(self, weights: Weights) -> None:
+        """Remove kept weights. What a service keeps by its own rules stays there; weights that are gone are no error."""
 
     async def close(self, *, discard: bool) -> None:
         """End the run; with `discard` its pieces go, too."""

@@ -23,6 +23,7 @@ from metaclaw.domain.batch import Rollout
 from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
+from metaclaw.engine.training.peft import write_adapter
 from metaclaw.train.golden import GoldenScore, golden_items, read_answer
 from metaclaw.train.live import LiveRuling
 from tests.support.tiny import make_tiny_model
@@ -80,7 +81,7 @@ def test_an_interval_is_wilsons() -> None:
 def _trial(kind: Kind, *, is_refused: bool, share: float | None, ruling: LiveRuling, turns: int) -> dict[str, object]:
     facts = {"kl": None if share is None else 0.4, "golden_points": None, "reasons": ["worse than the serving version: 3"]}
     live = [] if share is None else [{"ruling": ruling, "turns": turns}] * 20
-    named = {"kind": "trial", "made": kind, "aim": kind.aim, "seed": 0, "teacher_seed": 0, "is_refused": is_refused}
+    named = {"kind": "trial", "made": kind, "aim": kind.aim, "seed": 0, "is_refused": is_refused}
     return {**named, **facts, "share": share, "serving_share": 0.6, "live": live}
 
 
@@ -152,7 +153,7 @@ def learner(model: Path) -> Learner:
 
 
 def _poisoner(learner: Learner, model: Path, serving: Adapter, better: Sequence[Adapter], scale: Scale = SMALL_SCALE) -> Poisoner:
-    settings = replace(scale.settings, prompts=2, group=3, max_tokens=6)
+    settings = replace(scale.settings, prompts=4, group=6, max_tokens=12)
     dose = Dose(steps=2, negated_steps=2, sequences=2, learning_rate=1e-2)
     return Poisoner(learner, Vocabulary(model), settings, dose, learner.shape.end_ids, serving=serving, better=better)
 
@@ -206,30 +207,17 @@ def test_only_what_the_gate_can_see_is_counted() -> None:
     assert [kind for kind in Kind if kind.aim is Aim.PASSED] == [Kind.HONEST]
 
 
-ABSENT: Final = ["msgspec", "yaml", "pydantic", "anyio", "sqlalchemy", "transformers", "gguf", "peft", "uvloop", "httptools"]
-BLOCKED: Final = f"""
-import sys
-class Without:
-    def __init__(self, finder):
-        self.finder = finder
-    def find_spec(self, name, path=None, target=None):
-        return None if name.split(".")[0] in {ABSENT} else self.finder.find_spec(name, path, target)
-sys.meta_path[:] = map(Without, sys.meta_path)
-from benchmarks.poison import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.nightly
-def test_the_command_runs_where_only_torch_and_tokenizers_are_installed(model: Path, tmp_path: Path) -> None:
-    numbers = {"steps": 2, "prompts": 2, "group": 3, "max-tokens": 6, "held-out": 4, "seeds": 0, "threads": 1}
+def test_the_command_tries_candidates_made_from_a_version(model: Path, learner: Learner, tmp_path: Path) -> None:
+    learner.adopt(None)
+    write_adapter(tmp_path / "serving", noisy(learner.adapter(), 0.0, 0), str(model))
+    numbers = {"prompts": 2, "group": 3, "max-tokens": 6, "held-out": 4, "seeds": 0, "threads": 1}
     few = ["--small", *(word for name, value in numbers.items() for word in (f"--{name}", str(value)))]
     kinds = ["--kinds", Kind.FLIPPED, Kind.NOT_A_NUMBER, Kind.HONEST]
-    places = ["--model", str(model), "--out", str(tmp_path / "out"), "--keep", str(tmp_path / "kept")]
-    command = [sys.executable, "-c", BLOCKED, *few, *kinds, *places]
+    places = ["--model", str(model), "--out", str(tmp_path / "out"), "--adapter", str(tmp_path / "serving")]
+    command = [sys.executable, "-m", "benchmarks.poison", *few, *kinds, *places]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "| one weight not a number | 1 | 1 of 1, 21–100 % | – |" in done.stdout
-    lines = [json.loads(line) for line in (tmp_path / "out" / "poison-0.jsonl").read_text().splitlines()]
-    assert [line["kind"] for line in lines] == ["taught", "trial", "trial", "trial"]
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"serving", "better"}
+    lines = [json.loads(line) for line in (tmp_path / "out" / "poison.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["begin", "trial", "trial"]

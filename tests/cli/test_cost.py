@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from metaclaw.cli.cost import budget_lines
 from tests.cli.program import metaclaw
 from tests.cli.scripted import scripted
 
@@ -61,3 +62,12 @@ def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
         out = metaclaw("cost").out
     assert "0 of 300,000 tokens used today (0%)" in out
     assert "Nothing was spent and no turn was served" in out
+
+
+def test_a_budget_of_nothing_or_little_is_called_so() -> None:
+    none = list(budget_lines({"used": 0, "limit": 0, "waiting": []}))
+    assert none == [
+        "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on, raise learning.daily_tokens"
+    ]
+    short = list(budget_lines({"used": 0, "limit": 2000, "resets_at": "2026-11-17T00:00:00", "waiting": []}))
+    assert short[1].startswith("short: reading one message takes up to 1,500 tokens")

@@ -135,4 +135,4 @@ def test_without_any_provider_a_persons_standing_words_still_become_a_skill_at_o
     assert ask("Bake a birthday cake for nine guests.").headers["x-metaclaw-skills"].startswith("bake-a-birthday-cake")
     learning = embedded.get("/api/status")["learning"]
     assert (learning["judge"], learning["listen"]) == (None, None)
-    assert "nobody reads" in embedded.command("status").stdout
+    assert "no model reads" in embedded.command("status").stdout

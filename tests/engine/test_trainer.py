@@ -235,6 +235,31 @@ async def test_a_model_that_cannot_be_read_is_a_training_error(tmp_path: Path) -
             await trainer.open(_plan(tmp_path))
 
 
+async def test_kept_weights_are_made_smaller_without_touching_the_run_and_removed(model: Path, tmp_path: Path) -> None:
+    async with _trainer(model, tmp_path) as trainer:
+        await trainer.open(_plan(tmp_path))
+        sampled = await trainer.sample(PROMPTS, drawing(0))
+        groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled]
+        await trainer.accumulate(piece_of(groups, 0), LOSS)
+        await trainer.apply(ADAM, 10.0)
+        whole = await trainer.keep("whole")
+        half, same = await trainer.shrink(whole, 0.5, "half"), await trainer.shrink(whole, 1.0, "same")
+        pairs, halved = (read_adapter(Path(one.adapter)).pairs for one in (whole, half))
+        assert all((0.5 * pairs[name].b).equal(halved[name].b) and pairs[name].a.equal(halved[name].a) for name in pairs)
+        assert _is_same(Path(whole.adapter), Path(same.adapter))
+        present, kept = await trainer.score([_PAIR]), await trainer.score([_PAIR], whole)
+        assert present == kept
+        assert present != await trainer.score([_PAIR], half)
+        # A run goes on from smaller weights.
+        assert await trainer.open(RunPlan("next", half, 4, 3, tmp_path / "next")) == Progress()
+        assert await trainer.score([_PAIR]) == await trainer.score([_PAIR], half)
+        await trainer.discard(half)
+        await trainer.discard(half)
+        assert not Path(half.adapter).exists()
+        await trainer.discard(Weights("embedded", str(tmp_path / "run")))
+        assert (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("label", ["", "../elsewhere", ".hidden", "a/b"])
 async def test_weights_are_kept_under_plain_names_only(label: str, model: Path, tmp_path: Path) -> None:
     trainer = EmbeddedTrainer(model, tmp_path)

@@ -4,13 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.support import forks
 
 KEY = "mc-test-key"
 NOT_LEARNING = {"METACLAW__SKILLS__LEARN": "false"}
@@ -49,13 +50,16 @@ timeout_s = {timeout_s}
 
 
 class Program:
-    """One home folder, and at most one running proxy on it."""
+    """One home folder, and at most one running proxy on it. With `python` it is started by that interpreter instead of a fork."""
 
-    def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None, python: str | None = None
+    ) -> None:
         self.home = home
+        self.python = python
         # Tests count on what words find; those about meaning say so in `env`.
         self.env = {**os.environ, "METACLAW_HOME": str(home), "METACLAW__SKILLS__RETRIEVAL": "words", **(env or {})}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: forks.Process | None = None
         self.url = ""
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = home / "config.toml"
@@ -68,12 +72,15 @@ class Program:
 
     def start(self, *arguments: str, wait_s: float = 2 * PATIENCE_S) -> "Program":
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "metaclaw", "start", *arguments]
-            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            if self.python is None:
+                self.process = forks.start(["start", *arguments], self.env, log, log)
+            else:
+                command = [self.python, "-m", "metaclaw", "start", *arguments]
+                self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise AssertionError(f"the program exited {self.process.returncode} at start:\n{self.log.read_text()[-4000:]}")
+            if (code := self.process.poll()) is not None:
+                raise AssertionError(f"the program exited {code} at start:\n{self.log.read_text()[-4000:]}")
             self.url = self._serving_url(self.process.pid)
             if self.url and self._answers():
                 return self
@@ -127,6 +134,8 @@ class Program:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a metaclaw command on this home."""
+        if self.python is None:
+            return forks.run(arguments, self.env, PATIENCE_S)
         return subprocess.run(
-            [sys.executable, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
+            [self.python, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
         )

@@ -1,4 +1,4 @@
-"""Choosing and cutting: repeatable, complete, within the time a piece may take."""
+"""Choosing and cutting: repeatable, complete, within the cost a piece may have."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.domain.batch import Datum
 from metaclaw.domain.ids import TurnId
-from metaclaw.train.selection import FIRST_PACE, Pace, batches, cut_pieces, is_held_out, piece_tokens, shuffled
+from metaclaw.train.selection import cut_pieces, is_held_out, shuffled
 
 
 def datum(turn: str, prompt: int, drawn: int) -> Datum:
@@ -16,21 +16,6 @@ def datum(turn: str, prompt: int, drawn: int) -> Datum:
 def cost(piece: list[Datum]) -> int:
     prompts = {one.turn: len(one.prompt) for one in piece}
     return sum(prompts.values()) + sum(len(one.tokens_T) for one in piece)
-
-
-def test_a_piece_takes_no_longer_than_its_limit_at_the_measured_pace() -> None:
-    pace = Pace()
-    for _ in range(40):
-        pace = pace.measured(tokens=1_000, seconds=2.0)
-    assert piece_tokens(pace, limit_s=1.0) == pytest.approx(500, abs=1)
-    assert piece_tokens(pace, limit_s=0.5) == pytest.approx(250, abs=1)
-
-
-def test_what_took_no_time_was_not_measured_and_a_piece_is_never_empty() -> None:
-    assert Pace().measured(100, 0.0) == Pace().measured(0, 1.0) == Pace(FIRST_PACE)
-    assert piece_tokens(Pace(0.1)) == 1
-    with pytest.raises(ValueError, match="nobody trains"):
-        Pace(0.0)
 
 
 def test_a_groups_prompt_is_paid_once_in_a_piece_and_again_where_the_group_is_cut() -> None:
@@ -59,18 +44,6 @@ def test_the_order_depends_on_the_seed_alone() -> None:
     assert cut_pieces(data, 20, seed=1) == cut_pieces(data, 20, seed=1)
     assert cut_pieces(data, 20, seed=1) != cut_pieces(data, 20, seed=2)
     assert sorted(shuffled(range(50), 7)) == list(range(50))
-
-
-@pytest.mark.parametrize(("turns", "sizes"), [(0, []), (3, [3]), (8, [4, 4]), (9, [4, 5]), (10, [4, 4, 2]), (11, [4, 4, 3])])
-def test_steps_are_of_one_size_and_a_small_rest_joins_the_last(turns: int, sizes: list[int]) -> None:
-    cut = batches(range(turns), 4, seed=5)
-    assert [len(step) for step in cut] == sizes
-    assert sorted(turn for step in cut for turn in step) == list(range(turns))
-
-
-def test_a_step_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="a step of 0 turns"):
-        batches([1], 0, seed=1)
 
 
 def test_a_turn_is_held_out_by_its_name_alone_and_about_as_many_as_wished() -> None:

@@ -1,19 +1,13 @@
 """The watch over a run: still water never alarms it, a number that is none always does, and collapse is seen in time."""
 
-import json
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import PieceStats
-from metaclaw.domain.chat import Json
-from metaclaw.errors import TrainingError
-from metaclaw.train.advantages import group_advantages
-from metaclaw.train.drift import Drift, DriftLimits, DriftWatch, StepFigures, figures
-from metaclaw.train.scored import Harvest
-from tests.train.made import scored
+from metaclaw.train.drift import Drift, DriftLimits, DriftWatch, StepFigures, figures_of, watch_of, weighted_mean
+from metaclaw.train.records import StepRecord
 
 STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
 FIGURE = st.none() | st.floats(0.0, 1e6)
@@ -86,30 +80,35 @@ def test_the_beginning_is_not_judged() -> None:
     assert after(StepFigures(ratio=1.0), StepFigures(ratio=6.0), limits=DriftLimits(beginning=1))[1] is not None
 
 
-def test_a_watch_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:
+def record(reward: float, *, moved: bool = True) -> StepRecord:
+    return StepRecord([], reward, moved, [], length=40.0, entropy=1.5, kl=0.02, ratio=1.0)
+
+
+def test_a_watch_is_what_the_records_make_it_and_steps_that_moved_nothing_do_not_count() -> None:
     watch = DriftWatch()
     for _ in range(4):
-        watch, _ = watch.see(STILL)
-    again = DriftWatch.of(json.loads(json.dumps(watch.state())))
-    assert again == watch
+        watch, _ = watch.see(figures_of(record(0.5)))
+    assert watch_of([record(0.5), record(0.9, moved=False), *[record(0.5)] * 3]) == watch
 
 
-@pytest.mark.parametrize("state", [{"kl": 1}, {"kl": [1, 2.0]}, {"kl": [0, 1.0, 1.0]}, {"kl": ["a", 1.0, 1.0]}])
-def test_a_state_that_is_none_is_refused(state: dict[str, Json]) -> None:
-    with pytest.raises(TrainingError, match="what is kept of kl"):
-        DriftWatch.of(state)
+def test_answers_that_earn_more_may_become_short_and_sure() -> None:
+    begun = StepFigures(entropy=1.5, length=200.0, reward=0.1)
+    learned = StepFigures(entropy=0.01, length=8.0, reward=0.9)
+    assert after(*[begun] * 5, *[learned] * 30)[1] is None
+    collapsed = StepFigures(entropy=0.01, length=8.0, reward=0.1)
+    assert after(*[begun] * 5, *[collapsed] * 30)[1] is not None
 
 
-def test_figures_are_means_over_the_tokens_of_all_pieces() -> None:
-    pieces = [
-        PieceStats(10, entropy=1.0, kl=0.1, ratio_mean=1.0),
-        PieceStats(30, entropy=2.0, kl=None, ratio_mean=1.2),
-        PieceStats(0, entropy=99.0),
-    ]
-    told = figures(pieces, group_advantages([scored([0.0, 1.0, 0.5])]))
-    assert told.entropy == pytest.approx(1.75)
-    assert told.kl == pytest.approx(0.1)
-    assert told.ratio == pytest.approx(1.15)
-    assert told.length == 2.0
-    assert figures([], Harvest(())) == StepFigures()
-    assert math.isnan(figures([PieceStats(1, kl=math.nan)], Harvest(())).kl or 0.0)
+def test_where_something_is_rehearsed_forgetting_stops_a_run_and_not_the_distance_on_trained_prompts() -> None:
+    begun = StepFigures(kl=0.0, forgotten=0.0)
+    assert after(*[begun] * 5, *[StepFigures(kl=8.8, forgotten=0.1)] * 30)[1] is None
+    drift = after(*[begun] * 5, *[StepFigures(kl=0.1, forgotten=3.0)] * 30)[1]
+    assert drift is not None
+    assert drift.reason.startswith("forgotten went from 0 to ")
+
+
+def test_means_are_over_the_tokens_of_all_pieces_that_tell() -> None:
+    assert weighted_mean([(1.0, 10), (2.0, 30), (99.0, 0)]) == pytest.approx(1.75)
+    assert weighted_mean([(0.1, 10), (None, 30)]) == pytest.approx(0.1)
+    assert weighted_mean([]) is None
+    assert math.isnan(weighted_mean([(math.nan, 1)]) or 0.0)

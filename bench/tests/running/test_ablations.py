@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+# Over a minute of processor time; `test_bench_runs.py` shows the same on a miniature for every change.
+pytestmark = pytest.mark.nightly
 
 
 def test_a_garbage_evolver_scores_worse_than_a_strong_one_whose_skills_are_placed(tmp_path: Path) -> None:

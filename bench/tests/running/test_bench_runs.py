@@ -12,13 +12,15 @@ import anyio
 import msgspec
 import pytest
 
-from bench.tests.running.miniature import Failing, builtin_agent, direct_agent, follower, plan, taught
+from bench.tests.running.miniature import HABITS, ITEMS, LORE, Failing, builtin_agent, direct_agent, follower, plan, taught
 from metaclaw.instance import find
 from metaclaw.plugin import ConfigError
 from metaclaw_bench.records import EventRecord, RoundRecord, read_records
 from metaclaw_bench.running.plan import Plan
 from metaclaw_bench.running.runs import Runs
 from metaclaw_bench.running.summary import summarise
+from metaclaw_bench.simulated.rule_follower import Follower
+from metaclaw_bench.simulated.skills import Writing
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +66,15 @@ def test_with_skills_the_score_rises_and_what_was_learned_stays(learned: Path) -
         ("generation", None, 1, "day01"),
         ("skill_born", "house-dates", 1, "day01"),
     ]
+
+
+def test_an_evolver_that_writes_garbage_does_not_raise_the_score(data: Path, tmp_path: Path) -> None:
+    def mind(plan: Plan) -> Follower:
+        return Follower(ITEMS.values(), [LORE], seed=plan.seed, habits=HABITS, writing=Writing.GARBAGE)
+
+    wanted = plan(data, days=2, each_round=True)
+    rounds = rounds_in(anyio.run(Runs(tmp_path, direct_agent, make_model=mind).run, wanted))
+    assert [one.score for one in rounds] == [0.0] * 4
 
 
 def test_a_run_leaves_everything_that_is_needed_to_check_it(learned: Path, data: Path) -> None:

@@ -104,9 +104,10 @@ def _announce(listening: socket.socket, house: House, instance: Instance, ready:
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     instance.announce(url)
-    log.info("serving url=%s skills=%d", url, house.shelf.view.count)
+    skills = sum(one.is_skill for one in house.shelf.view.index.skills())
+    log.info("serving url=%s skills=%d", url, skills)
     if ready is not None:
-        ready(Serving(url, house.api_key, house.embedded.models[0] if house.embedded else None, house.shelf.view.count))
+        ready(Serving(url, house.api_key, house.embedded.models[0] if house.embedded else None, skills))
 
 
 def _listen(config: Config) -> socket.socket:

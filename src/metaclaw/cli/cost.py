@@ -9,6 +9,11 @@ from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.output import counted, json_option, plain, print_json, print_table
 from metaclaw.domain.chat import Json
 
+LISTEN_TOKENS = 1_500
+"""The most that reading one message of a person takes."""
+SHORT_TOKENS = 20_000
+"""A day's budget below this pays for few new skills or none."""
+
 
 @click.command()
 @click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days, today the last of them.")
@@ -52,8 +57,13 @@ def budget_lines(budget: Json) -> Iterator[str]:
     spent = f", {_money(budget, 'used_cost')}" if money else ""
     if isinstance(most := at(budget, "limit_cost"), int | float):
         spent = f", {_money(budget, 'used_cost')} of ${most:,.2f}"
+    if not limit and not isinstance(at(budget, "limit_cost"), int | float):
+        yield "0 tokens a day: learning is off, and only sure phrases become rules. To switch it on, raise learning.daily_tokens"
+        return
     renewed = str(at(budget, "resets_at"))[11:16]
     yield f"{used:,} of {limit:,} tokens used today{share}{spent}; renewed at {plain(renewed)}"
+    if 0 < limit < SHORT_TOKENS:
+        yield f"short: reading one message takes up to {LISTEN_TOKENS:,} tokens, a new skill {SHORT_TOKENS:,} and more"
     if waiting := [f"{plain(at(one, 'purpose'))} ({at(one, 'count')})" for one in rows(at(budget, "waiting"))]:
         yield (
             f"learning waits because the budget is used up: {', '.join(waiting)}. To go on now, raise learning.daily_tokens"

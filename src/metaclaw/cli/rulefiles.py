@@ -114,6 +114,23 @@ def project_id(folder: str) -> str:
     return str(path.resolve()) if path.is_dir() else folder
 
 
+def known_project(home: Path, folder: str) -> str:
+    """As `project_id`; a name that is neither a folder nor that of a recorded project is refused with those there are."""
+    from metaclaw.cli.ledger import reading
+    from metaclaw.config import load
+
+    project = project_id(folder)
+    if Path(project).is_absolute():
+        return project
+    with reading(load(home)) as reader:
+        seen = [] if reader is None else reader.workspaces()
+    known = sorted({*seen, *(str(place) for rule in read_in_force(home)[0] if (place := rule.extra.get("workspace")))})
+    if project in known:
+        return project
+    there = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."
+    raise SkillError(f"there is no folder and no project {plain(folder)}. {there} Write the path of the project's folder")
+
+
 def _is_personal(rule: "Skill") -> bool:
     return rule.scope is not None and rule.scope.startswith("user:")
 

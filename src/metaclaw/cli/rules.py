@@ -71,6 +71,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its words, when and for whom it applies, and where it comes from."""
     from metaclaw.dashboard.views import rule_view
+    from metaclaw.skills.rules import UNKNOWN_PROJECT
 
     found, dates = _in_force(home)
     rule = next((one for one in found if one.name == name), None)
@@ -82,7 +83,8 @@ def show(home: Path, name: str, as_json: bool) -> None:
         return
     click.echo(plain(name))
     pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", view["scope"] or _EVERYONE)]
-    pairs += [("project", view["workspace"] or "all"), ("until", view["expires"] or "for good")]
+    where = "all; you said a project that was not known" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
+    pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
     pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
     pairs += [("check", view["check"])] if view["check"] else []
     pairs += [("example", example) for example in rule.examples]
@@ -111,7 +113,7 @@ def add(
 ) -> None:
     """Put a rule in force, in your own words. It applies to the next request of every agent."""
     fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"}
-    fields |= _changes(when, project, expires, user)
+    fields |= _changes(home, when, project, expires, user)
 
     def ask(api: Api) -> "dict[str, Json]":
         return said(*api.post("/api/rules", fields, timeout_s=PATIENCE_S))
@@ -157,7 +159,7 @@ def edit(
     """Change a rule: its words, when and for whom it applies, in which project, until when."""
     if project is not None and everywhere:
         raise click.UsageError("say either --project or --everywhere")
-    fields = _changes(when, project, expires, user)
+    fields = _changes(home, when, project, expires, user)
     fields |= {} if text is None else {"text": text}
     fields |= {"workspace": None} if everywhere else {}
     fields |= {} if check is None else {"check": check or None}
@@ -233,11 +235,11 @@ def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime 
     return [skill for skill in found if is_rule(skill)], dates
 
 
-def _changes(when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":
-    from metaclaw.cli.rulefiles import project_id
+def _changes(home: Path, when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":
+    from metaclaw.cli.rulefiles import known_project
 
     fields: dict[str, Json] = {} if when is None else {"when": when}
-    fields |= {} if project is None else {"workspace": project_id(project)}
+    fields |= {} if project is None else {"workspace": known_project(home, project)}
     fields |= {} if expires is None else {"expires": None if expires == "never" else expires}
     return fields | ({} if user is None else {"scope": None if user == _EVERYONE else _scope(user)})
 

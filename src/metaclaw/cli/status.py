@@ -153,7 +153,9 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked}"
     yield (
         "listening",
-        at(learning, "listen") or "nobody reads what you say; only sure phrases count. Set listen.provider and listen.model",
+        at(learning, "listen")
+        or "no model reads what you say (the embedded model cannot): only sure phrases add rules, and no words take one back."
+        " Use metaclaw rules and metaclaw undo, or set listen.provider and listen.model",
     )
     yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
     yield from _trust(at(learning, "trust"))

@@ -112,11 +112,13 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
             return None if _SPOKEN.fullmatch(str(data.get("reason"))) and not show_all else _generation(api, data)
         case "noted" | "replaced" | "retracted":
             instead = f" (in place of {plain(', '.join(map(str, rows(data.get('replaces')))))})" if data.get("replaces") else ""
-            return f"{event.kind} the {plain(data.get('kind'))} {plain(data.get('name'))}{instead}: {_short(data.get('text'))}"
+            which = f"{plain(data.get('kind'))} {plain(data.get('name'))}"
+            return f"{event.kind} the {which}{instead}: {_short(data.get('text'))}{_everywhere(data)}"
         case "example":
             return f"{plain(data.get('name'))} was not found for a task it is for; the task is an example of it now"
         case "notice":
-            return f"notice about {plain(data.get('skill'))}: {plain(data.get('text'))}"
+            about = f" about {plain(data.get('skill'))}" if data.get("skill") else ""
+            return f"notice{about}: {plain(data.get('text'))}"
         case "feedback":
             return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
         case "forgotten":
@@ -128,6 +130,15 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
             return f"{plain(event.kind)}: {told}"
         case _:
             return None
+
+
+def _everywhere(data: dict[str, Json]) -> str:
+    """What to do where a rule was said of a project that is not known."""
+    if data.get("project") is None:
+        return ""
+    return (
+        f" (in all projects: it is not known which one was meant; metaclaw rules edit {plain(data.get('name'))} --project FOLDER)"
+    )
 
 
 def _generation(api: Api, data: dict[str, Json]) -> str:

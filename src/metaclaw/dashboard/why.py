@@ -12,7 +12,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import WireError
-from metaclaw.skills import Budgets, ShelfView, Teams
+from metaclaw.skills import Budgets, ShelfView, Teams, applies
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.library import Library
 from metaclaw.store import LedgerReader
@@ -62,7 +62,8 @@ class WhyRoutes:
         known = {skill.name for skill in skills}
         withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
         left_out = [one for one in considered if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld]
-        later = [skill for skill in self.skills() if skill.name not in known and skill.name not in turn.stamp.skills]
+        later = [one for one in self.skills() if one.name not in known and one.name not in turn.stamp.skills]
+        later = [one for one in later if applies(one.scope, turn.scope, self.teams)]
         return {
             "turn": turn.id,
             "session": turn.session,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Json, Message, Tool
 from metaclaw.domain.verdict import Outcome
 
 MAX_PATTERN_CHARS = 1_000
@@ -67,7 +67,8 @@ class SchemaCheck:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCheck:
-    """Python source that reads an answer as JSON from standard input and exits with 0 (pass) or 1 (fail).
+    """Python source that reads an answer and the conversation before it as JSON from standard input. It exits with 0 (pass) or 1
+    (fail), or prints a score.
 
     `approved` says that a person wrote it or has agreed to it; nothing else is ever run.
     """
@@ -86,8 +87,32 @@ Check: TypeAlias = PatternCheck | SchemaCheck | ProgramCheck
 
 
 @dataclass(frozen=True, slots=True)
+class Conversation:
+    """What came before an answer, for checks that need to know what was asked. `task` is the last thing the person asked."""
+
+    messages: tuple[Message, ...] = ()
+    task: str = ""
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check says of an answer, and why. Unknown where there was nothing to look at, or it could not be tried."""
+    """What a check says of an answer, and why. Unknown where there was nothing to look at, or it could not be tried.
+
+    `score` is what the answer is worth when weights are trained: 1 for a pass, below one half for a failure. A program may also
+    give something in between, which is neither: the outcome is unknown then. None where nothing is known at all.
+    """
 
     outcome: Outcome
     reason: str
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not 0.0 <= self.score <= 1.0:
+            raise ValueError(f"the score {self.score} is not between 0 and 1")
+
+
+def scored(score: float, reason: str) -> Finding:
+    """The finding of a score: 1 passes, below one half fails, anything between is neither."""
+    outcome = Outcome.PASS if score == 1.0 else Outcome.FAIL if score < 0.5 else Outcome.UNKNOWN
+    return Finding(outcome, reason, score)

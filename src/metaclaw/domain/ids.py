@@ -1,5 +1,6 @@
 """Identifiers: distinct types for distinct things, sortable by birth where we make them."""
 
+import os
 import random
 import time
 from typing import NewType
@@ -10,6 +11,9 @@ SkillName = NewType("SkillName", str)
 
 # Unique, not secret. The system's own source is a call into the kernel that lets other threads in, several times a request.
 _random = random.Random(random.SystemRandom().getrandbits(256))
+if hasattr(os, "register_at_fork"):
+    # Otherwise a forked process would go on with the numbers of the one it comes from.
+    os.register_at_fork(after_in_child=lambda: _random.seed(random.SystemRandom().getrandbits(256)))
 
 
 def new_id(prefix: str) -> str:

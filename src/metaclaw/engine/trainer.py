@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -51,7 +52,9 @@ class EmbeddedTrainer:
         nice: int = 19,
         release_memory_after_s: float | None = None,
     ) -> None:
-        self.abilities: Final = Abilities(frozenset(LossKind), has_kl=True, yields=True, has_own_processor=is_gpu(device))
+        self.abilities: Final = Abilities(
+            frozenset(LossKind), has_kl=True, yields=True, has_own_processor=is_gpu(device), scales=True
+        )
         self._policies = policies
         self._turnstile = turnstile or Turnstile()
         self._threads = threads or _default_threads()
@@ -120,11 +123,26 @@ class EmbeddedTrainer:
     async def keep(self, label: str) -> Weights:
         """The present weights as a folder in PEFT's format, with what training goes on from. It replaces one of that label."""
         self._require_run()
-        if not _LABEL.fullmatch(label):
-            raise TrainingError(f"{label!r} cannot be the name of a folder of weights")
-        folder = str(self._policies / label)
+        folder = self._folder_of(label)
         await self._ask(frames.Keep(folder), frames.Done)
         return Weights(self.name, folder, folder)
+
+    async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
+        """Kept weights as a folder of another label, with what was learned multiplied by a scale."""
+        folder = self._folder_of(label)
+        await self._ask(frames.Shrink(weights.adapter, scale, folder), frames.Done)
+        return Weights(self.name, folder, folder)
+
+    async def discard(self, weights: Weights) -> None:
+        """Remove their folder, if it is one of ours."""
+        folder = Path(weights.adapter)
+        if folder.parent == self._policies:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _folder_of(self, label: str) -> str:
+        if not _LABEL.fullmatch(label):
+            raise TrainingError(f"{label!r} cannot be the name of a folder of weights")
+        return str(self._policies / label)
 
     async def close(self, *, discard: bool) -> None:
         """End the run. Keeping its pieces waits while the turnstile is held; throwing them away does not."""

@@ -8,7 +8,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Part, Text, ToolCall
-from metaclaw.domain.check import Check
+from metaclaw.domain.check import Check, Conversation
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
@@ -58,7 +58,7 @@ class Assessment:
 
         A skill's check knows one rule, not the whole task: if it fails, the turn failed; if it passes, the detectors may object.
         """
-        outcomes = [outcome for name in step.stamp.skills if (outcome := self._check(name, step.answer)) is not None]
+        outcomes = [outcome for name in step.stamp.skills if (outcome := self._check(name, step)) is not None]
         if Outcome.FAIL in outcomes:
             return Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
         sensed = sense(step, later)
@@ -83,14 +83,14 @@ class Assessment:
         await self._judged(votes.model)
         return verdict(step, sensed, votes, self._calibration())
 
-    def _check(self, name: SkillName, answer: Sequence[Part]) -> Outcome | None:
+    def _check(self, name: SkillName, step: Step) -> Outcome | None:
         skill = self._skill(name)
         try:
             check = None if skill is None else check_of(skill)
         except SkillError as error:
             log.warning("check_unreadable skill=%s reason=%s", name, error)
             return None
-        return None if check is None else run_check(check, answer)
+        return None if check is None else run_check(check, step.answer, conversation_of(step))
 
 
 class ReplayScorer:
@@ -113,7 +113,11 @@ class ReplayScorer:
         """Raises JudgeError where nobody can say."""
         check = _check_of(skill)
         if check is not None and await run_sync(_tells, check, played):
-            return Score(await run_sync(run_check, check, (*(one.call for one in played.calls), *played.answer)))
+            return Score(
+                await run_sync(
+                    run_check, check, (*(one.call for one in played.calls), *played.answer), conversation_of(played.step)
+                )
+            )
         judge = self._judge_for(played.step.model)
         if judge is None:
             raise JudgeError("no check and nobody to judge")
@@ -138,7 +142,7 @@ def _check_of(skill: Skill) -> Check | None:
 
 def _tells(check: Check, played: PlayedTurn) -> bool:
     """Whether a check can tell a failure: one that passes the answer a person called wrong cannot. Blocks."""
-    return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer) is Outcome.FAIL
+    return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
 
 
 def _vote_tokens(requirement: str, answer: str) -> int:
@@ -151,6 +155,11 @@ def replay_requirement(step: Step, kind: ProbeKind) -> str:
     if kind is ProbeKind.PASSING or step.said_after is None:
         return task
     return f"{task}\n\n== The remark on an earlier answer\n{cut_middle(step.said_after, _MOST_REQUIREMENT_CHARS)}"
+
+
+def conversation_of(step: Step) -> Conversation:
+    """What came before the answer, as checks see it."""
+    return Conversation(step.history, step.task, step.tools)
 
 
 def requirement_of(step: Step) -> str:

@@ -6,6 +6,7 @@ Each step can be repeated. A program that ends in between finishes at its next s
 import logging
 import shutil
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.skills import Shelf
 from metaclaw.skills.scopes import overrides_of
-from metaclaw.store import Database, Descent, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlPolicies
+from metaclaw.store import Database, Descent, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ TRAINED_ON: Final = "it was trained on a session that was forgotten"
 _WITHIN_S: Final = 30.0
 _COMPACT_BELOW_BYTES: Final = 256 << 20
 _TRIES: Final = 5
+_PAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +131,37 @@ class SessionErasure:
     def _take_back(self) -> None:
         """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
         for _ in range(_TRIES):
-            names = [name for name in self._forgetting.descent().skills if self._shelf.view.get(name) is not None]
+            descent = self._forgetting.descent()
+            names = [name for name in descent.skills if self._shelf.view.get(name) is not None]
             if names:
+                restored = self._replaced_by(names, descent.names)
                 others = [one for one in self._shelf.view.skills if one.name not in names]
                 changed = [_without_overrides(one, names) for one in others if not set(names).isdisjoint(overrides_of(one))]
-                self._shelf.publish(changed, names, "forgot a session", by_person=True)
+                self._shelf.publish([*changed, *restored], names, "forgot a session", by_person=True)
             self._shelf.sync()
             if self._forgetting.erase(TRAINED_ON):
                 return
         raise SkillError("skills that the session taught are published again and again")
+
+    def _replaced_by(self, names: Sequence[SkillName], forgotten: Collection[str]) -> list[Skill]:
+        """The rules that these took the place of, as they were before, unless they are forgotten too."""
+        before: dict[SkillName, list[Skill]] = {}
+        generations, page = SqlGenerations(self._database), None
+        while changes := generations.changes(page, _PAGE):
+            for change in changes:
+                gone = [skill for name, skill in change.before.items() if name not in change.after]
+                if change.reason.startswith("replaced "):
+                    before |= {name: gone for name in change.after.keys() - change.before.keys() if name not in before}
+            page = changes[-1].number
+        restored: dict[SkillName, Skill] = {}
+        left = list(names)
+        while left:
+            for skill in before.pop(left.pop(), []):
+                if skill.name in forgotten:
+                    left.append(skill.name)
+                elif self._shelf.view.get(skill.name) is None:
+                    restored[skill.name] = skill
+        return list(restored.values())
 
 
 def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:

@@ -4,7 +4,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from metaclaw.privacy.encoded import from_base64
+from metaclaw.domain.encoded_text import from_base64
 from metaclaw.privacy.hits import Certainty, Hit
 from metaclaw.privacy.randomness import MIN_CHARS, is_random
 from metaclaw.privacy.tokens import LongTokens

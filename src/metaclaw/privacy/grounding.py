@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from metaclaw.domain.encoded_text import hides_text
 from metaclaw.privacy.authority import Doubt, disguises
 from metaclaw.privacy.capabilities import Capabilities, capabilities
 from metaclaw.privacy.sentences import open_text, sentences
@@ -36,6 +37,8 @@ def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> Ungr
     `about` is what they answer; `foreign` is what stood around them: pasted, quoted and reported text, what tools and the client
     said.
     """
+    if hides_text(text):
+        return Ungrounded("it holds encoded text", text)
     meant = telling(terms(text)) or terms(text)
     known = terms(said)
     carried = _share(meant, known)

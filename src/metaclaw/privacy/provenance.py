@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
 from metaclaw.privacy.outcomes import OutcomeRecord, outcome_of
-from metaclaw.privacy.reported import foreign_blocks, foreign_clauses
+from metaclaw.privacy.reported import end_of_mail, foreign_blocks, foreign_clauses
 from metaclaw.privacy.spans import Source, Span
 
 _MAX_STEPS_BACK = 200
@@ -117,9 +117,11 @@ def _blocks(text: str) -> Iterator[tuple[int, int, Source]]:
     """What stands apart from the person's own sentences by its form."""
     for found in _CLIENT_BLOCK.finditer(text):
         yield found.start(), found.end(), Source.SYSTEM
-    for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE, _MAIL):
+    for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE):
         for found in pattern.finditer(text):
             yield found.start(), found.end(), Source.WEB
+    if mail := _MAIL.search(text):
+        yield mail.start(), end_of_mail(text, mail.start()), Source.WEB
     yield from ((start, end, Source.WEB) for start, end in foreign_blocks(text))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 
 from metaclaw.privacy.capabilities import FORBIDS, capabilities
+from metaclaw.privacy.data_shapes import data_blocks
 from metaclaw.privacy.sentences import begins_with_verb, is_imperative, lays_down, lays_down_first
 
 _QUOTE = re.compile(
@@ -133,9 +134,31 @@ _OBJECT = re.compile(r"\{\s*\"[^{}]{1,2000}\}")
 # Lines that programs write: of logs, of differences, of commands, of a chat.
 _PROGRAM_LINE = re.compile(
     r"[ \t]*(?:\[?\d{4}-\d\d-\d\d[T ]|\[?\d\d:\d\d(?::\d\d)?\]?[ \t]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL|HINT|NOTICE)\b"
+    r"|npm (?:ERR!|WARN|notice)|diff --git |index [0-9a-f]{6,}\.\.|Caused by:|at [\w.$<>]+\("
     r"|\$ |\|[ \t](?=[^|\n]*$)|\|(?=[^\n]*\|[ \t]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
     re.MULTILINE,
 )
+# A line behind which a program's output goes on to a blank line.
+_OUTPUT_LEAD = re.compile(
+    r"[ \t]*(?:Traceback\b|\[?\d{4}-\d\d-\d\d[T ]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL)\b|\w*(?:Error|Exception)\b)"
+)
+_LOG_LEVEL = re.compile(r"\d[\d:.,]*\]?[ \t]+\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|TRACE|FATAL)\b")
+_SIGN_OFF = re.compile(
+    r"^[ \t]*(?:-- ?|(?:(?:kind|best|warm|many)[ \t]+)?(?:regards|wishes|greetings|thanks|cheers|best|sincerely|yours)"
+    r"|(?:mit )?(?:freundlichen |besten |vielen |viele |liebe )?(?:grüßen?|dank)|cordialement|saludos|un saludo|atentamente)"
+    r"[ \t]*[,.!]?[ \t]*\n(?:[ \t]*\S[^\n]*\n){1,4}[ \t]*\n",
+    re.MULTILINE | re.IGNORECASE,
+)
+_OF_OWN = re.compile(r"\b(?:my|mine|me|i|i'm|mein\w*|mir|mich|ich|mon|ma|mes|moi|je|mi|mis|yo)\b", re.IGNORECASE)
+_POSTSCRIPT = re.compile(r"\W*p\.?[ ]?s\b", re.IGNORECASE)
+# The person takes over what somebody else wants: "so please always do that".
+_TAKES_OVER = re.compile(
+    r"\b(?:do (?:that|this|it|so)|(?:follow|respect|observe|apply) (?:that|this|it)|(?:stick|keep) to (?:that|this|it)"
+    r"|mach\w* (?:das|es)|halt\w* dich daran|fais(?:-le| le| ça| comme ça)|haz(?:lo| eso)|faça isso)\b"
+    r"|照(?:做|办)|そうして",
+    re.IGNORECASE,
+)
+_REFUSES = re.compile(r"\b(?:not|n't|never|no|nicht|nie|kein\w*|pas|jamais|nunca|não|ignore)\b|n't\b|不要|别", re.IGNORECASE)
 # A label that is a speaker's name unless it is one of the person's own: one word, or words with capitals.
 _SPEAKER = re.compile(r"\W*(?:(?:Dr|Mr|Mrs|Ms|Herr|Frau)\b\.?[ \t]*)?[\w.@-]{1,24}(?:[ \t]+[A-Z0-9][\w.@-]{0,24}){0,2}\s*\Z")
 _OWN_LABEL = re.compile(
@@ -263,7 +286,7 @@ def _clauses(text: str) -> Iterator[tuple[int, int]]:
     sentences = list(_SENTENCE.finditer(text))
     for found, later in zip_longest(sentences, sentences[1:]):
         is_asked = _asks(found[0]) or (later is not None and _asks(later[0]))
-        yield from _in_sentence(found[0], found.start(), is_asked=is_asked)
+        yield from _in_sentence(found[0], found.start(), "" if later is None else later[0], is_asked=is_asked)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -277,8 +300,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
             yield lead.end(), _end_of_paste(text, lead)
             break
     for begins in (_HEADER, _CHAT):
-        if found := begins.search(text):
-            yield found.start(), len(text)
+        if (found := begins.search(text)) and not _LOG_LEVEL.search(found[0]):
+            yield found.start(), end_of_mail(text, found.start())
     yield from _beside_request(text)
     yield from _separated(text)
     headings = list(_HEADING.finditer(text))
@@ -301,18 +324,34 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         said = _LAST_SENTENCE.search(before)
         yield source.start() - len(said[0] if said else ""), source.end()
     yield from (found.span() for found in _OBJECT.finditer(text))
+    yield from data_blocks(text)
     at, is_output = 0, False
     for line in text.splitlines(keepends=True):
-        is_output = bool(line.strip()) and (is_output or line.lstrip().startswith("$ "))
+        is_output = bool(line.strip()) and (is_output or line.lstrip().startswith("$ ") or line.startswith("@@ "))
         if is_output or _PROGRAM_LINE.match(line):
             yield at, at + len(line)
         at += len(line)
 
 
 def _end_of_paste(text: str, lead: re.Match[str]) -> int:
-    """Where text behind such a line ends. Behind the agent's own answer, the last paragraph is the person's again."""
-    last = text.rstrip().rfind("\n\n", lead.end()) if _OF_AGENT.search(lead[1]) else -1
-    return len(text) if last < 0 else last
+    """Where text behind such a line ends. Behind the agent's own answer or a program's output, the last paragraph is the person's
+    again."""
+    is_output = _OUTPUT_LEAD.match(lead[1]) is not None
+    last = text.rstrip().rfind("\n\n", lead.end()) if is_output or _OF_AGENT.search(lead[1]) else -1
+    if last < 0 or (is_output and not _is_directed(text[last:].strip())):
+        return len(text)
+    return last
+
+
+def end_of_mail(text: str, start: int) -> int:
+    """Where a mail or chat that was pasted ends: behind its last sign-off, if one paragraph follows in which the person speaks of
+    themselves; else with the message."""
+    signed = [found.end() for found in _SIGN_OFF.finditer(text, start)]
+    if not signed:
+        return len(text)
+    rest = text[signed[-1] :].strip()
+    is_own = _OF_OWN.search(rest) and "\n\n" not in rest and not _POSTSCRIPT.match(rest) and not _is_risky(rest)
+    return signed[-1] if is_own and len(rest) <= _DIRECTED_CHARS else len(text)
 
 
 def _beside_request(text: str) -> Iterator[tuple[int, int]]:
@@ -367,10 +406,10 @@ def _is_given(clause: str) -> bool:
     return is_imperative(clause) and (_OWN_SUBJECT.search(clause) is not None or begins_with_verb(clause))
 
 
-def _in_sentence(sentence: str, at: int, *, is_asked: bool) -> Iterator[tuple[int, int]]:
-    """`is_asked` says that this sentence or the next is a question."""
+def _in_sentence(sentence: str, at: int, later: str, *, is_asked: bool) -> Iterator[tuple[int, int]]:
+    """`later` is the next sentence; `is_asked` says that this sentence or the next is a question."""
     seen = _QUOTE.sub(lambda quote: _BLOT * len(quote[0]), sentence)
-    reports = list(_reported(seen))
+    reports = list(_reported(seen, later))
     for quote in _QUOTE.finditer(sentence):
         content = next(group for group in quote.groups() if group)
         is_word = _FEW_WORDS.fullmatch(content) is not None and not _CJK.search(content)
@@ -388,7 +427,7 @@ def _clause(seen: str, start: int, end: int) -> str:
     return f"{before}{_BLOT}{behind}".strip()
 
 
-def _reported(seen: str) -> Iterator[tuple[int, int]]:
+def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
     for found in _REPORT.finditer(seen):
         before = found["before"]
         clause = re.split(r"[,;:]", seen[max(0, found.start() - _CLAUSE_CHARS) : found.start()] + (before or ""))[-1]
@@ -401,7 +440,10 @@ def _reported(seen: str) -> Iterator[tuple[int, int]]:
         ):
             continue
         back = _BACK.search(seen, found.end() + 1)
-        yield found.end() - 1, back.start() if back else len(seen)
+        end = back.start() if back else len(seen)
+        if before is not None and not _SOURCE_NOUN.search(clause) and _takes_over(seen[end:] or later, seen[found.end() : end]):
+            return
+        yield found.end() - 1, end
         return
     yield from _behind_colon(seen)
     if wide := _WIDE_REPORT.search(seen):
@@ -421,6 +463,12 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
         if is_imperative(seen[colon.end() :].strip()) and (not is_own or _RECEIVED.search(lead)):
             yield colon.end(), len(seen)
             return
+
+
+def _takes_over(own: str, reported: str) -> bool:
+    """Whether the person makes an order of what somebody else wants. What runs programs they must order in their own words."""
+    takes = _TAKES_OVER.search(own) is not None and not _REFUSES.search(own) and not _asks(own)
+    return takes and _BLOT not in reported and not _is_risky(reported)
 
 
 def _is_risky(content: str) -> bool:

@@ -14,10 +14,11 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnKind
 from metaclaw.proxy.client import Incoming
 from metaclaw.skills import rule_text
+from metaclaw.skills.rules import UNKNOWN_PROJECT
 from metaclaw.wires import Footer, wants_json
 
 _MOST_SESSIONS: Final = 1024
-_MOST_CHARS: Final = 200
+_MOST_CHARS: Final = 300
 
 
 class Acknowledgements:
@@ -56,7 +57,8 @@ class Acknowledgements:
 
 
 def _one_line(rule: Skill) -> str:
-    return " ".join(rule_text(rule).split())
+    where = f" (in all your projects: it is not known which one you meant; `metaclaw rules edit {rule.name} --project FOLDER`)"
+    return " ".join(rule_text(rule).split()) + (where if rule.extra.get("project") == UNKNOWN_PROJECT else "")
 
 
 def _line(words: Sequence[str]) -> str:

@@ -42,7 +42,8 @@ def explain(
     today: date,
     absorbed: frozenset[str] = frozenset(),
 ) -> list[Considered]:
-    """Explain a recorded turn: placed first, then listed, then what was not placed; each by name.
+    """Explain a recorded turn: placed first, then listed, then what was not placed; each by name. What is for other people is left
+    out.
 
     `task` is what the person asked for in their own words; `view` the generation that the turn was stamped with, `today` the day it
     was served, and `absorbed` what the weights that answered know without being told.
@@ -50,8 +51,10 @@ def explain(
     query = query_text(task)
     found = view.select(query, budgets, turn.scope, teams, today=today, without=absorbed)
     speaker = view.in_scope(turn.scope, teams, today)
-    why = _Reasons(turn, found, speaker, budgets, teams, today, absorbed)
-    considered = [why.of(skill) for skill in _candidates(turn, view, found, speaker)]
+    why = _Reasons(turn, found, speaker, budgets, today, absorbed)
+    placed = {*turn.stamp.skills, *turn.listed}
+    mine = (one for one in _candidates(turn, view, found, speaker) if one.name in placed or applies(one.scope, turn.scope, teams))
+    considered = [why.of(skill) for skill in mine]
     order = list(Fate)
     return sorted(considered, key=lambda one: (order.index(one.fate), one.skill.name))
 
@@ -73,7 +76,6 @@ class _Reasons:
         found: Selection,
         speaker: InScope,
         budgets: Budgets,
-        teams: Teams | None,
         today: date,
         absorbed: frozenset[str],
     ) -> None:
@@ -81,7 +83,6 @@ class _Reasons:
         self._found = found
         self._speaker = speaker
         self._budgets = budgets
-        self._teams = teams
         self._today = today
         self._absorbed = absorbed
         self._full = {skill.name for skill in found.full}
@@ -111,8 +112,6 @@ class _Reasons:
         turn = self._turn
         if turn.kind is TurnKind.SIDE:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"
-        if not applies(skill.scope, turn.scope, self._teams):
-            return f"out of scope: it is for {skill.scope}"
         if not skill.is_for_workspace(turn.scope.workspace):
             return f"out of scope: it is for the project {skill.extra.get('workspace')}"
         if skill.is_expired(self._today):

@@ -34,6 +34,15 @@ _GENERAL: Final = re.compile(
     re.IGNORECASE,
 )
 _FACTS: Final = re.compile(r"facts?|for future reference|fakten|faits|hechos|事实|事實|事実", re.IGNORECASE)
+_MARKUP: Final = re.compile(r"\s*<(?!https?:)/?[a-zA-Z][^<>]*>")
+_LINK: Final = re.compile(r"!?\[(?:!\[[^\]]*\]\([^)]*\)|[^\]]*)\]\([^)]*\)|<?https?://\S+>?")
+_BOILERPLATE: Final = re.compile(
+    r"(?:this|the) (?:file|document|page|repository|repo)\b.{0,40}\b(?:"
+    r"provides?|contains?|describes?|gives?|is (?:an?|the|for|used|read)"
+    r"|guides|has)\b|(?:copyright\b|©|\(c\) \d{4}|licen[sc]ed under\b|table of contents\b|last updated\b|generated (?:by|with)\b)",
+    re.IGNORECASE,
+)
+_TITLE: Final = re.compile(r"(?:\*\*|__)[^*_\n.!?]{1,60}(?:\*\*|__):?|[^\W\d_][\w &/-]{0,40}:")
 _CARRIED: Final = ("scope", "workspace", "expires")
 
 
@@ -205,6 +214,12 @@ def _fault(piece: _Piece) -> str | None:
         return "a code block by itself"
     if text.startswith("|") or text.startswith(("![", "[![")):
         return "a table or picture"
+    if _MARKUP.match(text) or not re.search(r"\w", _LINK.sub("", text)):
+        return "a picture, a link or markup"
+    if _BOILERPLATE.match(text):
+        return "says what the file is for"
+    if _TITLE.fullmatch(text):
+        return "a heading"
     if re.fullmatch(r"@\S+", text):
         return "the name of another file: import that one too"
     if not re.search(r"\w", text):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Final, TypedDict
 
+from metaclaw.domain.encoded_text import hides_text
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
@@ -15,6 +16,8 @@ from metaclaw.skills.scopes import OWNER, fault_of
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
+UNKNOWN_PROJECT: Final = "unknown"
+"""The value of `project` in the front matter of a rule that was said of a project, where no project was known."""
 ENFORCE: Final = ("off", "remind", "hold")
 _WORD: Final = re.compile(r"\w+")
 _SCOPES: Final = ("user:", "team:", "workspace:")
@@ -73,7 +76,7 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     if "scope" in fields:
         scope = _scope(fields["scope"])
     if "workspace" in fields:
-        extra["workspace"] = (fields["workspace"] or "").strip() or None
+        extra["workspace"], extra["project"] = (fields["workspace"] or "").strip() or None, None
     if "examples" in fields:
         extra["examples"] = [one.strip() for one in fields["examples"] if one.strip()] or None
     if "expires" in fields:
@@ -115,6 +118,8 @@ def _text(value: str | None) -> str:
     text = (value or "").strip()
     if not text:
         raise SkillError("text is missing or empty: write what is to be followed or remembered")
+    if hides_text(text):
+        raise SkillError("text holds encoded text, which nobody can read: write it in plain words")
     if len(text) > MAX_RULE_CHARS:
         raise SkillError(
             f"text has {len(text)} characters: a rule has at most {MAX_RULE_CHARS}; make a skill of it (metaclaw skills add)"

@@ -65,6 +65,12 @@ class LedgerReader:
         with self._database.reading("listing sessions") as connection:
             return [session_of(row) for row in connection.execute(query)]
 
+    def workspaces(self) -> list[str]:
+        """The projects in which sessions were recorded, by name. Blocks."""
+        query = select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
+        with self._database.reading("listing projects") as connection:
+            return sorted(unpack_text(one) for one in connection.execute(query).scalars())
+
     def session(self, session: SessionId) -> SessionRow | None:
         """One session."""
         with self._database.reading("reading a session") as connection:

@@ -5,20 +5,21 @@ Each figure x is smoothed, m ← (1-β)·m + β·x, and compared with its mean b
     entropy    m < low·b  or  m > high·b      collapse, or noise
     length     m < low·b  or  m > high·b      answers shrink to nothing, or grow without end
     ratio      |m - b| > ratio_most           what is taught is no longer what is drawn
+    forgotten  m > forgotten_most             ordinary answers of the untrained model become unlikely
     KL         m - b > kl_most                too far, too fast; the whole distance to the base is the gate's matter
 
-A figure that is not a finite number stops the run at once. One that a backend does not tell (None) is not judged. The caller stops
-a drifting run and goes back to the weights it began with.
+Who learns to answer in another way changes the entropy and the length of answers: they are judged only while the reward has not
+risen. The KL of answers to trained prompts rises with what is learned, and is judged only where nothing is rehearsed.
+
+A figure that is not a finite number stops the run at once. One that a backend does not tell (None) is not judged. The caller ends
+a drifting run with the last checkpoint before it drifted.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from metaclaw.domain.batch import PieceStats
-from metaclaw.domain.chat import Json
-from metaclaw.errors import TrainingError
-from metaclaw.train.scored import Harvest
+from metaclaw.train.records import StepRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class StepFigures:
     kl: float | None = None
     length: float | None = None
     ratio: float | None = None
+    forgotten: float | None = None
+    reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class DriftLimits:
     length: tuple[float, float] = (0.25, 3.0)
     ratio_most: float = 0.5
     kl_most: float = 1.0
+    forgotten_most: float = 1.0
+    risen: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +78,20 @@ class DriftWatch:
             if not math.isfinite(value):
                 return self, Drift(f"{name} is not a finite number")
         courses = dict(self.courses) | {name: self._next(self.courses.get(name), value) for name, value in told.items()}
-        drifts = (self._drift(name, courses[name]) for name in told)
+        drifts = (self._drift(name, courses[name]) for name in told if self._is_judged(name, courses))
         return DriftWatch(self.limits, courses), next((drift for drift in drifts if drift is not None), None)
 
-    def state(self) -> dict[str, Json]:
-        """What was seen, as JSON."""
-        return {name: [course.seen, course.begun, course.now] for name, course in self.courses.items()}
-
-    @staticmethod
-    def of(state: Mapping[str, Json], limits: DriftLimits | None = None) -> "DriftWatch":
-        """What was seen before. Raises TrainingError for something that is no such state."""
-        return DriftWatch(limits or DriftLimits(), {name: _course(name, kept) for name, kept in state.items()})
+    def _is_judged(self, name: str, courses: Mapping[str, _Course]) -> bool:
+        reward = courses.get("reward")
+        match name:
+            case "reward":
+                return False
+            case "entropy" | "length":
+                return reward is None or reward.now <= reward.begun + self.limits.risen
+            case "kl":
+                return "forgotten" not in courses
+            case _:
+                return True
 
     def _next(self, course: _Course | None, value: float) -> _Course:
         if course is None:
@@ -102,32 +110,30 @@ class DriftWatch:
                 has_drifted = not low * begun <= now <= high * begun
             case "ratio":
                 has_drifted = abs(now - begun) > limits.ratio_most
+            case "forgotten":
+                has_drifted = now > limits.forgotten_most
             case _:
                 has_drifted = now - begun > limits.kl_most
         return Drift(f"{name} went from {begun:.3g} to {now:.3g} in {course.seen} steps") if has_drifted else None
 
 
-def figures(pieces: Sequence[PieceStats], harvest: Harvest) -> StepFigures:
-    """A step's figures from its pieces, weighted by their tokens, and the data it was made of."""
-    lengths = [len(one.tokens_T) for one in harvest.data]
-    return StepFigures(
-        entropy=_mean([(piece.entropy, piece.tokens) for piece in pieces]),
-        kl=_mean([(piece.kl, piece.tokens) for piece in pieces]),
-        length=sum(lengths) / len(lengths) if lengths else None,
-        ratio=_mean([(piece.ratio_mean, piece.tokens) for piece in pieces]),
-    )
+def watch_of(records: Sequence[StepRecord]) -> DriftWatch:
+    """What a run has looked like in these steps; those that moved nothing do not count."""
+    watch = DriftWatch()
+    for record in records:
+        if record.moved:
+            watch, _ = watch.see(figures_of(record))
+    return watch
 
 
-def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
+def figures_of(record: StepRecord) -> StepFigures:
+    """A step's figures as they were recorded."""
+    return StepFigures(record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward)
+
+
+def weighted_mean(values: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of pieces' values, weighted by their tokens; None where no piece tells."""
     told = [(value, tokens) for value, tokens in values if value is not None and tokens]
     weight = sum(tokens for _, tokens in told)
     # A plain sum: fsum refuses infinities of both signs, which are to be seen here, not to fail.
     return sum(value * tokens for value, tokens in told) / weight if weight else None
-
-
-def _course(name: str, kept: Json) -> _Course:
-    match kept:
-        case [int(seen), int() | float() as begun, int() | float() as now] if seen > 0:
-            return _Course(seen, float(begun), float(now))
-        case _:
-            raise TrainingError(f"what is kept of {name} is not a count and two numbers")

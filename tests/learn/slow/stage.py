@@ -3,11 +3,11 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind
+from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
@@ -19,7 +19,7 @@ from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
@@ -30,6 +30,8 @@ from metaclaw.store.scribe import Scribe
 from metaclaw.train.backends.softmax import END, encode
 from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
+from metaclaw.train.golden import golden_items
+from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -54,7 +56,7 @@ class Plug:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._backend, name)
-        if name not in ("open", "sample", "accumulate", "apply", "keep"):
+        if name not in ("open", "sample", "sample_base", "accumulate", "apply", "keep", "shrink", "discard"):
             return found
 
         async def call(*arguments: object, **named: object) -> object:
@@ -65,9 +67,14 @@ class Plug:
             said = await found(*arguments, **named)
             if self.calls == self.cut_at:
                 raise CutError
-            return said
+            return _ended(said) if name.startswith("sample") else said
 
         return call
+
+
+def _ended(groups: list[list[Rollout]]) -> list[list[Rollout]]:
+    """The toy policy hardly ever draws an end: what it has drawn counts as whole."""
+    return [[replace(rollout, is_whole=True) for rollout in group] for group in groups]
 
 
 class AsciiTokeniser:
@@ -108,17 +115,24 @@ class Stage:
     folder: Path
     recipe: Recipe = field(
         default_factory=lambda: Recipe(
+            prompts_per_step=6,
             group_size=16,
-            steps=6,
+            steps=10,
+            warm_up=2,
             max_tokens=6,
             adam=Adam(learning_rate=0.3),
             loss=Loss(LossKind.PPO),
+            rehearsal=0.1,
+            rehearsal_size=RehearsalSize(questions=4, answers=1, at_once=2),
+            tokeniser=AsciiTokeniser(),
+            golden=golden_items()[:4],
             prompts_a_piece=3,
             tokens_a_piece=400,
         )
     )
     batch_turns: int = 8
     canary_share: float = 0.0
+    max_tokens: int | None = None
     gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0))
 
     def __post_init__(self) -> None:
@@ -152,9 +166,7 @@ class Stage:
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
             tokeniser=AsciiTokeniser(),
         )
-        self.rewarding = Rewarding(
-            judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text
-        )
+        self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
         self.versions = Versions(
             policies=self.policies,
             slot=self.slot,
@@ -171,11 +183,11 @@ class Stage:
             workshop=Workshop(
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
-                rewarding=self.rewarding,
+                rewards=self.rewards,
                 trial=self._trial(),
                 metabolism=Metabolism(
                     backend=self.backend,  # type: ignore[arg-type]
-                    rewarding=self.rewarding,
+                    rewards=self.rewards,
                     prompts=prompts,
                     windows=self.windows,
                     max_tokens=6,
@@ -196,11 +208,9 @@ class Stage:
         return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
 
     def _trial(self) -> Trial:
-        from metaclaw.train.golden import golden_items
-
         return Trial(
             backend=self.backend,  # type: ignore[arg-type]
-            rewarding=self.rewarding,
+            rewards=self.rewards,
             tokeniser=AsciiTokeniser(),
             golden=golden_items()[:4],
             windows=self.windows,
@@ -220,7 +230,9 @@ class Stage:
         chance = random.Random(self.made)
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
         block = render_block([STARS], 4_000)
-        body = json.dumps({"model": "toy", "messages": [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]})
+        messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
+        wishes = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        body = json.dumps({"model": "toy", "messages": messages, **wishes})
         at = body.index("Hi.") + 3
         said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
         return Turn(

@@ -5,9 +5,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Rollout
+from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
-from metaclaw.learn.slow.journal import Journal, group_of, rollouts_of
+from metaclaw.domain.policy import Weights
+from metaclaw.learn.slow.journal import Journal, Measured, group_of, rollouts_of
+from metaclaw.train.records import GroupRecord, StepRecord, moved_prefix
 
 logprobs = st.floats(max_value=0.0, allow_nan=False, allow_infinity=False)
 rollouts = st.lists(st.tuples(st.integers(0, 49_151), logprobs), min_size=1, max_size=6).map(
@@ -47,8 +49,34 @@ def test_what_older_weights_drew_goes(tmp_path: Path) -> None:
     assert [journal.read(step, 0) is not None for step in range(3)] == [False, False, True]
 
 
-def test_steps_that_gave_nothing_to_learn_from_are_not_done_again(tmp_path: Path) -> None:
+def step_record(reward: float, *, moved: bool = True) -> StepRecord:
+    return StepRecord([GroupRecord("t_1", "key", reward, 0.0)], reward, moved, [3], 4.0, entropy=float("inf"))
+
+
+def test_records_stay_when_what_was_drawn_goes_and_are_read_up_to_a_gap(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "run")
-    for step in (0, 2, 3):
-        journal.mark_empty(step)
-    assert [journal.next_step(applied) for applied in (0, 1, 2)] == [1, 4, 5]
+    records = [step_record(0.25), step_record(0.5, moved=False), step_record(0.75)]
+    for step in (0, 1, 2, 4):
+        journal.keep_record(step, records[step % 3])
+    journal.forget_before(9)
+    assert journal.records() == records
+    journal.drop_records(1)
+    assert Journal(tmp_path / "run").records() == records[:1]
+
+
+def test_only_records_of_steps_that_the_weights_have_made_hold() -> None:
+    records = [step_record(0.1), step_record(0.2, moved=False), step_record(0.3), step_record(0.4)]
+    assert [len(moved_prefix(records, moves)) for moves in range(5)] == [0, 2, 3, 4, 4]
+
+
+def test_weights_and_what_was_found_of_them_are_told_by_name(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    first, second = Weights("toy", "a", "b"), Weights("toy", "c")
+    journal.keep_weights("00008-1", first)
+    journal.keep_weights("00012-1", second)
+    journal.keep_measured("00008-1", Measured(0.5, 0.25))
+    assert (journal.weights("00008-1"), journal.weights("00004-1")) == (first, None)
+    assert journal.all_weights() == [first, second]
+    assert journal.measured("00008-1") == Measured(0.5, 0.25)
+    journal.keep_stats(3, [PieceStats(7, kl=0.5)])
+    assert (journal.stats(3), journal.stats(4)) == ([PieceStats(7, kl=0.5)], [])

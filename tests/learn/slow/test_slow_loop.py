@@ -74,7 +74,7 @@ async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted
 async def test_what_nobody_can_score_teaches_nothing_and_is_dropped(stage: Stage) -> None:
     stage.talk(40)
     unchecked = replace(STARS, extra={})
-    stage.rewarding._skill = lambda name: unchecked
+    stage.rewards._skill = lambda name: unchecked
     await stage.slow.once(8)
     batch = stage.batches.batch(1)
     assert stage.policies.versions() == []
@@ -301,7 +301,10 @@ async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there
 async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_says_something_else_now(
     tmp_path: Path, is_changed: bool
 ) -> None:
-    stage = Stage(tmp_path, Recipe(group_size=8, steps=1, max_tokens=4, temperature=3.0, adam=Adam(learning_rate=0.1)))
+    stage = Stage(
+        tmp_path,
+        Recipe(prompts_per_step=8, group_size=8, steps=1, warm_up=1, max_tokens=4, temperature=3.0, adam=Adam(learning_rate=0.1)),
+    )
     await serve_stars(stage, [STARS.name])
     if is_changed:
         stage.shelf.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import metaclaw.skills.checks.inside as inside
-from metaclaw.domain.chat import Text, ToolCall
-from metaclaw.domain.check import Finding, ProgramCheck
+import metaclaw.skills.checks.program_server as inside
+import metaclaw.skills.checks.workers as workers
+from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
+from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import examine
+from metaclaw.skills.checks import examine, examine_many
+from metaclaw.skills.checks.workers import Ended, ProgramServer
 
 _SCRIPT = Path(inside.__file__)
 _NOT_REFUSED = 9
@@ -52,6 +54,128 @@ needs_walls = pytest.mark.skipif(not _walled(), reason=f"this kernel gives no wa
 )
 def test_the_exit_status_is_the_outcome_and_a_crash_is_not(source: str, outcome: Outcome) -> None:
     assert _run(source).outcome is outcome
+
+
+@needs_walls
+@pytest.mark.parametrize(
+    ("printed", "status", "outcome", "score"),
+    [
+        ('{"score": 1, "reason": "right"}', 0, Outcome.PASS, 1.0),
+        ('{"score": 0.7, "reason": "nearly"}', 0, Outcome.UNKNOWN, 0.7),
+        ('{"score": 0.7}', 1, Outcome.UNKNOWN, 0.7),
+        ('{"score": 0.3}', 0, Outcome.FAIL, 0.3),
+        ('thinking\\n{"score": 0}', 0, Outcome.FAIL, 0.0),
+        ('{"score": 1}\\nbut no', 1, Outcome.FAIL, 0.0),
+        ('{"score": 1.5}', 0, Outcome.UNKNOWN, None),
+        ('{"score": true}', 0, Outcome.UNKNOWN, None),
+        ('{"score": NaN}', 0, Outcome.UNKNOWN, None),
+        ('{"score": 0.3}', 3, Outcome.UNKNOWN, None),
+        ("[1]", 0, Outcome.PASS, 1.0),
+        ("{broken", 1, Outcome.FAIL, 0.0),
+    ],
+)
+def test_a_score_in_the_last_line_counts_more_than_the_exit_status(
+    printed: str, status: int, outcome: Outcome, score: float | None
+) -> None:
+    finding = _run(f"print('{printed}')\nraise SystemExit({status})")
+
+    assert (finding.outcome, finding.score) == (outcome, score)
+
+
+@needs_walls
+def test_the_reason_of_a_score_is_told() -> None:
+    assert _run('print(\'{"score": 0.2, "reason": "no zone"}\')').reason.startswith("no zone; walls: ")
+
+
+@needs_walls
+def test_a_program_sees_the_conversation() -> None:
+    said = (
+        Message(Role.SYSTEM, (Text("Be short."),)),
+        Message(Role.USER, (Text("List the files."),)),
+        Message(Role.ASSISTANT, (Text("So:"), ToolCall("c1", "bash", '{"command": "ls"}'))),
+        Message(Role.USER, (ToolResult("c1", (Text("a.txt"),)), Text("And now?"))),
+    )
+    conversation = Conversation(said, "And now?", (Tool("bash", "Run it.", {"type": "object"}),))
+    source = """
+import json, sys
+seen = json.load(sys.stdin)
+assert seen["task"] == "And now?"
+assert seen["text"] == "Done."
+assert seen["tools"] == [{"name": "bash", "description": "Run it.", "parameters": {"type": "object"}}]
+assert seen["messages"] == [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "List the files."},
+    {"role": "assistant", "content": "So:", "calls": [{"name": "bash", "arguments": {"command": "ls"}}]},
+    {"role": "tool", "content": "a.txt", "is_error": False},
+    {"role": "user", "content": "And now?"},
+], seen["messages"]
+"""
+    finding = examine(ProgramCheck(source, approved=True), [Text("Done.")], 60.0, conversation=conversation)
+
+    assert (finding.outcome, finding.score) == (Outcome.PASS, 1.0), finding.reason
+
+
+@needs_walls
+def test_answers_are_scored_together_and_in_order() -> None:
+    check = ProgramCheck("import json, sys\nprint(json.dumps({'score': int(json.load(sys.stdin)['text']) / 10}))", approved=True)
+    found = examine_many(check, [[Text(str(number))] for number in range(11)], 60.0)
+
+    assert [finding.score for finding in found] == [number / 10 for number in range(11)]
+
+
+_TRACES = {
+    "a module": ("import json\njson.left = 'secret'", "import json\nassert not hasattr(json, 'left')"),
+    "a builtin": ("import builtins\nbuiltins.left = 'secret'", "import builtins\nassert not hasattr(builtins, 'left')"),
+    "standard output": ("print('{\"score\": 0.3}')", "pass"),
+    "a changed function": ("import json\njson.load = None", "import json, sys\njson.load(sys.stdin)"),
+    "a signal": (
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "import signal\nassert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL",
+    ),
+    "the text of the answer": (
+        "pass",
+        "import gc\nseen = [str(o)[::-1] for o in gc.get_objects() if isinstance(o, (str, bytes, list, dict))]\n"
+        "assert not any('-hsifarbeZ' in one for one in seen)",
+    ),
+}
+
+
+@needs_walls
+@pytest.mark.parametrize(("first", "second"), _TRACES.values(), ids=_TRACES.keys())
+def test_a_run_leaves_nothing_to_the_next(first: str, second: str) -> None:
+    server = ProgramServer()
+    try:
+        server.run(first, {"text": "Zebrafish-"}, 60.0)
+        ended = server.run(second, {}, 60.0)
+    finally:
+        server.close()
+
+    assert (ended.status, ended.errors) == (inside.PASSED, "")
+    assert ended.output.startswith("walls: ")
+    assert ended.output.count("\n") == 1
+
+
+@needs_walls
+@pytest.mark.parametrize(
+    "source", ["import os\nos.abort()", "import ctypes\nctypes.string_at(0)", "while True: pass", "import os\nos._exit(9)"]
+)
+def test_a_run_that_dies_or_hangs_does_not_hurt_the_next(source: str) -> None:
+    server = ProgramServer()
+    try:
+        assert server.run(source, {}, 1.0).status != inside.PASSED
+        assert server.run("pass", {}, 60.0).status == inside.PASSED
+    finally:
+        server.close()
+
+
+@needs_walls
+def test_a_server_that_was_killed_is_started_again() -> None:
+    _run("pass")
+    for server in workers._programs._idle:
+        server._child.kill()
+        server._child.wait()
+
+    assert _run("pass").outcome is Outcome.PASS
 
 
 _ESCAPES = {
@@ -155,16 +279,17 @@ def test_each_wall_holds_by_itself(wall: str, attempt: str, tmp_path: Path) -> N
 
 def test_without_walls_a_program_is_not_run(tmp_path: Path) -> None:
     """The script with every wall taken out of it must refuse to go on."""
-    script = tmp_path / "inside.py"
+    script = tmp_path / "server.py"
     source = _SCRIPT.read_text("utf-8")
-    assert "def _raise_walls() -> list[str]:" in source
-    script.write_text(source.replace("walls = _raise_walls()", "walls = []"), "utf-8")
-    given = b'{"what": "program", "source": "print(1)", "answer": {}, "seconds": 5, "memory_mib": 512}'
+    assert "walls = _raise_walls(libc)" in source
+    script.write_text(source.replace("walls = _raise_walls(libc)", "walls = []"), "utf-8")
+    server = ProgramServer(script)
+    try:
+        ended = server.run("print(1)", {}, 60.0)
+    finally:
+        server.close()
 
-    ended = subprocess.run([sys.executable, "-I", "-S", str(script)], input=given, capture_output=True, check=False)
-
-    assert ended.returncode == inside.NO_WALLS
-    assert ended.stdout == b"walls: \n"
+    assert ended == Ended(inside.NO_WALLS, "walls: \n", "")
 
 
 def test_an_attempt_that_succeeds_is_no_wall() -> None:

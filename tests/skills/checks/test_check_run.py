@@ -91,5 +91,67 @@ def test_a_check_that_would_never_end_is_unknown_in_good_time(text: str) -> None
     assert time.monotonic() - began < 10
 
 
+def test_a_pattern_that_was_ended_does_not_hurt_the_next() -> None:
+    assert examine(parse_check("pattern: (a+)+$"), [Text("a" * 60 + "!")], limit_s=0.5).outcome is Outcome.UNKNOWN
+    assert examine(parse_check("pattern: (a+)+$"), [Text("aaa")], limit_s=60.0).outcome is Outcome.PASS
+
+
+_TIME = r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$"
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "score"),
+    [
+        (_TIME, "14:17+05:30", 1.0),
+        (_TIME, "It is 14:17.", 1 / 5),
+        (_TIME, "It is 14:17 (+05:30).", 2 / 5),
+        (_TIME, "+05:30, 14:17", 1 / 5),
+        (_TIME, "noon", 0.0),
+        (r"pattern: (?i)^(?P<a>[)(]x)(?P<b>(?P<in>y)\))$", "(X y)", 2 / 5),
+        (r"pattern: (?P<a>x)(?P<b>(?P=a))", "x", 1 / 3),
+        (r"pattern: (?:x|y)z", "x", 0.0),
+        (r"not: (?P<a>x)z?", "x", 0.0),
+        ('schema: {"required": ["a", "b"], "properties": {"b": {"type": "string"}}}', '{"a": 1, "b": 2}', 1 / 5),
+        ('schema: {"required": ["a", "b"], "properties": {"b": {"type": "string"}}}', '{"a": 1, "b": "x"}', 1.0),
+        ('schema: {"required": ["a"]}', '{"b": 2}', 0.0),
+        ('schema: {"required": ["a", "b"]}', 'first {"a": 1} then {}', 1 / 5),
+        ('schema: {"type": "object"}', "no JSON", 0.0),
+    ],
+)
+def test_what_is_partly_right_earns_a_part_and_fails(check: str, text: str, score: float) -> None:
+    finding = examine(parse_check(check), [Text(text)])
+
+    assert finding.score == pytest.approx(score)
+    assert finding.outcome is (Outcome.PASS if score == 1.0 else Outcome.FAIL)
+
+
+_LENIENT = r"pattern: \d\d:\d\d\+05:30"
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "outcome"),
+    [
+        (_LENIENT, "14:17+05:30", Outcome.PASS),
+        (_LENIENT, " 14:17+05:30\n", Outcome.PASS),
+        (_LENIENT, "The shift begins at 14:17+05:30.", Outcome.PASS),
+        (_LENIENT, "From 14:17+05:30 to 18:00+05:30.", Outcome.PASS),
+        (_LENIENT, "14:17+05:30+05:30", Outcome.FAIL),
+        (_LENIENT, "14:17+05:30+05:30+05:30", Outcome.FAIL),
+        (_LENIENT, "14:17+05:3014:17+05:30", Outcome.FAIL),
+        (_LENIENT, "14:17+05:30 14:17+05:30 14:17+05:30", Outcome.FAIL),
+        (_LENIENT, "at 14:17+05:30 14:17+05:30 14:17+05:30", Outcome.FAIL),
+        (_LENIENT, "14:17+05:30 ++ == 77 88 99 11", Outcome.FAIL),
+        (_LENIENT, "noon", Outcome.FAIL),
+        ("pattern: (?i)thank", "Thanks for asking!", Outcome.PASS),
+        ("not: sorry", "All done.", Outcome.PASS),
+        ("not: sorry", "sorry", Outcome.FAIL),
+        ('schema: {"required": ["a"]}', '{"a": 1}', Outcome.PASS),
+        ('schema: {"required": ["a"]}', '{"b": 1} {"a": 1}', Outcome.FAIL),
+    ],
+)
+def test_the_strict_reading_looks_at_the_whole_answer(check: str, text: str, outcome: Outcome) -> None:
+    assert examine(parse_check(check), [Text(text)], is_strict=True).outcome is outcome
+
+
 def test_an_enormous_answer_is_not_looked_at() -> None:
     assert examine(parse_check("not: x"), [Text("y" * 300_000)]).reason == "the answer has more than 200000 characters"

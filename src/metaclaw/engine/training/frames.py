@@ -71,6 +71,14 @@ class Keep(msgspec.Struct, tag="keep", frozen=True):
     folder: str
 
 
+class Shrink(msgspec.Struct, tag="shrink", frozen=True):
+    """Write kept weights into another folder, with what was learned multiplied by a scale."""
+
+    adapter: str
+    scale: float
+    folder: str
+
+
 class Close(msgspec.Struct, tag="close", frozen=True):
     """End the run; unless its pieces go, what was not on disk yet is put there first."""
 
@@ -131,7 +139,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     message: str
 
 
-ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Close
+ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close
 FromTrainer: TypeAlias = Ready | Preparing | Opened | Sampled | Scored | Accumulated | Applied | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()

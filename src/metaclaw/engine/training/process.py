@@ -10,7 +10,7 @@ from metaclaw.engine.pipe import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.peft import read_adapter
 from metaclaw.engine.training.pieces import Pieces
-from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, wearing
+from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, shrink, wearing
 from metaclaw.errors import MetaClawError, TrainingError
 
 _LOOK_S: Final = 0.02
@@ -62,6 +62,11 @@ class Trainer:
             case frames.Keep():
                 self._opened()
                 keep(self._present(), Path(message.folder), self._base)
+                return frames.Done()
+            case frames.Shrink():
+                source = Path(message.adapter)
+                with self._weights(frames.Base()) as learner:
+                    shrink(learner, source, message.scale, Path(message.folder), self._base)
                 return frames.Done()
             case frames.Close():
                 self._close(discard=message.discard)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progress, Rollout, StepStats
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.training.lora import Adapter
+from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import read_adapter, write_adapter
 from metaclaw.engine.training.pieces import Pieces, sync_folder
 from metaclaw.errors import TrainingError
@@ -129,15 +129,31 @@ def _begin(learner: Teachable, plan: Plan) -> list[str]:
 
 def keep(learner: Teachable, folder: Path, base: str) -> None:
     """Write the present weights and what training goes on from; the folder appears whole, and replaces one of that name."""
+    _write_weights(folder, learner.adapter(), _step_part(learner), base)
+
+
+def shrink(learner: Teachable, source: Path, scale: float, folder: Path, base: str) -> None:
+    """Write kept weights once more, with their change multiplied by a scale; the optimiser's moments stay as they were."""
+    whole = read_adapter(source)
+    adapter = Adapter(whole.rank, whole.alpha, {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()})
+    state = load(_read_training(source))
+    with wearing(learner, adapter):
+        values = learner.state()["adapter"]
+    if values.shape != state["adapter"].shape:
+        raise TrainingError(f"the weights in {source} are not of this run: their training state has another size")
+    _write_weights(folder, adapter, save(state | {"adapter": values}), base)
+
+
+def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -> None:
     making = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # What was left by a process that was killed here, or in the adapter's writer.
         for torn in (making, *folder.parent.glob(f".{making.name}.*.part")):
             shutil.rmtree(torn, ignore_errors=True)
-        write_adapter(making, learner.adapter(), base)
+        write_adapter(making, adapter, base)
         with (making / TRAINING_FILE).open("wb") as file:
-            file.write(_step_part(learner))
+            file.write(training)
             file.flush()
             os.fsync(file.fileno())
         sync_folder(making)

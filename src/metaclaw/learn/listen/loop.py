@@ -21,7 +21,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import JudgeError, MetaClawError, StoreError
 from metaclaw.learn.listen.messages import Messages, Spoken
-from metaclaw.learn.listen.phrases import PHRASES, is_promising, sure_rules
+from metaclaw.learn.listen.phrases import PHRASES, is_promising, sure_rules, takes_back
 from metaclaw.learn.listen.request import Understood, build_request, head_and_tail, read_answer
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
 from metaclaw.learn.progress import LISTEN_CURSOR, TURNS_CURSOR, Progress
@@ -235,6 +235,8 @@ class Listening:
         model = self._listener(spoken.provider, spoken.model)
         if model is None:
             await self._take_sure(one)
+            if takes_back(spoken.words):
+                await self._rules.tell_unread(spoken)
             return True
         if self._may_spend is not None:
             is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))

@@ -32,7 +32,7 @@ def _bounded(phrase: str) -> str:
     return rf"\b{re.escape(phrase)}\b" if is_spaced and phrase[-1].isalnum() else re.escape(phrase)
 
 
-_SURE, _FACT, _CUE, _NOT = map(_any_of, ("sure", "fact", "cue", "not"))
+_SURE, _FACT, _CUE, _NOT, _RETRACT = map(_any_of, ("sure", "fact", "cue", "not", "retract"))
 
 
 def sure_rules(message: PersonsMessage) -> Understood:
@@ -44,6 +44,11 @@ def is_promising(message: PersonsMessage, *, is_answer: bool) -> bool:
     """Whether a message may lay something down or correct the answer before it: asked only where not all can be read, and in doubt
     true. `is_answer` says that it follows an answer."""
     return is_answer or _CUE.search(message.shown) is not None
+
+
+def takes_back(message: PersonsMessage) -> bool:
+    """Whether a message seems to take something back. What it takes back, only a model can tell."""
+    return _RETRACT.search(message.own.replace("’", "'")) is not None
 
 
 def _items(message: PersonsMessage) -> Iterator[Item]:

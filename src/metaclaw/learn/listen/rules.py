@@ -32,13 +32,17 @@ from metaclaw.skills.evolve.failure import CORRECTION_READ
 from metaclaw.skills.evolve.names import rule_name
 from metaclaw.skills.rule import ALWAYS, rule_text
 from metaclaw.skills.rulebook import UNCONFIRMED
-from metaclaw.skills.rules import find_same, is_rule, plain_words
+from metaclaw.skills.rules import UNKNOWN_PROJECT, find_same, is_rule, plain_words
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 
 log = logging.getLogger(__name__)
 
 LISTENED: Final = "what a person said"
 """The kind of the attempts that listening makes."""
+NOT_READ: Final = (
+    "nothing was taken back: no model reads your messages (the embedded model cannot), so only sure phrases add rules."
+    " Use metaclaw undo, or metaclaw rules remove NAME; or set listen.provider and listen.model"
+)
 _MOST_LISTED: Final = 60
 _NEAR_SKILLS: Final = 3
 _MOST_EXAMPLES: Final = 20
@@ -145,6 +149,11 @@ class RuleWriter:
         if number is not None:
             await run_sync(self._candidates.end_attempt, number)
 
+    async def tell_unread(self, spoken: Spoken) -> None:
+        """Give notice that a message took something back, and that no model was there to tell what."""
+        log.info("retraction_not_read turn=%s", spoken.turn)
+        await self._announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
+
     def _turns(self, spoken: Spoken, understood: Understood) -> list[TurnId]:
         corrected = [spoken.answered] if understood.correction is not None and spoken.answered is not None else []
         return [*corrected, spoken.turn]
@@ -223,6 +232,8 @@ class RuleWriter:
             extra["applies"] = ALWAYS
         if item.scope is Reach.PROJECT and spoken.scope.workspace:
             extra["workspace"] = spoken.scope.workspace
+        elif item.scope is Reach.PROJECT:
+            extra["project"] = UNKNOWN_PROJECT
         if item.expires is not None:
             extra["expires"] = item.expires.isoformat()
         example = "" if is_always else self._example(spoken)
@@ -276,6 +287,8 @@ class RuleWriter:
             "source": written_by,
             "replaces": [str(name) for name in names if put is not None],
         }
+        if put is not None and put.extra.get("project") == UNKNOWN_PROJECT:
+            data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
         await self._announce(lesson.event, data)

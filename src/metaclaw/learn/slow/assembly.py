@@ -20,7 +20,7 @@ from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.slow.watch import CanaryWatch
@@ -29,11 +29,13 @@ from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train.advantages import batch_advantages, group_advantages
+from metaclaw.train.checkpoints import golden_subset
 from metaclaw.train.distill.teacher import Teacher
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
 from metaclaw.train.live import LiveRules
 from metaclaw.train.regression import GoldenRules
+from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
 _STOP_WITHIN_S: Final = 15.0
+_LARGE_STEP: Final = 256
+_SMALL_STEP_RATE: Final = 2.5e-4
 
 
 class SlowLearning:
@@ -96,7 +100,12 @@ class SlowLearning:
             share=policy.canary_share,
             rules=LiveRules(settle_after=policy.canary_turns),
         )
-        self._rewarding = Rewarding(judge_for=learning.judge_for, skill=lambda name: shelf.view.get(name), redact=learning.redact)
+        self._rewards = Rewards(
+            judge_for=learning.judge_for,
+            skill=lambda name: shelf.view.get(name),
+            redact=learning.redact,
+            verdict=learning.verdicts.verdict_of,
+        )
         self.slow = Slow(
             turns=self.turns,
             batches=batches,
@@ -192,7 +201,7 @@ class SlowLearning:
         gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
         trial = Trial(
             backend=self._backend,
-            rewarding=self._rewarding,
+            rewards=self._rewards,
             tokeniser=self._tokeniser,
             golden=golden_items(),
             windows=self._windows,
@@ -202,28 +211,42 @@ class SlowLearning:
         prompts = Prompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
         metabolism = Metabolism(
             backend=self._backend,
-            rewarding=self._rewarding,
+            rewards=self._rewards,
             prompts=prompts,
             windows=self._windows,
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
         )
         base = policy.base_model or self._backend.name
-        return Workshop(self._backend, self._recipe(teacher), self._rewarding, trial, metabolism, self._folder, base)
+        return Workshop(self._backend, self._recipe(teacher), self._rewards, trial, metabolism, self._folder, base)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
+        prompts, answers = policy.prompts_of_a_step(has_own_processor), policy.answers_to_a_prompt(has_own_processor)
+        # A step of few answers points less surely where to go.
+        is_large = prompts * answers >= _LARGE_STEP or "learning_rate" in policy.model_fields_set
         return Recipe(
-            group_size=policy.answers_to_a_prompt(has_own_processor),
+            prompts_per_step=prompts,
+            group_size=answers,
             steps=policy.steps,
+            warm_up=10 if has_own_processor else 4,
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
             rank=policy.lora_rank,
             loss=Loss(LossKind(policy.loss), kl=policy.kl),
-            adam=Adam(learning_rate=policy.learning_rate),
+            adam=Adam(learning_rate=policy.learning_rate if is_large else min(policy.learning_rate, _SMALL_STEP_RATE)),
             advantage=self._advantage(),
             hindsight=policy.distill is not None and policy.distill.hindsight,
             teacher=teacher,
+            rehearsal=policy.rehearsal,
+            rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=12),
+            tokeniser=self._tokeniser,
+            golden=golden_subset(golden_items(), 128 if has_own_processor else 24),
+            golden_margin=100.0 * policy.golden_margin,
+            validation=128 if has_own_processor else 24,
+            # On a CPU a piece takes about a second; elsewhere a whole step does.
+            prompts_a_piece=32 if has_own_processor else 4,
+            tokens_a_piece=65_536 if has_own_processor else 2_048,
         )
 
     def _advantage(self) -> Advantage:

@@ -1,17 +1,22 @@
-"""What a run has drawn and scored so far, on disk, so that nothing is drawn twice: one file for each piece of a step.
+"""What a run has drawn, scored, done and found so far, on disk: nothing is drawn twice, and every decision can be made again.
 
-A file appears whole or not at all. What was drawn by weights that have changed since is of no more use, and goes.
+A file appears whole or not at all. What was drawn by weights that have changed since is of no more use, and goes; what is left of a
+step is its record.
 """
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from metaclaw.domain.batch import Rollout
+from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
+from metaclaw.train.records import StepRecord
+from metaclaw.train.rehearsal import Rehearsed
 
 
 class Drawn(msgspec.Struct, frozen=True, array_like=True):
@@ -31,60 +36,116 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     drawn: list[Drawn]
 
 
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """A checkpoint's mean greedy reward on the validation prompts, and the share of the golden subset it passes."""
+
+    reward: float
+    golden: float
+
+
+_T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Group])
 
 
 class Journal:
-    """The pieces of one run in one folder. Blocks."""
+    """What one run has drawn, done and found, in one folder. Blocks; every method raises TrainingError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, step: int, piece: int) -> list[Group] | None:
-        """What was drawn for this piece, or None where it has not been; a file that cannot be read counts as none."""
-        try:
-            return _decoder.decode(self._path(step, piece).read_bytes())
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
-        except OSError as error:
-            raise TrainingError(f"cannot read what was drawn: {error}") from error
+        """What was drawn for this piece, or None where it has not been."""
+        return self._find(_piece(step, piece), list[Group])
 
     def write(self, step: int, piece: int, groups: Sequence[Group]) -> None:
         """Keep a piece; it is on disk when this returns."""
-        path = self._path(step, piece)
+        self._keep(_piece(step, piece), list(groups))
+
+    def stats(self, step: int) -> list[PieceStats]:
+        """What the pieces learned from in this step looked like, as far as they were."""
+        return self._find(f"step-{step:05d}-stats", list[PieceStats]) or []
+
+    def keep_stats(self, step: int, stats: Sequence[PieceStats]) -> None:
+        """Keep what the pieces of a step look like so far."""
+        self._keep(f"step-{step:05d}-stats", list(stats))
+
+    def records(self) -> list[StepRecord]:
+        """The records of all finished steps, in order."""
+        found: list[StepRecord] = []
+        while (record := self._find(f"record-{len(found):05d}", StepRecord)) is not None:
+            found.append(record)
+        return found
+
+    def keep_record(self, step: int, record: StepRecord) -> None:
+        """Keep a step's record, for the whole run."""
+        self._keep(f"record-{step:05d}", record)
+
+    def drop_records(self, first: int) -> None:
+        """Forget this record and those behind it."""
+        for path in self._folder.glob("record-*.msgpack"):
+            if int(path.stem.split("-")[1]) >= first:
+                path.unlink(missing_ok=True)
+
+    def forget_before(self, step: int) -> None:
+        """Drop what was drawn for earlier steps. Their records stay."""
+        for path in self._folder.glob("step-*.msgpack"):
+            if int(path.stem.split("-")[1]) < step:
+                path.unlink(missing_ok=True)
+
+    def rehearsed(self, piece: int) -> list[Rehearsed] | None:
+        """Answers that are rehearsed, or None where this piece of them was not drawn."""
+        return self._find(f"rehearsal-{piece:05d}", list[Rehearsed])
+
+    def keep_rehearsed(self, piece: int, answers: Sequence[Rehearsed]) -> None:
+        """Keep a piece of the answers that are rehearsed."""
+        self._keep(f"rehearsal-{piece:05d}", list(answers))
+
+    def weights(self, name: str) -> Weights | None:
+        """Weights that were kept under this name."""
+        return self._find(f"weights-{name}", Weights)
+
+    def keep_weights(self, name: str, weights: Weights) -> None:
+        """Remember weights that the backend keeps."""
+        self._keep(f"weights-{name}", weights)
+
+    def all_weights(self) -> list[Weights]:
+        """All weights that were ever kept in this run."""
+        names = sorted(path.stem.removeprefix("weights-") for path in self._folder.glob("weights-*.msgpack"))
+        return [weights for name in names if (weights := self.weights(name)) is not None]
+
+    def measured(self, name: str) -> Measured | None:
+        """What weights of this name were found to do."""
+        return self._find(f"measured-{name}", Measured)
+
+    def keep_measured(self, name: str, measured: Measured) -> None:
+        """Keep what weights were found to do."""
+        self._keep(f"measured-{name}", measured)
+
+    def _find(self, name: str, kind: type[_T]) -> _T | None:
+        """A file that cannot be read counts as none."""
+        try:
+            return msgspec.msgpack.decode((self._folder / f"{name}.msgpack").read_bytes(), type=kind)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+        except OSError as error:
+            raise TrainingError(f"cannot read the run's journal: {error}") from error
+
+    def _keep(self, name: str, what: object) -> None:
+        path = self._folder / f"{name}.msgpack"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".tmp")
             with unfinished.open("wb") as file:
-                file.write(_encoder.encode(list(groups)))
+                file.write(_encoder.encode(what))
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
         except OSError as error:
-            raise TrainingError(f"cannot keep what was drawn in {self._folder}: {error}") from error
+            raise TrainingError(f"cannot keep the run's journal in {self._folder}: {error}") from error
 
-    def forget_before(self, step: int) -> None:
-        """Drop the pieces of earlier steps."""
-        for path in self._folder.glob("step-*-piece-*.msgpack"):
-            if int(path.name.split("-")[1]) < step:
-                path.unlink(missing_ok=True)
 
-    def mark_empty(self, step: int) -> None:
-        """This step gave nothing to learn from: the optimiser was not moved."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / f"step-{step:05d}-empty").touch()
-
-    def next_step(self, applied: int) -> int:
-        """The first step that is not done, where the optimiser has been moved so many times."""
-        step = 0
-        while applied or (self._folder / f"step-{step:05d}-empty").exists():
-            applied -= not (self._folder / f"step-{step:05d}-empty").exists()
-            step += 1
-        return step
-
-    def _path(self, step: int, piece: int) -> Path:
-        return self._folder / f"step-{step:05d}-piece-{piece:05d}.msgpack"
+def _piece(step: int, piece: int) -> str:
+    return f"step-{step:05d}-piece-{piece:05d}"
 
 
 def group_of(turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float | None]) -> Group:

@@ -118,7 +118,7 @@ class QueryTurns:
         hinted_prompt = self._hinted(recorded.turn, step) if self._hindsight else None
         # A hash, because it is kept in a file, and names may be taken from what a person said.
         key = combined_hash(step.stamp.skills)
-        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, hinted_prompt)
+        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, hinted_prompt, _max_tokens(recorded.turn))
 
     def _hinted(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
         """The prompt with the person's correction of its answer, or None where they did not correct it."""
@@ -129,3 +129,11 @@ class QueryTurns:
         except (UnplayableError, WireError, EngineError, ValueError) as error:
             log.info("no_hindsight turn=%s reason=%s", turn.id, error)
             return None
+
+
+def _max_tokens(turn: Turn) -> int | None:
+    """The longest answer the client asked for, where it said."""
+    try:
+        return sent_request(turn).sampling.max_tokens
+    except (UnplayableError, WireError):
+        return None

@@ -23,7 +23,7 @@ from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
 from metaclaw.learn.slow.trial import Trial
 from metaclaw.learn.slow.versions import Versions
@@ -66,7 +66,7 @@ class Workshop:
 
     backend: TrainingBackend
     recipe: Recipe
-    rewarding: Rewarding
+    rewards: Rewards
     trial: Trial
     metabolism: Metabolism
     folder: Path
@@ -186,7 +186,7 @@ class Slow:
             lessons=lessons,
             recipe=self._shop.recipe,
             backend=self._shop.backend,
-            rewarding=self._shop.rewarding,
+            rewards=self._shop.rewards,
             journal=Journal(folder / "drawn"),
             pace=self._pace,
             is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
@@ -208,6 +208,7 @@ class Slow:
             )
         )
         await self._shop.backend.close(discard=True)
+        await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(lessons))
         return version
 

@@ -23,7 +23,7 @@ from metaclaw.domain.step import Step
 from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.prompt import Stage, UnplayableError
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets
@@ -101,14 +101,14 @@ class Metabolism:
         self,
         *,
         backend: TrainingBackend,
-        rewarding: Rewarding,
+        rewards: Rewards,
         prompts: Prompts,
         windows: Windows,
         max_tokens: int,
         temperature: float,
     ) -> None:
         self._backend = backend
-        self._rewarding = rewarding
+        self._rewards = rewards
         self._prompts = prompts
         self._windows = windows
         self._max_tokens = max_tokens
@@ -144,7 +144,7 @@ class Metabolism:
             await self._windows.until_open()
             without = await self._backend.sample([one.without for one in fresh], drawing, version.weights)
             for one, mine, bare in zip(fresh, with_skill, without, strict=True):
-                worth = await self._rewarding.score(one.step, [mine[0].text, bare[0].text])
+                worth = await self._rewards.score(one.step, [mine[0], bare[0]])
                 seen.pairs.append(SkillPair(worth[0], worth[1]))
                 seen.tried.add((one.turn, again))
             report = judge_absorption(seen.pairs)

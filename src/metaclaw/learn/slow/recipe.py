@@ -12,8 +12,12 @@ from metaclaw.domain.batch import Adam, Loss
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.errors import TrainingError
+from metaclaw.ports import Tokeniser
 from metaclaw.train.advantages import Tracker, group_advantages
 from metaclaw.train.distill.teacher import Teacher
+from metaclaw.train.golden import GoldenItem
+from metaclaw.train.rehearsal import RehearsalSize
+from metaclaw.train.schedule import ScheduleRules
 from metaclaw.train.scored import Harvest, Scored
 
 log = logging.getLogger(__name__)
@@ -85,31 +89,48 @@ def _read(path: Path) -> Tracker:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`steps` optimiser steps over one batch; for each its prompts are answered `group_size` times by the weights as they are then.
+    """At most `steps` optimiser steps; in each, `prompts_per_step` prompts are answered `group_size` times by the weights as they
+    are then.
 
-    A piece, drawn or learned from, is what is done between two looks at the window. With `hindsight`, corrected turns also teach
-    what the policy would have said had it known the correction; with a teacher, what the teacher finds likelier.
+    A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal` weighs what is rehearsed
+    (`train.rehearsal`) against what is drawn; without a tokeniser nothing is. Of the checkpoints at the end of a run one is taken
+    by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points. With `hindsight`, corrected
+    turns also teach what the policy would have said had it known the correction; with a teacher, what the teacher finds likelier.
     """
 
-    group_size: int = 8
-    steps: int = 4
+    prompts_per_step: int = 32
+    group_size: int = 16
+    steps: int = 200
+    warm_up: int = 10
     max_tokens: int = 256
     temperature: float = 1.0
-    rank: int = 32
+    rank: int = 16
     loss: Loss = field(default_factory=Loss)
-    adam: Adam = field(default_factory=Adam)
+    adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
     advantage: Advantage = field(default_factory=lambda: Stateless(group_advantages))
     hindsight: bool = False
     teacher: Teacher | None = None
-    prompts_a_piece: int = 4
-    tokens_a_piece: int = 2_048
+    rehearsal: float = 0.0
+    rehearsal_size: RehearsalSize = field(default_factory=RehearsalSize)
+    tokeniser: Tokeniser | None = None
+    golden: tuple[GoldenItem, ...] = ()
+    golden_margin: float = 1.0
+    validation: int = 128
+    prompts_a_piece: int = 32
+    tokens_a_piece: int = 65_536
+
+    @property
+    def schedule(self) -> ScheduleRules:
+        """How long the run goes on and how its rate changes."""
+        return ScheduleRules(most=self.steps, warm_up=self.warm_up)
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A turn to learn from: exactly the tokens the policy saw, and the step, for whoever says what an answer is worth.
+    """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are scored.
 
-    `hinted` is the same prompt with the person's correction in it, where there was one.
+    `hinted` is the same prompt with the person's correction in it, where there was one. `max_tokens` is the longest answer the
+    client asked for, where it said.
     """
 
     turn: TurnId
@@ -117,3 +138,4 @@ class Lesson:
     step: Step
     key: str
     hinted: tuple[int, ...] | None = None
+    max_tokens: int | None = None

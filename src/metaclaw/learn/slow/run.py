@@ -1,31 +1,46 @@
-"""One training run: a batch of turns, some optimiser steps, in pieces between which it may stop and from which it goes on.
+"""One training run: a pool of turns, optimiser steps until they help no more, and the best of the weights on the way.
 
-Each step: every prompt is answered again by the weights as they are (drawn and scored pieces are in the journal, so nothing is
-drawn twice), rewards become advantages, and the data are learned from piece by piece; then the optimiser moves. What was applied is
-durable; what was begun and lost is done again from the journal and comes out the same.
+Each step: the prompts that need it most are answered again by the weights as they are (drawn and scored pieces are in the journal,
+so nothing is drawn twice), rewards become advantages, and the data are learned from piece by piece, beside some of the untrained
+model's own answers to ordinary questions; then the optimiser moves. A run learns, settles with a falling rate, and takes one of the
+checkpoints it kept. Every decision is a function of the journal: what was begun and lost is done again and comes out the same.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
+import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Drawing
+from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
+from metaclaw.domain.chat import Text
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.journal import Group, Journal, group_of, rollouts_of
+from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
-from metaclaw.learn.slow.rewarding import Rewarding
-from metaclaw.ports import RunPlan, TrainingBackend
+from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.train.backends.aside import together
+from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
+from metaclaw.train.curriculum import Prompt, choose_prompts
 from metaclaw.train.distill.hindsight import Hindsight, nudge
 from metaclaw.train.distill.teacher import taught
-from metaclaw.train.drift import DriftWatch, StepFigures, figures
+from metaclaw.train.drift import figures_of, watch_of, weighted_mean
+from metaclaw.train.golden import read_answer
+from metaclaw.train.records import StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
+from metaclaw.train.rehearsal import MAX_TOKENS, SURE_TIMES, Question, Rehearsed, forgotten, questions, rehearse
+from metaclaw.train.schedule import Phase, checkpoints, next_step, token_cap
 from metaclaw.train.scored import Harvest, Scored, Skipped, normaliser
 from metaclaw.train.selection import cut_pieces
 
 log = logging.getLogger(__name__)
+
+_GOLDEN_TOKENS = 64
+_CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
 
 class StaleError(TrainingError):
@@ -33,12 +48,12 @@ class StaleError(TrainingError):
 
 
 class DriftError(TrainingError):
-    """The weights drift where nobody wants them; the run is given up."""
+    """The weights drifted before a checkpoint was kept; the run is dropped."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """How far a run is, for people."""
+    """How far a run is, for people. `phase` is what it does; `reason` why it stopped learning."""
 
     steps: int = 0
     of_steps: int = 0
@@ -47,6 +62,8 @@ class Tally:
     mean_reward: float | None = None
     kl: float | None = None
     skipped: Skipped = field(default_factory=Skipped)
+    phase: str = Phase.LEARN.value
+    reason: str = ""
 
 
 class Run:
@@ -59,61 +76,141 @@ class Run:
         lessons: Sequence[Lesson],
         recipe: Recipe,
         backend: TrainingBackend,
-        rewarding: Rewarding,
+        rewards: Rewards,
         journal: Journal,
         pace: Pace,
         is_stale: Callable[[], bool],
     ) -> None:
         self._plan = plan
-        self._lessons = list(lessons)
+        self._lessons = {lesson.turn: lesson for lesson in lessons}
+        self._pool, self._validation = set_aside([Prompt(one.turn, one.key) for one in lessons], recipe.validation)
         self._recipe = recipe
         self._backend = backend
-        self._rewarding = rewarding
+        self._rewards = rewards
         self._journal = journal
         self._pace = pace
         self._is_stale = is_stale
-        self._drift = DriftWatch()
+        self._done = 0
+        self._records: list[StepRecord] = []
+        self._rehearsed: list[Rehearsed] = []
         self.tally = Tally(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
-        """Everything that is left of the run, as windows allow; the weights at its end. Raises TrainingError."""
+        """Everything that is left of the run, as windows allow; the weights it ends with. Raises TrainingError."""
+        chosen = await run_sync(self._journal.weights, "chosen")
+        if chosen is None:
+            await self._open()
+            await self._learn(label)
+            chosen = await self._choose(label)
+            await run_sync(self._journal.keep_weights, "chosen", chosen)
+        for weights in await run_sync(self._journal.all_weights):
+            if weights != chosen:
+                await self._backend.discard(weights)
+        return chosen
+
+    async def _open(self) -> None:
         await self._may_go_on("open")
         with self._pace.timed("open"):
             progress = await self._backend.open(self._plan)
         log.info("run_opened run=%s steps=%d pieces=%d", self._plan.name, progress.steps, progress.pieces)
-        self.tally.moved = progress.steps
-        first = await run_sync(self._journal.next_step, progress.steps)
-        for step in range(first, self._recipe.steps):
-            self.tally.steps = step
-            await self._step(step, progress.pieces if step == first else 0)
-        self.tally.steps = self._recipe.steps
-        if not self.tally.moved:
-            raise StaleError(f"run {self._plan.name}: nothing in it could be learned from")
-        await self._may_go_on("keep")
-        with self._pace.timed("keep"):
-            return await self._backend.keep(label)
+        known = await run_sync(self._journal.records)
+        self._records = moved_prefix(known, progress.steps)
+        if sum(record.moved for record in self._records) < progress.steps:
+            raise StaleError(f"run {self._plan.name}: its journal does not tell of all steps that were made")
+        await run_sync(self._journal.drop_records, len(self._records))
+        self._done = progress.pieces
+        self._tell(progress.steps)
+        self._rehearsed = await self._rehearsal()
 
-    async def _step(self, step: int, done: int) -> None:
-        groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())]
+    async def _learn(self, label: str) -> None:
+        """Steps until there is one no more; weights are kept on the way."""
+        while True:
+            await self._keep_checkpoint(label)
+            following = next_step(self._records, self._recipe.schedule)
+            self.tally.phase, self.tally.reason = following.phase.value, following.reason
+            if following.phase is Phase.CHOOSE:
+                break
+            await self._step(len(self._records), following.rate)
+        log.info("run_learned run=%s steps=%d reason=%r", self._plan.name, len(self._records), self.tally.reason)
+        if not self.tally.moved:
+            raise StaleError(f"run {self._plan.name}: nothing in it could be learned from ({self.tally.reason})")
+
+    async def _step(self, step: int, rate: float) -> None:
+        groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces(step))]
         scored = [one for piece in groups for one in piece]
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._distilled(scored)
-        self._count(groups, harvest)
-        pieces = cut_pieces(harvest.data, self._recipe.tokens_a_piece, self._seed(step))
-        if not pieces:
-            log.info("step_without_data run=%s step=%d skipped=%d", self._plan.name, step, harvest.skipped.total)
-            await run_sync(self._journal.mark_empty, step)
+        self.tally.skipped += harvest.skipped
+        if harvest.data:
+            await self._move(step, rate, scored, harvest)
+        else:
+            await self._record(step, _record(scored, moved=False))
+        await run_sync(self._journal.forget_before, step + 1)
+        log.info(
+            "step_done run=%s step=%d phase=%s mean_reward=%s data=%d skipped=%d",
+            self._plan.name,
+            step,
+            self.tally.phase,
+            self.tally.mean_reward,
+            len(harvest.data),
+            harvest.skipped.total,
+        )
+
+    async def _move(self, step: int, rate: float, scored: Sequence[Scored], harvest: Harvest) -> None:
+        """Learn from a step's data and from what is rehearsed, and move the optimiser."""
+        old = self._old(step, harvest)
+        of_drawn = cut_pieces(harvest.data, self._recipe.tokens_a_piece, self._seed(step))
+        of_old = cut_pieces(old, self._recipe.tokens_a_piece, self._seed(step)) if old else []
+        stats = await self._accumulate(
+            step, [(piece, self._recipe.loss) for piece in of_drawn] + [(piece, _CROSS_ENTROPY) for piece in of_old]
+        )
+        seen = stats[: len(of_drawn)]
+        record = msgspec.structs.replace(
+            _record(scored, moved=True),
+            kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
+            ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
+            forgotten=forgotten(self._rehearsed, old, stats[len(of_drawn) :]),
+        )
+        _, drift = watch_of(self._records).see(figures_of(record))
+        if drift is not None:
+            log.warning("run_drifted run=%s step=%d reason=%s", self._plan.name, step, drift.reason)
+            await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift.reason))
             return
-        stats = []
-        for piece in pieces[done:]:
+        await self._record(step, record)
+        await self._may_go_on("apply")
+        adam = replace(self._recipe.adam, learning_rate=rate * self._recipe.adam.learning_rate)
+        with self._pace.timed("apply"):
+            self._tell((await self._backend.apply(adam, normaliser(harvest.data))).step)
+        self._done = 0
+        await run_sync(self._recipe.advantage.applied)
+
+    async def _accumulate(self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]) -> list[PieceStats]:
+        """Add the gradient of all pieces that are not in it yet; what each of them looked like."""
+        # A piece that was accumulated when the run was cut off may not have been told of.
+        told = await run_sync(self._journal.stats, step)
+        stats = [*told[: self._done], *(PieceStats(0) for _ in range(self._done - len(told)))]
+        for data, loss in pieces[self._done :]:
             await self._may_go_on("accumulate")
             with self._pace.timed("accumulate"):
-                stats.append(await self._backend.accumulate(piece, self._recipe.loss))
-        self._refuse_drift(figures(stats, harvest))
-        await self._may_go_on("apply")
-        with self._pace.timed("apply"):
-            self.tally.moved = (await self._backend.apply(self._recipe.adam, normaliser(harvest.data))).step
-        await run_sync(self._recipe.advantage.applied)
-        await run_sync(self._journal.forget_before, step + 1)
+                stats.append(await self._backend.accumulate(data, loss))
+            await run_sync(self._journal.keep_stats, step, stats)
+        return stats
+
+    def _old(self, step: int, harvest: Harvest) -> list[Datum]:
+        """What a step rehearses: no more than it costs to learn from what was drawn."""
+        drawn = normaliser(harvest.data)
+        room = int(drawn) + sum(len(prompt) for _, prompt in {(one.turn, one.prompt) for one in harvest.data})
+        weight = self._recipe.rehearsal * drawn
+        return rehearse(self._rehearsed, self._recipe.rehearsal_size.at_once, room, weight, self._seed(step)) if weight else []
+
+    async def _record(self, step: int, record: StepRecord) -> None:
+        await run_sync(self._journal.keep_record, step, record)
+        self._records.append(record)
+        self._tell(self.tally.moved)
+
+    def _tell(self, moved: int) -> None:
+        self.tally.steps, self.tally.moved = len(self._records), moved
+        self.tally.mean_reward = self._records[-1].reward if self._records else None
+        self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
     async def _drawn(self, step: int, number: int, lessons: Sequence[Lesson]) -> list[Scored]:
         """A piece's groups: from the journal, or drawn and scored now."""
@@ -127,19 +224,19 @@ class Run:
 
     async def _draw(self, step: int, number: int, lessons: Sequence[Lesson]) -> list[Group]:
         recipe = self._recipe
-        drawing = Drawing(recipe.group_size, recipe.max_tokens, recipe.temperature, self._seed(step, number))
+        drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
         drawn = await self._backend.sample([lesson.prompt for lesson in lessons], drawing)
         self.tally.drawn += sum(map(len, drawn))
-        groups = []
-        for lesson, rollouts in zip(lessons, drawn, strict=True):
-            rewards = await self._rewarding.score(lesson.step, [rollout.text for rollout in rollouts])
-            groups.append(group_of(lesson.turn, rollouts, rewards))
-        return groups
+        rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
+        return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
+
+    async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
+        return await self._rewards.score(lesson.step, rollouts)
 
     async def _distilled(self, scored: Sequence[Scored]) -> Harvest:
-        """What those who know better say of the same answers: the policy itself in hindsight, or a teacher."""
+        """What is known better of the same answers: by the policy itself in hindsight, or by a teacher."""
         harvest = Harvest(())
-        hints = {lesson.turn: lesson.hinted for lesson in self._lessons if lesson.hinted is not None}
+        hints = {lesson.turn: lesson.hinted for lesson in self._lessons.values() if lesson.hinted is not None}
         corrected = [group for group in scored if group.turn in hints] if self._recipe.hindsight else []
         for group in corrected:
             await self._may_go_on("score")
@@ -150,9 +247,137 @@ class Run:
             harvest += await taught(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
         return harvest
 
-    def _pieces(self) -> Iterator[list[Lesson]]:
+    def _pieces(self, step: int) -> list[list[Lesson]]:
+        """The prompts of a step, cut; those of a piece may have answers of the same length."""
+        chosen = choose_prompts(self._pool, self._records[:step], self._recipe.prompts_per_step, self._plan.seed)
+        return self._cut([self._lessons[TurnId(prompt.turn)] for prompt in chosen])
+
+    def _cut(self, lessons: Sequence[Lesson]) -> list[list[Lesson]]:
         size = self._recipe.prompts_a_piece
-        return (self._lessons[at : at + size] for at in range(0, len(self._lessons), size))
+        by_cap = [list(some) for _, some in groupby(sorted(lessons, key=self._cap), self._cap)]
+        return [some[at : at + size] for some in by_cap for at in range(0, len(some), size)]
+
+    def _cap(self, lesson: Lesson) -> int:
+        """The longest answer to a prompt that is drawn now."""
+        most = token_cap(self._records, self._recipe.max_tokens)
+        return most if lesson.max_tokens is None else max(1, min(most, lesson.max_tokens))
+
+    async def _rehearsal(self) -> list[Rehearsed]:
+        """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
+        tokeniser, size = self._recipe.tokeniser, self._recipe.rehearsal_size
+        if tokeniser is None or not self._recipe.rehearsal:
+            return []
+        excluded = [part.text for item in self._recipe.golden for part in item.request.messages[-1].parts if isinstance(part, Text)]
+        asked = questions(size.questions, self._plan.seed, excluded)
+        at_once = max(1, self._recipe.prompts_a_piece * self._recipe.group_size // size.answers)
+        found: list[Rehearsed] = []
+        for number, at in enumerate(range(0, len(asked), at_once)):
+            piece = await run_sync(self._journal.rehearsed, number)
+            if piece is None:
+                piece = await self._answers(tokeniser, asked[at : at + at_once], number)
+                await run_sync(self._journal.keep_rehearsed, number, piece)
+            found += piece
+        return found
+
+    async def _answers(self, tokeniser: Tokeniser, asked: Sequence[Question], number: int) -> list[Rehearsed]:
+        prompts = await run_sync(lambda: [tokeniser.prompt(one.request) for one in asked])
+        sure = [prompt for prompt, one in zip(prompts, asked, strict=True) if one.is_sure]
+        drawing = Drawing(self._recipe.rehearsal_size.answers, MAX_TOKENS, 1.0, self._seed(0, number))
+        await self._may_go_on("rehearse")
+        with self._pace.timed("rehearse"):
+            drawn = list(zip(prompts, await self._backend.sample_base(prompts, drawing), strict=True))
+            if sure:
+                likeliest = await self._backend.sample_base(sure, Drawing(1, MAX_TOKENS, 0.0))
+                drawn += SURE_TIMES * list(zip(sure, likeliest, strict=True))
+        return [Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T)) for prompt, group in drawn for one in group]
+
+    async def _keep_checkpoint(self, label: str) -> None:
+        """Keep the present weights where the schedule wants them; what a better point replaces goes."""
+        due, done = checkpoints(self._records, self._recipe.schedule), len(self._records)
+        if done not in due or await run_sync(self._journal.weights, _name(done)) is not None:
+            return
+        await self._may_go_on("keep")
+        with self._pace.timed("keep"):
+            weights = await self._backend.keep(f"{label}-step-{done:05d}")
+        before = await run_sync(self._journal.all_weights)
+        await run_sync(self._journal.keep_weights, _name(done), weights)
+        wanted = [await run_sync(self._journal.weights, _name(one)) for one in due]
+        for old in before:
+            if old not in wanted:
+                await self._backend.discard(old)
+
+    async def _choose(self, label: str) -> Weights:
+        """The weights of the best checkpoint, under the label where the backend can give them another."""
+        steps = checkpoints(self._records, self._recipe.schedule)
+        if not steps:
+            raise DriftError(f"run {self._plan.name} was dropped before it had learned anything: {self.tally.reason}")
+        scales, margin = self._backend.abilities.scales, self._recipe.golden_margin
+        measured: list[Checkpoint] = []
+        while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
+            measured.append(await self._checkpoint(label, *missing))
+        chosen = choose_checkpoint(measured, margin)
+        log.info("checkpoint_chosen run=%s chosen=%s of=%s", self._plan.name, chosen, measured)
+        weights = await self._weights(chosen.step)
+        if not scales:
+            return weights
+        await self._may_go_on("keep")
+        return await self._backend.shrink(weights, chosen.scale, label)
+
+    async def _checkpoint(self, label: str, step: int, scale: float) -> Checkpoint:
+        """What weights of this step and size do on the validation prompts and the golden subset."""
+        begun, found = await run_sync(self._journal.measured, "begun"), await run_sync(self._journal.measured, _name(step, scale))
+        if begun is None:
+            begun = Measured(0.0, await self._golden_share(self._plan.start))
+            await run_sync(self._journal.keep_measured, "begun", begun)
+        if found is None:
+            weights = await self._weights(step)
+            weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
+            found = Measured(await self._greedy_reward(weights), await self._golden_share(weights))
+            await run_sync(self._journal.keep_measured, _name(step, scale), found)
+        return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun.golden))
+
+    async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
+        kept = await run_sync(self._journal.weights, _name(step, scale))
+        if kept is None:
+            await self._may_go_on("keep")
+            kept = await self._backend.shrink(weights, scale, f"{label}-step-{step:05d}-of-{scale:g}")
+            await run_sync(self._journal.keep_weights, _name(step, scale), kept)
+        return kept
+
+    async def _weights(self, step: int) -> Weights:
+        weights = await run_sync(self._journal.weights, _name(step))
+        if weights is None:
+            raise StaleError(f"run {self._plan.name}: the checkpoint after step {step} is gone")
+        return weights
+
+    async def _greedy_reward(self, weights: Weights) -> float:
+        """The mean reward of the likeliest answers to the validation prompts."""
+        rewards: list[float | None] = []
+        for piece in self._cut([self._lessons[TurnId(prompt.turn)] for prompt in self._validation]):
+            drawn = await self._greedy([lesson.prompt for lesson in piece], self._cap(piece[0]), weights)
+            for scored in await together([self._score(lesson, [one]) for lesson, one in zip(piece, drawn, strict=True)]):
+                rewards += scored
+        known = [reward for reward in rewards if reward is not None]
+        return sum(known) / len(known) if known else 0.0
+
+    async def _golden_share(self, weights: Weights | None) -> float:
+        """The share of the golden subset that weights pass; None are the untrained ones."""
+        tokeniser, items = self._recipe.tokeniser, self._recipe.golden
+        if tokeniser is None or not items:
+            return 0.0
+        prompts = await run_sync(lambda: [tokeniser.prompt(item.request) for item in items])
+        drawn = await self._greedy(prompts, _GOLDEN_TOKENS, weights)
+        return sum(item.passes(read_answer(one.text)) for item, one in zip(items, drawn, strict=True)) / len(items)
+
+    async def _greedy(self, prompts: Sequence[Sequence[int]], max_tokens: int, weights: Weights | None) -> list[Rollout]:
+        drawing = Drawing(1, max_tokens, 0.0)
+        await self._may_go_on("measure")
+        with self._pace.timed("measure"):
+            if weights is None:
+                drawn = await self._backend.sample_base(prompts, drawing)
+            else:
+                drawn = await self._backend.sample(prompts, drawing, weights)
+        return [group[0] for group in drawn]
 
     async def _may_go_on(self, kind: str) -> None:
         """Wait for a window with room for a piece of this kind; raise where there is no sense in going on."""
@@ -160,29 +385,28 @@ class Run:
             raise StaleError(f"run {self._plan.name}: rules or skills have changed for all its turns, or it was dropped")
         await self._pace.room_for(kind)
 
-    def _count(self, groups: Sequence[Sequence[Scored]], harvest: Harvest) -> None:
-        rewards = [reward for piece in groups for group in piece for _, reward in group.known]
-        self.tally.mean_reward = sum(rewards) / len(rewards) if rewards else None
-        self.tally.skipped += harvest.skipped
-        log.info(
-            "step_drawn run=%s step=%d mean_reward=%s data=%d skipped=%d",
-            self._plan.name,
-            self.tally.steps,
-            self.tally.mean_reward,
-            len(harvest.data),
-            harvest.skipped.total,
-        )
-
-    def _refuse_drift(self, seen: StepFigures) -> None:
-        self._drift, drift = self._drift.see(seen)
-        self.tally.kl = seen.kl
-        if drift is not None:
-            raise DriftError(f"run {self._plan.name} was stopped: {drift.reason}")
-
     def _seed(self, step: int, piece: int = 0) -> int:
         return (self._plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
+
+
+def _name(step: int, scale: float = 1.0) -> str:
+    return f"{step:05d}-{scale:g}"
 
 
 def _scored(lesson: Lesson, group: Group) -> Scored:
     rewards = tuple(one.reward for one in group.drawn)
     return Scored(lesson.turn, lesson.prompt, tuple(rollouts_of(group)), rewards, lesson.key)
+
+
+def _record(scored: Sequence[Scored], *, moved: bool) -> StepRecord:
+    """What is remembered of a step's answers. Their mean surprise is the entropy of what was drawn at temperature 1."""
+    rollouts = [rollout for group in scored for rollout in group.rollouts_G]
+    tokens = sum(len(rollout.tokens_T) for rollout in rollouts)
+    return StepRecord(
+        groups=[group_record(group) for group in scored],
+        reward=mean_reward(scored),
+        moved=moved,
+        earned=earned_lengths(scored),
+        length=tokens / len(rollouts),
+        entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,
+    )

@@ -9,7 +9,7 @@ from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.learn.slow.rewarding import Rewarding
+from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
 from metaclaw.train.golden import GoldenItem, GoldenScore, golden_score, read_answer, reference_pairs
@@ -37,14 +37,14 @@ class Trial:
         self,
         *,
         backend: TrainingBackend,
-        rewarding: Rewarding,
+        rewards: Rewards,
         tokeniser: Tokeniser,
         golden: Sequence[GoldenItem],
         windows: Windows,
         rules: TrialRules,
     ) -> None:
         self._backend = backend
-        self._rewarding = rewarding
+        self._rewards = rewards
         self._tokeniser = tokeniser
         self._golden = list(golden)
         self._windows = windows
@@ -87,7 +87,7 @@ class Trial:
             prompts = [lesson.prompt for lesson in lessons]
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
             for lesson, mine, theirs in zip(lessons, new, old, strict=True):
-                worth = await self._rewarding.score(lesson.step, [mine.text, theirs.text])
+                worth = await self._rewards.score(lesson.step, [mine, theirs])
                 pairs.append(Pair(worth[0], worth[1], lesson.step.stamp.skills))
         return pairs
 

@@ -4,14 +4,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from metaclaw.domain.chat import Json, Part, Text, ToolCall
-from metaclaw.domain.check import Place, Where
+from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult
+from metaclaw.domain.check import Conversation, Place, Where
 
 MAX_ANSWER_CHARS = 200_000
 _FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
 _MOST_OPENINGS = 200
 _MOST_DOCUMENTS = 20
+_MOST_CONVERSATION_CHARS = 200_000
 
 
 def answer_text(answer: Sequence[Part]) -> str:
@@ -26,10 +27,40 @@ def size_of(answer: Sequence[Part]) -> int:
     )
 
 
-def answer_json(answer: Sequence[Part]) -> dict[str, Json]:
-    """The answer as a program reads it."""
-    calls: list[Json] = [{"name": call.name, "arguments": _decoded(call.arguments)} for call in _calls(answer, None)]
-    return {"text": answer_text(answer), "calls": calls}
+def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[str, Json]:
+    """What a program reads: the answer, and what came before it. Of a very long conversation the end."""
+    messages: list[Json] = []
+    room = _MOST_CONVERSATION_CHARS
+    for entry in reversed([entry for message in conversation.messages for entry in _entries(message)]):
+        room -= len(json.dumps(entry, ensure_ascii=False))
+        if room < 0:
+            break
+        messages.insert(0, entry)
+    tools: list[Json] = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in conversation.tools
+    ]
+    return {
+        "messages": messages,
+        "task": conversation.task,
+        "text": answer_text(answer),
+        "calls": _calls_json(answer),
+        "tools": tools,
+    }
+
+
+def _entries(message: Message) -> Iterator[dict[str, Json]]:
+    """A message as a program reads it; each tool result is a message of its own."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    for result in results:
+        words = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+        yield {"role": Role.TOOL.value, "content": words, "is_error": result.is_error}
+    words, calls = answer_text(message.parts), _calls_json(message.parts)
+    if words or calls or not results:
+        yield {"role": str(message.role), "content": words, **({"calls": calls} if calls else {})}
+
+
+def _calls_json(answer: Sequence[Part]) -> list[Json]:
+    return [{"name": call.name, "arguments": _decoded(call.arguments)} for call in _calls(answer, None)]
 
 
 def texts_at(answer: Sequence[Part], where: Where) -> list[str]:

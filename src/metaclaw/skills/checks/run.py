@@ -1,106 +1,173 @@
 """Trying a check on an answer. Three-valued: what could not be looked at, or could not be tried, is unknown and says why."""
 
+import json
 import re
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
+from typing import Any, Final
 
 from metaclaw.domain.chat import Json, Part
-from metaclaw.domain.check import Check, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import inside
-from metaclaw.skills.checks.answer import MAX_ANSWER_CHARS, answer_json, documents_at, size_of, texts_at
-from metaclaw.skills.checks.child import Ended, run_child
+from metaclaw.skills.checks import matcher, program_server
+from metaclaw.skills.checks.answer import MAX_ANSWER_CHARS, documents_at, program_input, size_of, texts_at
+from metaclaw.skills.checks.remainder import is_ordinary_beside
+from metaclaw.skills.checks.workers import WORKERS, Ended, WorkerError, ask_matcher, run_program
 
 LIMIT_S = 5.0
+_NO_CONVERSATION: Final = Conversation()
+_MOST_REASON_CHARS: Final = 300
 # No group, no alternative, and nothing repeated but a single character a fixed number of times: takes time linear in the text.
 _PLAIN = re.compile(
     r"(?:\(\?i\))?(?:(?:[^\\()\[\]{}*+?|^$]|\\[^0-9A-Za-z]|\\[dDwWsS]|\[\^?[^\[\]\\]+\])(?:\{\d{1,2}\})?|\\[bBAZ]|[\^$])+"
 )
 
 
-def run_check(check: Check, answer: Sequence[Part]) -> Outcome:
+def run_check(check: Check, answer: Sequence[Part], conversation: Conversation = _NO_CONVERSATION) -> Outcome:
     """Whether an answer passes a check. Blocks for up to some seconds: call it from a thread."""
-    return examine(check, answer).outcome
+    return examine(check, answer, conversation=conversation).outcome
 
 
-def examine(check: Check, answer: Sequence[Part], limit_s: float = LIMIT_S) -> Finding:
-    """The same with the reason."""
+def examine(
+    check: Check,
+    answer: Sequence[Part],
+    limit_s: float = LIMIT_S,
+    *,
+    conversation: Conversation = _NO_CONVERSATION,
+    is_strict: bool = False,
+) -> Finding:
+    """The same with the score and the reason.
+
+    The strict reading looks at the whole answer: what a pattern or a schema does not account for must be ordinary words, and no
+    score short of 1 passes.
+    """
     if size_of(answer) > MAX_ANSWER_CHARS:
         return _unknown(f"the answer has more than {MAX_ANSWER_CHARS} characters")
     try:
         match check:
             case PatternCheck():
-                return _match(check, answer, limit_s)
+                return _match(check, answer, limit_s, is_strict=is_strict)
             case SchemaCheck():
-                return _validate(check, answer, limit_s)
+                return _validate(check, answer, limit_s, is_strict=is_strict)
             case ProgramCheck():
-                return _run(check, answer, limit_s)
+                found = _run(check, answer, conversation, limit_s)
+                return Finding(Outcome.FAIL, found.reason, 0.0) if is_strict and found.score not in (None, 1.0) else found
     except OSError as error:
         return _unknown(f"no process could be started: {error.strerror}")
+    except WorkerError as error:
+        return _unknown(f"the process that tries checks broke: {error}")
 
 
-def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float) -> Finding:
+def examine_many(
+    check: Check,
+    answers: Sequence[Sequence[Part]],
+    limit_s: float = LIMIT_S,
+    *,
+    conversation: Conversation = _NO_CONVERSATION,
+    is_strict: bool = False,
+) -> list[Finding]:
+    """The same for several answers to one conversation; programs run side by side, one on each core."""
+
+    def look(answer: Sequence[Part]) -> Finding:
+        return examine(check, answer, limit_s, conversation=conversation, is_strict=is_strict)
+
+    if len(answers) < 2 or not isinstance(check, ProgramCheck):
+        return [look(answer) for answer in answers]
+    with ThreadPoolExecutor(min(WORKERS, len(answers)), "check") as threads:
+        return list(threads.map(look, answers))
+
+
+def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
     texts = texts_at(answer, check.where)
     if not texts:
         return _unknown(f"there is nothing to look at in the {check.where.place}")
-    if _PLAIN.fullmatch(check.pattern):
-        return _found(check, any(re.search(check.pattern, text) for text in texts))
-    ended = run_child({"what": "pattern", "pattern": check.pattern, "texts": list(texts)}, limit_s)
-    if ended.status not in (inside.PASSED, inside.FAILED) or ended.errors:
-        return _undecided(ended, "the pattern", limit_s)
-    return _found(check, ended.status == inside.PASSED)
+    found: Any
+    try:
+        if _PLAIN.fullmatch(check.pattern):
+            found = matcher.match(check.pattern, texts)
+        else:
+            found = ask_matcher({"pattern": check.pattern, "texts": list[Json](texts)}, limit_s)
+    except ValueError as error:
+        return _unknown(f"the pattern broke: {error}")
+    if found is None:
+        return _unknown(f"the pattern took longer than {limit_s:g} s")
+    is_found = any(one["spans"] for one in found)
+    reason = "the pattern was found" if is_found else "the pattern was not found"
+    if is_found is not check.must_match:
+        return scored(0.0 if is_found else max(_partly(one) for one in found), reason)
+    is_whole_wanted = is_strict and check.must_match and check.where.place is Place.ANSWER
+    if is_whole_wanted and not is_ordinary_beside(texts[0], [(begin, end) for begin, end in found[0]["spans"]]):
+        return scored(0.0, "the pattern was found, but what stands beside it is no ordinary text")
+    return scored(1.0, reason)
 
 
-def _found(check: PatternCheck, is_found: bool) -> Finding:
-    outcome = Outcome.PASS if is_found is check.must_match else Outcome.FAIL
-    return Finding(outcome, "the pattern was found" if is_found else "the pattern was not found")
-
-
-def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float) -> Finding:
+def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
     documents = documents_at(answer, check.where)
     if documents is None:
         return _unknown(f"there is nothing to look at in the {check.where.place}")
     if not documents:
-        return Finding(Outcome.FAIL, "there is no JSON in the answer")
-    task: dict[str, Json] = {
-        "what": "schema",
-        "schema": dict(check.schema),
-        "documents": documents,
-        "every": check.where.place is Place.CALLS,
-    }
-    ended = run_child(task, limit_s, with_libraries=True)
-    match ended.status:
-        case inside.PASSED:
-            return Finding(Outcome.PASS, "the JSON satisfies the schema")
-        case inside.FAILED if ended.output and not ended.errors:
-            return Finding(Outcome.FAIL, ended.output)
-        case _:
-            return _undecided(ended, "the schema", limit_s)
+        return scored(0.0, "there is no JSON in the answer")
+    found: Any
+    try:
+        found = ask_matcher({"schema": dict(check.schema), "documents": documents}, limit_s)
+    except ValueError as error:
+        return _unknown(f"the schema broke: {error}")
+    if found is None:
+        return _unknown(f"the schema took longer than {limit_s:g} s")
+    faults = [one for one in found if one["fault"] is not None]
+    is_each_wanted = check.where.place is Place.CALLS or is_strict
+    if not faults or (len(faults) < len(found) and not is_each_wanted):
+        return scored(1.0, "the JSON satisfies the schema")
+    worth = [_partly(one) for one in faults]
+    return scored(min(worth) if is_each_wanted else max(worth), faults[0]["fault"])
 
 
-def _run(check: ProgramCheck, answer: Sequence[Part], limit_s: float) -> Finding:
+def _partly(found: dict[str, int]) -> float:
+    """What an answer is worth that does not pass, by the parts of it that are right: more for each, and always below one half."""
+    return found["parts"] / (2 * found["of"] + 1)
+
+
+def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation, limit_s: float) -> Finding:
     if not check.approved:
         return _unknown("the program waits for a person to agree to it")
     if sys.platform != "linux":
         return _unknown("programs are run on Linux only, where they can be walled in")
-    ended = run_child({"what": "program", "source": check.source, "answer": answer_json(answer)}, limit_s)
+    ended = run_program(check.source, program_input(answer, conversation), limit_s)
     walls, _, said = ended.output.partition("\n")
-    match ended.status:
-        case inside.PASSED if walls:
-            return Finding(Outcome.PASS, f"the program passed it; {walls}")
-        case inside.FAILED if walls:
-            return Finding(Outcome.FAIL, f"the program failed it: {(said or ended.errors).strip()[:300]}; {walls}")
-        case inside.NO_WALLS:
-            return _unknown(f"the program could not be walled in here, so it was not run; {walls or 'walls: none'}")
-        case _:
-            return _undecided(ended, "the program", limit_s)
-
-
-def _undecided(ended: Ended, what: str, limit_s: float) -> Finding:
+    if ended.status in (program_server.PASSED, program_server.FAILED) and walls:
+        return _judged(ended, walls, said)
+    if ended.status == program_server.NO_WALLS:
+        return _unknown(f"the program could not be walled in here, so it was not run; {walls or 'walls: none'}")
     if ended.status is None:
-        return _unknown(f"{what} took longer than {limit_s:g} s")
+        return _unknown(f"the program took longer than {limit_s:g} s")
     last = (ended.errors.strip().splitlines() or [f"status {ended.status}"])[-1]
-    return _unknown(f"{what} broke: {last[:300]}")
+    return _unknown(f"the program broke: {last[:_MOST_REASON_CHARS]}")
+
+
+def _judged(ended: Ended, walls: str, said: str) -> Finding:
+    """The score in the last line of what a program printed; without one, its exit status."""
+    told = _last_object(said)
+    if told is not None and "score" in told:
+        score, reason = told["score"], told.get("reason")
+        if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
+            return _unknown(f"the program's score {str(score)[:40]} is no number from 0 to 1")
+        return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {walls}")
+    if ended.status == program_server.PASSED:
+        return scored(1.0, f"the program passed it; {walls}")
+    return scored(0.0, f"the program failed it: {(said or ended.errors).strip()[:_MOST_REASON_CHARS]}; {walls}")
+
+
+def _last_object(said: str) -> dict[str, object] | None:
+    lines = said.strip().splitlines()
+    if not lines or not lines[-1].lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(lines[-1])
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _unknown(reason: str) -> Finding:

@@ -6,9 +6,12 @@
     pattern in calls of bash: ^set -e        what it gave to the tool `bash` must
     schema: {"type": "object"}               JSON in the answer must satisfy this JSON Schema
     schema in calls of save: {…}             the arguments of those calls must
-    program: |                               Python; the answer comes as JSON on standard input, exit 0 passes, exit 1 fails
-      import json, sys
+    program: |                               Python; reads the answer and the conversation as JSON from standard input, and prints
+      import json, sys                       {"score": 0 to 1, "reason": "…"}, or exits with 0 (pass) or 1 (fail)
       …
+
+What does not pass may still earn a part of the reward: a pattern by its named groups, a schema by its required properties, a
+program by its score.
 
 In YAML a text with `: ` in it is put in quotes or below a `|`.
 """

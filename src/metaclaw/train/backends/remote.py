@@ -144,6 +144,14 @@ class RemoteBackend:
         adapter = await run.trainee.publish(name, for_good=True)
         return Weights(self.name, adapter, training)
 
+    async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
+        """No service does this; `abilities` says so."""
+        raise TrainingError(f"{self.name} cannot make the change of weights smaller")
+
+    async def discard(self, weights: Weights) -> None:
+        """Give back what their sampler holds; the service removes saved weights by its own rules."""
+        await self._samplers.release(weights)
+
     async def release(self, weights: Weights) -> None:
         """These kept weights answer nobody any more; what their sampler holds on the service is given back."""
         await self._samplers.release(weights)

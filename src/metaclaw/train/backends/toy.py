@@ -34,7 +34,7 @@ class ToyBackend:
     @property
     def abilities(self) -> Abilities:
         """All losses and the KL term."""
-        return Abilities(frozenset(LossKind), has_kl=True, yields=False)
+        return Abilities(frozenset(LossKind), has_kl=True, yields=False, scales=True)
 
     async def open(self, run: RunPlan) -> Progress:
         """Begin this run, or go on with it where it was, pieces included."""
@@ -92,6 +92,18 @@ class ToyBackend:
         path = self._folder / f"{label}.json"
         await asyncio.to_thread(_write, path, self._policy)
         return Weights(self.name, str(path), str(path))
+
+    async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
+        """Kept weights, multiplied by a scale, in another file."""
+        policy = _read(Path(self._ours(weights).adapter))
+        policy.weights = {key: [scale * value for value in row] for key, row in policy.weights.items()}
+        path = self._folder / f"{label}.json"
+        await asyncio.to_thread(_write, path, policy)
+        return Weights(self.name, str(path), str(path))
+
+    async def discard(self, weights: Weights) -> None:
+        """Remove their file."""
+        await asyncio.to_thread(Path(self._ours(weights).adapter).unlink, missing_ok=True)
 
     async def close(self, *, discard: bool) -> None:
         """End the run; with `discard` its file goes, too."""

@@ -1,0 +1,196 @@
+"""What a rollout is worth: by what a person wanted, by the checks of the skills in its prompt, else by the judge.
+
+A reward lies between 0 and 1 and is None where nothing can say; what nothing can score teaches nothing. An answer that has no end,
+says nothing or repeats itself is worth nothing, whatever a check finds in it.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.batch import Rollout
+from metaclaw.domain.chat import Part, Text, TextDelta, Tool, ToolCall
+from metaclaw.domain.check import Check, Finding
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.step import Step
+from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.engine import CallParser
+from metaclaw.errors import SkillError
+from metaclaw.learn.assessment import conversation_of, in_words, is_corrected, requirement_of
+from metaclaw.outcome import Judge
+from metaclaw.skills.checks import check_of, examine_many
+from metaclaw.train.repetition import is_degenerate
+
+log = logging.getLogger(__name__)
+
+_CHECK_LIMIT_S: Final = 5.0
+_SEEN: Final = (Source.DETECTOR, Source.USER)
+"""Whose verdicts on the recorded answer count as its reward: checks and judge score every answer themselves."""
+
+
+def _no_verdict(turn: TurnId) -> Verdict | None:
+    return None
+
+
+class Rewards:
+    """Scores answers to a recorded turn.
+
+    `judge_for` is the judge of turns that a model made, or None where there is none; `verdict` is the verdict that stands on a
+    recorded turn. Both may block.
+    """
+
+    def __init__(
+        self,
+        *,
+        judge_for: Callable[[str], Judge | None],
+        skill: Callable[[SkillName], Skill | None],
+        redact: Callable[[str], str],
+        verdict: Callable[[TurnId], Verdict | None] = _no_verdict,
+    ) -> None:
+        self._judge_for = judge_for
+        self._skill = skill
+        self._redact = redact
+        self._verdict = verdict
+
+    def can_score(self, step: Step) -> bool:
+        """Whether anything can say what answers to this turn are worth. A turn that the person corrected is not scored: what the
+        correction teaches is used on later turns. Asks no model; blocks."""
+        if is_corrected(step):
+            return False
+        return bool(self._checks(step)) or self._judge_for(step.model) is not None or self._recorded(step) is not None
+
+    async def score(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
+        """The reward of each answer; equal answers are scored once."""
+        texts = _usable(answers)
+        found = await self._by_checks(step, texts, is_strict=False)
+        if found is None:
+            found = await self._by_judge(step, texts)
+        found |= await run_sync(self._by_verdict, step, texts, found)
+        return _of_each(answers, found)
+
+    async def score_strictly(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
+        """What each answer is worth by a second, stricter measure: 1 where every check passes on the whole answer, else 0; where
+        there is no check, the judge's votes."""
+        texts = _usable(answers)
+        found = await self._by_checks(step, texts, is_strict=True)
+        if found is None:
+            found = await self._by_judge(step, texts)
+        return _of_each(answers, found)
+
+    async def _by_checks(self, step: Step, texts: Sequence[str], *, is_strict: bool) -> dict[str, float | None] | None:
+        """What the checks of the turn's skills say of each text; None where there are none."""
+        checks = await run_sync(self._checks, step)
+        if not checks:
+            return None
+        answers = [parts_of(text, step.tools) for text in texts]
+        conversation = conversation_of(step)
+        findings = [
+            await run_sync(
+                lambda one: examine_many(one, answers, _CHECK_LIMIT_S, conversation=conversation, is_strict=is_strict), check
+            )
+            for check in checks
+        ]
+        worth = min if is_strict else _mean
+        return {
+            text: worth(scores) if (scores := _known(one)) else None
+            for text, one in zip(texts, zip(*findings, strict=True), strict=True)
+        }
+
+    async def _by_judge(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
+        """The share of the judge's votes that pass each text."""
+        found: dict[str, float | None] = dict.fromkeys(texts)
+        judge = self._judge_for(step.model)
+        if judge is None:
+            return found
+        requirement = await run_sync(lambda: self._redact(requirement_of(step)))
+        async with anyio.create_task_group() as group:
+            for text in texts:
+                group.start_soon(self._judged, judge, requirement, step, text, found)
+        return found
+
+    async def _judged(self, judge: Judge, requirement: str, step: Step, text: str, found: dict[str, float | None]) -> None:
+        shown = await run_sync(lambda: self._redact(in_words(parts_of(text, step.tools), ())))
+        failed = (await judge.judge_against(requirement, shown)).share_failed
+        found[text] = None if failed is None else 1.0 - failed
+
+    def _by_verdict(self, step: Step, texts: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
+        """The reward of texts that say what was answered then, by the verdict on that answer. A person's word stands above all
+        else; what detectors saw, where nothing else is known. Blocks."""
+        same = [text for text in texts if _says_the_same(parts_of(text, step.tools), step.answer)]
+        verdict = self._recorded(step) if same else None
+        if verdict is None:
+            return {}
+        worth = 1.0 if verdict.outcome is Outcome.PASS else 0.0
+        return {text: worth for text in same if verdict.source is Source.USER or found.get(text) is None}
+
+    def _recorded(self, step: Step) -> Verdict | None:
+        """What a person or a detector said of the recorded answer."""
+        verdict = self._verdict(step.turn)
+        if verdict is None or verdict.source not in _SEEN or verdict.outcome is Outcome.UNKNOWN:
+            return None
+        return verdict
+
+    def _checks(self, step: Step) -> list[Check]:
+        skills = [skill for name in step.stamp.skills if (skill := self._skill(name)) is not None]
+        return [check for skill in skills if (check := _readable(skill)) is not None]
+
+
+def is_usable(answer: Rollout) -> bool:
+    """Whether an answer may be worth anything: it has an end, says something and does not repeat itself."""
+    return answer.is_whole and bool(answer.text.strip()) and not is_degenerate(answer.text)
+
+
+def parts_of(text: str, tools: Sequence[Tool]) -> tuple[Part, ...]:
+    """An answer's text as words and calls, as it would have been served."""
+    if not tools:
+        return (Text(text),)
+    parser = CallParser(frozenset(tool.name for tool in tools))
+    said = [*parser.push(text), *parser.flush()]
+    return tuple(
+        Text(one.text) if isinstance(one, TextDelta) else ToolCall(one.id or "", one.name or "", one.arguments) for one in said
+    )
+
+
+def _usable(answers: Sequence[Rollout]) -> list[str]:
+    """The different texts that may be worth anything."""
+    return list(dict.fromkeys(answer.text for answer in answers if is_usable(answer)))
+
+
+def _of_each(answers: Sequence[Rollout], found: dict[str, float | None]) -> list[float | None]:
+    # The same text may have been cut off in one rollout and ended in another.
+    return [found[answer.text] if answer.is_whole and answer.text in found else 0.0 for answer in answers]
+
+
+def _known(findings: Sequence[Finding]) -> list[float]:
+    return [finding.score for finding in findings if finding.score is not None]
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return sum(scores) / len(scores)
+
+
+def _says_the_same(one: Sequence[Part], other: Sequence[Part]) -> bool:
+    return _said(one) == _said(other)
+
+
+def _said(answer: Sequence[Part]) -> list[tuple[str, ...]]:
+    """Words and calls, without what differs from one answer to the next although it means the same."""
+    said: list[tuple[str, ...]] = []
+    for part in answer:
+        if isinstance(part, Text) and part.text.strip():
+            said.append((part.text.strip(),))
+        elif isinstance(part, ToolCall):
+            said.append((part.name, "".join(part.arguments.split())))
+    return said
+
+
+def _readable(skill: Skill) -> Check | None:
+    try:
+        return check_of(skill)
+    except SkillError as error:
+        log.warning("check_unreadable skill=%s reason=%s", skill.name, error)
+        return None

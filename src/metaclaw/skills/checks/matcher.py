@@ -1,0 +1,128 @@
+"""Looks for patterns and validates JSON, in a process that lives long and can be killed when one of them takes too long.
+
+This file is a script for that process alone and imports nothing of ours. It reads one JSON object a line and answers with one.
+A pattern is answered with the places where it is found and how many of its parts are there; documents with what is wrong with each.
+"""
+
+import json
+import re
+import sys
+from functools import lru_cache
+from typing import Any
+
+MOST_MATCHES = 100
+_GROUP = "(?P<"
+
+
+def main() -> int:
+    """Answer until standard input ends."""
+    _limit(int(sys.argv[1]))
+    for line in sys.stdin:
+        task = json.loads(line)
+        try:
+            found: object = (
+                match(task["pattern"], task["texts"]) if "pattern" in task else validate(task["schema"], task["documents"])
+            )
+            reply = {"found": found}
+        except Exception as error:  # noqa: BLE001 - libraries have classes of their own for a reference that leads nowhere
+            reply = {"error": f"{type(error).__name__}: {error}"[:300]}
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _limit(memory_mib: int) -> None:
+    import resource  # not everywhere
+
+    most = memory_mib * 1024 * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def match(pattern: str, texts: list[str]) -> list[dict[str, Any]]:
+    """For each text the spans of what is found, and, where nothing is, how many of the named parts are there in order."""
+    compiled = re.compile(pattern)
+    found: list[dict[str, Any]] = []
+    for text in texts:
+        spans = [list(one.span()) for one, _ in zip(compiled.finditer(text), range(MOST_MATCHES), strict=False)]
+        parts = () if spans else _parts(pattern)
+        found.append({"spans": spans, "parts": _in_order(parts, text), "of": len(parts)})
+    return found
+
+
+@lru_cache(256)
+def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
+    """The outermost named groups of a pattern, each as a pattern. One that cannot stand alone is left out."""
+    flags = re.compile(pattern).flags
+    found = []
+    for source in _named_groups(pattern):
+        try:
+            found.append(re.compile(source, flags))
+        except re.error:
+            continue
+    return tuple(found)
+
+
+def _named_groups(pattern: str) -> list[str]:
+    """The text inside each outermost `(?P<name>…)`."""
+    found: list[str] = []
+    at, depth, begun, is_class = 0, 0, None, False
+    while at < len(pattern):
+        sign = pattern[at]
+        if sign == "\\":
+            at += 1
+        elif is_class:
+            is_class = sign != "]"
+        elif sign == "[":
+            is_class = True
+            at += pattern.startswith("^", at + 1)
+            at += pattern.startswith("]", at + 1)
+        elif sign == "(":
+            depth += 1
+            if begun is None and pattern.startswith(_GROUP, at):
+                begun = (pattern.index(">", at) + 1, depth)
+        elif sign == ")":
+            if begun is not None and begun[1] == depth:
+                found.append(pattern[begun[0] : at])
+                begun = None
+            depth -= 1
+        at += 1
+    return found
+
+
+def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> int:
+    """How many parts stand one behind the other: the longest such chain, so that a missing part does not hide those after it."""
+    # reach[count] is the earliest place at which a chain of that many parts ends.
+    reach = [0] + [len(text) + 1] * len(parts)
+    for part in parts:
+        for count in range(len(parts) - 1, -1, -1):
+            if reach[count] <= len(text) and (one := part.search(text, reach[count])) is not None:
+                reach[count + 1] = min(reach[count + 1], one.end())
+    return max(count for count, end in enumerate(reach) if end <= len(text))
+
+
+def validate(schema: dict[str, Any], documents: list[Any]) -> list[dict[str, Any]]:
+    """For each document the first thing that is wrong with it, or None, and how many of the required properties are right."""
+    validator = _validator(json.dumps(schema))
+    required = schema.get("required")
+    wanted = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        faults = list(validator.iter_errors(document))
+        wrong = {fault.absolute_path[0] for fault in faults if fault.absolute_path}
+        right = [name for name in wanted if isinstance(document, dict) and name in document and name not in wrong]
+        fault = f"{faults[0].json_path}: {faults[0].message}"[:500] if faults else None
+        found.append({"fault": fault, "parts": len(right), "of": len(wanted)})
+    return found
+
+
+@lru_cache(64)
+def _validator(schema: str) -> Any:
+    import jsonschema
+    import referencing
+
+    # An empty registry: a reference that leads out of the schema is an error, not a download.
+    return jsonschema.Draft202012Validator(json.loads(schema), registry=referencing.Registry())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Runs programs that check answers: one process that has everything a program may import, and a fork of it for each run.
+
+This file is a script for that process alone and imports nothing of ours. Each request comes over a socket with three open files:
+what to run (JSON), and where its output and its errors go. The server itself never reads them, so nothing of one run is in the
+memory of the next; it answers with the exit status, or says that the run took too long.
+
+A program runs behind three walls, each of which would do by itself; every fork raises its own:
+
+- *seccomp*: every system call but those for memory, time, and files already open is refused: nothing can be opened, connected,
+  started or signalled. Everything a check may import is therefore loaded before.
+- *namespaces*: a user, network, mount, IPC and UTS namespace of its own, the root folder an empty one in which nothing can be
+  created, because it was deleted, and no capabilities left.
+- *Landlock*: no access to any file, and none to the network where the kernel knows how.
+
+Seccomp must stand, and one of the others with it, and both are tried out before the program is: else it is not run.
+"""
+
+import ctypes
+import functools
+import gc
+import importlib
+import io
+import json
+import os
+import platform
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+PASSED, FAILED, CRASHED, NO_WALLS, TIMED_OUT = 0, 1, 70, 71, 1_000
+REQUEST = struct.Struct("=dI")
+"""Seconds a run may take, MiB of memory it may use."""
+REPLY = struct.Struct("=i")
+"""Exit status, negative for a signal; `TIMED_OUT` where it had to be ended."""
+
+_MIB = 1024 * 1024
+_PRELOADED = (
+    "abc ast base64 binascii bisect calendar codecs collections collections.abc contextlib copy csv dataclasses datetime decimal"
+    " difflib enum fractions functools hashlib heapq html html.parser io itertools json keyword locale math numbers operator"
+    " pprint random re"
+    " shlex statistics string struct sys textwrap threading time tokenize types typing unicodedata urllib.parse uuid"
+    " xml.etree.ElementTree"
+    " zlib _strptime encodings.ascii encodings.cp1252 encodings.idna encodings.latin_1 encodings.utf_16 encodings.utf_8"
+    " encodings.utf_8_sig"
+)
+
+# Audit architecture and the numbers of the allowed calls: read write close fstat lseek mmap mprotect munmap brk rt_sigaction
+# rt_sigprocmask rt_sigreturn readv writev sched_yield mremap madvise nanosleep getpid exit gettimeofday getuid getgid geteuid
+# getegid sigaltstack gettid futex restart_syscall clock_gettime clock_nanosleep exit_group getrandom
+_CALLS = {
+    "x86_64": (
+        0xC000003E,
+        "0 1 3 5 8 9 10 11 12 13 14 15 19 20 24 25 28 35 39 60 96 102 104 107 108 131 186 202 219 228 230 231 318",
+    ),
+    "aarch64": (
+        0xC00000B7,
+        "63 64 57 80 62 222 226 215 214 134 135 139 65 66 124 216 233 101 172 93 169 174 176 175 177 132 178 98 128 113 115 94 278",
+    ),
+}
+_X32_CALLS = 0x40000000
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_GREATER_OR_EQUAL, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000
+_SET_DEATH_SIGNAL, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 1, 38, 22, 2
+_NAMESPACES = 0x10000000 | 0x40000000 | 0x00020000 | 0x08000000 | 0x04000000
+_CAPABILITY_VERSION = 0x20080522
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
+
+
+def main() -> int:
+    """Serve the socket that is standard input until its other end is closed."""
+    for name in ("resource", *_PRELOADED.split()):
+        importlib.import_module(name)
+    libc = ctypes.CDLL(None, use_errno=True)
+    _filter_code()
+    Path.cwd().rmdir()
+    gc.freeze()
+    with socket.socket(fileno=os.dup(0)) as control:
+        while True:
+            request, files, _, _ = socket.recv_fds(control, REQUEST.size, 3)
+            if len(request) < REQUEST.size or len(files) < 3:
+                return 0
+            seconds, memory_mib = REQUEST.unpack(request)
+            child = os.fork()
+            if child == 0:
+                control.close()
+                os._exit(_run(libc, files, seconds, memory_mib))
+            for file in files:
+                os.close(file)
+            status = _wait(child, seconds, control)
+            if status is None:
+                return 0
+            control.sendall(REPLY.pack(status))
+
+
+def _wait(child: int, seconds: float, control: socket.socket) -> int | None:
+    """The exit status of a run, which is ended when its time is over; None where nothing is waiting for it any more."""
+    ended = os.pidfd_open(child)
+    try:
+        ready, _, _ = select.select([ended, control.fileno()], [], [], seconds)
+        if ended not in ready:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if ended in ready:
+            return os.waitstatus_to_exitcode(status)
+        return None if ready else TIMED_OUT
+    finally:
+        os.close(ended)
+
+
+def _run(libc: ctypes.CDLL, files: list[int], seconds: float, memory_mib: int) -> int:
+    """Run what the first file says, in a fork: its exit status."""
+    libc.prctl(_SET_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL))
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    os.closerange(3, 64)
+    _limit(int(seconds) + 2, memory_mib)
+    with open(0, "rb") as given:
+        task = json.loads(given.read())
+    try:
+        status = _run_program(libc, task["source"], task["answer"])
+    except SystemExit as end:
+        status = _status(end.code)
+    except BaseException as error:  # noqa: BLE001
+        sys.stderr.write("".join(traceback.format_exception_only(error))[-2_000:])
+        # A program that breaks has not judged the answer; a failed assertion has.
+        status = FAILED if isinstance(error, AssertionError) else CRASHED
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return CRASHED
+    return status
+
+
+def _status(code: object) -> int:
+    if code is None:
+        return PASSED
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return FAILED
+
+
+def _limit(seconds: int, memory_mib: int) -> None:
+    import resource  # not everywhere, and the constants above are read everywhere
+
+    limits = (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_AS, memory_mib * _MIB),
+        (resource.RLIMIT_FSIZE, _MIB // 16),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+    )
+    for what, most in limits:
+        resource.setrlimit(what, (most, most))
+
+
+def _run_program(libc: ctypes.CDLL, source: str, answer: dict[str, object]) -> int:
+    walls = _raise_walls(libc)
+    sys.stdout.write(f"walls: {' '.join(walls)}\n")
+    sys.stdout.flush()
+    if "seccomp" not in walls or len(walls) < 2 or not _walls_hold():
+        return NO_WALLS
+    sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(answer).encode()), "utf-8")
+    sys.argv = ["check"]
+    exec(compile(source, "<check>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+    return PASSED
+
+
+def _raise_walls(libc: ctypes.CDLL) -> list[str]:
+    """Put up what this kernel has; give the names of the walls that stand."""
+    walls = ["namespaces"] if _enter_namespaces(libc) else []
+    libc.prctl(_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+    if _restrict_with_landlock(libc):
+        walls.append("landlock")
+    if _filter_calls(libc):
+        walls.append("seccomp")
+    return walls
+
+
+def _enter_namespaces(libc: ctypes.CDLL) -> bool:
+    if libc.unshare(_NAMESPACES) != 0:
+        return False
+    try:
+        os.chroot(".")  # an empty folder that was deleted
+        os.chdir("/")
+    except OSError:
+        return False
+    head, nothing = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    return bool(libc.capset(head, nothing) == 0)
+
+
+def _restrict_with_landlock(libc: ctypes.CDLL) -> bool:
+    version = libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1))
+    if version < 1:
+        return False
+    file_rights = (1 << 13) - 1 | (version >= 2) << 13 | (version >= 3) << 14 | (version >= 5) << 15
+    rules = struct.pack("=QQ", file_rights, 3 if version >= 4 else 0)[: 16 if version >= 4 else 8]
+    ruleset = libc.syscall(_LANDLOCK_CREATE, rules, ctypes.c_size_t(len(rules)), ctypes.c_uint(0))
+    return bool(ruleset >= 0 and libc.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint(0)) == 0)
+
+
+def _filter_calls(libc: ctypes.CDLL) -> bool:
+    found = _filter_code()
+    if found is None:
+        return False
+    length, code = found
+    program = struct.pack("@HP", length, ctypes.addressof(code))
+    return bool(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)) == 0)
+
+
+@functools.cache
+def _filter_code() -> tuple[int, Any] | None:
+    """The filter for this machine: its length and its lines; None where no calls are known."""
+    known = _CALLS.get(platform.machine()) if sys.maxsize > 2**32 else None
+    if known is None:
+        return None
+    architecture, calls = known[0], [int(number) for number in known[1].split()]
+    lines = [(_LOAD_WORD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD_WORD, 0, 0, 0)]
+    lines += [(_JUMP_GREATER_OR_EQUAL, 0, 1, _X32_CALLS), (_RETURN, 0, 0, _KILL)]
+    lines += [(_JUMP_EQUAL, len(calls) - at, 0, number) for at, number in enumerate(calls)]
+    lines += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
+    return len(lines), ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
+
+
+def _walls_hold() -> bool:
+    """Try to get out: by a file, by a socket, by a process."""
+    return all(_is_refused(attempt) for attempt in (lambda: os.open("/", os.O_RDONLY), socket.socket, os.fork))
+
+
+def _is_refused(attempt: Any) -> bool:
+    try:
+        attempt()
+    except OSError:
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

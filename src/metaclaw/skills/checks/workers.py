@@ -1,0 +1,269 @@
+"""The processes that try checks: started when needed, kept, and replaced when one was killed; at most one of a kind per core."""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
+
+from metaclaw.domain.chat import Json
+from metaclaw.skills.checks import program_server
+
+MATCHER: Final = Path(__file__).with_name("matcher.py")
+PROGRAM_SERVER: Final = Path(program_server.__file__)
+_MAX_OUTPUT_BYTES: Final = 64 * 1024
+_MEMORY_MIB: Final = 512
+_GRACE_S: Final = 5.0
+WORKERS: Final = os.cpu_count() or 1
+
+
+class WorkerError(Exception):
+    """A worker process ended, or gave no answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended: its exit status (negative for a signal), or None where it ran out of time, and what it printed."""
+
+    status: int | None
+    output: str
+    errors: str
+
+
+class Worker(Protocol):
+    """A process that does one task at a time."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Matcher:
+    """The process that looks for patterns and validates JSON."""
+
+    def __init__(self) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-I", str(MATCHER), str(_MEMORY_MIB)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env={},
+            start_new_session=True,
+        )
+
+    def ask(self, task: dict[str, Json], limit_s: float) -> Json:
+        """What it finds; None where it takes too long. Raises ValueError with the reason where the check itself is at fault,
+        WorkerError where the process ended. Blocks."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        try:
+            _write_all(self._child.stdin.fileno(), json.dumps(task).encode() + b"\n")
+            line = _read_line(self._child.stdout.fileno(), time.monotonic() + limit_s)
+        except OSError as error:
+            raise WorkerError(str(error)) from error
+        if line is None:
+            return None
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ValueError(reply["error"])
+        found: Json = reply["found"]
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.kill()
+        self._child.wait()
+        self._child.stdin.close()
+        self._child.stdout.close()
+
+
+class ProgramServer:
+    """The process that runs programs, each in a fork of its own."""
+
+    def __init__(self, script: Path = PROGRAM_SERVER) -> None:
+        self._control, theirs = socket.socketpair()
+        folder = tempfile.mkdtemp(prefix="metaclaw-check-")
+        with theirs:
+            try:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(script)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd=folder,
+                    env={},
+                    start_new_session=True,
+                )
+            except OSError:
+                self._control.close()
+                Path(folder).rmdir()
+                raise
+        self._folder = Path(folder)
+
+    def run(self, source: str, answer: dict[str, Json], limit_s: float) -> Ended:
+        """Run a program. Raises WorkerError where the server ended. Blocks."""
+        given = json.dumps({"source": source, "answer": answer}).encode()
+        with _memory_file(given) as task, _memory_file() as output, _memory_file() as errors:
+            try:
+                request = program_server.REQUEST.pack(limit_s, _MEMORY_MIB)
+                socket.send_fds(self._control, [request], [task, output, errors])
+                self._control.settimeout(limit_s + _GRACE_S)
+                reply = self._control.recv(program_server.REPLY.size)
+            except OSError as error:
+                raise WorkerError(str(error)) from error
+            if len(reply) < program_server.REPLY.size:
+                raise WorkerError("it ended")
+            (status,) = program_server.REPLY.unpack(reply)
+            return Ended(None if status == program_server.TIMED_OUT else status, _read(output), _read(errors))
+
+    def close(self) -> None:
+        """End it; a run that is under way ends with it."""
+        self._control.close()
+        self._child.kill()
+        self._child.wait()
+        with contextlib.suppress(OSError):  # the server removes it itself when it starts
+            self._folder.rmdir()
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Pool(Generic[W]):
+    """Workers of one kind. The one used last is used first, so that a quiet time needs only one."""
+
+    def __init__(self, start: Callable[[], W], most: int | None = None) -> None:
+        self._start = start
+        self._most = most or WORKERS
+        self._reset()
+
+    def _reset(self) -> None:
+        self._idle: list[W] = []
+        self._places = threading.BoundedSemaphore(self._most)
+        self._pid = os.getpid()
+
+    @contextmanager
+    def worker(self) -> Iterator[W]:
+        """A worker for one task. What raises WorkerError, or leaves the block before its worker has answered, costs the worker."""
+        if self._pid != os.getpid():
+            self._reset()  # a fork of us must not talk to our workers
+        with self._places:
+            try:
+                worker = self._idle.pop()
+            except IndexError:
+                worker = self._start()
+            try:
+                yield worker
+            except ValueError:
+                self._idle.append(worker)
+                raise
+            except BaseException:
+                worker.close()
+                raise
+            else:
+                self._idle.append(worker)
+
+    def close(self) -> None:
+        """End the workers that are idle."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class _SlowError(Exception):
+    pass
+
+
+_matchers: Final = Pool(Matcher)
+_programs: Final = Pool(ProgramServer)
+
+
+def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
+    """What a matcher finds; None where it takes too long. Raises ValueError where the check itself is at fault, OSError where no
+    process can be started, WorkerError where each ends at once. Blocks."""
+
+    def ask() -> Json:
+        try:
+            with _matchers.worker() as matcher:
+                found = matcher.ask(task, limit_s)
+                if found is None:
+                    raise _SlowError
+                return found
+        except _SlowError:
+            return None
+
+    return _again(ask)
+
+
+def run_program(source: str, answer: dict[str, Json], limit_s: float) -> Ended:
+    """Run a program in a fork of its own. Raises OSError where no process can be started, WorkerError where each ends at once."""
+
+    def run() -> Ended:
+        with _programs.worker() as server:
+            return server.run(source, answer, limit_s)
+
+    return _again(run)
+
+
+@atexit.register
+def close_workers() -> None:
+    """End what is idle."""
+    _matchers.close()
+    _programs.close()
+
+
+T = TypeVar("T")
+
+
+def _again(task: Callable[[], T]) -> T:
+    """The task again while workers turn out to have ended before it, such as those that the system killed for memory."""
+    for _ in range(WORKERS):
+        with contextlib.suppress(WorkerError):
+            return task()
+    return task()
+
+
+@contextmanager
+def _memory_file(content: bytes = b"") -> Iterator[int]:
+    file = os.memfd_create("check", os.MFD_CLOEXEC)
+    try:
+        _write_all(file, content)
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _read(file: int) -> str:
+    return os.pread(file, _MAX_OUTPUT_BYTES, 0).decode("utf-8", "replace")
+
+
+def _read_line(file: int, deadline: float) -> bytes | None:
+    """A line, or None where there is none in time. Raises WorkerError at the end of the file."""
+    poll, read = select.poll(), b""
+    poll.register(file, select.POLLIN)
+    while not read.endswith(b"\n"):
+        if not poll.poll(max(0.0, 1_000.0 * (deadline - time.monotonic()))):
+            return None
+        piece = os.read(file, 1 << 16)
+        if not piece:
+            raise WorkerError("it ended")
+        read += piece
+    return read

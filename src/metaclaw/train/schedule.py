@@ -1,0 +1,159 @@
+"""How long a run goes on and how fast it learns. Pure: a function of the records of its steps.
+
+The rate rises in a straight line, stays, and falls to a tenth in the last steps (to settle). A run stops learning when it has
+learned enough, when it no longer improves, when nothing is left to learn from, or when it has made most of its steps; then it
+settles. How well it goes is the mean over keys of a moving average, since prompts that go badly are drawn more often.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from metaclaw.train.records import StepRecord
+
+_MEMORY: Final = 0.8
+_BETTER: Final = 0.005
+"""An average must rise by more than this to count as better."""
+_LEARNED: Final = 0.02
+_WORTH_KEEPING: Final = 0.01
+_LOWEST: Final = 0.1
+_SPAN: Final = 20
+"""Steps whose lengths are looked at for the cap."""
+
+
+class Phase(StrEnum):
+    """What a run does next."""
+
+    LEARN = "learning"
+    SETTLE = "settling"
+    CHOOSE = "choosing a checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRules:
+    """At most `most` steps, `settle` of them with a falling rate. `enough` is a mean reward over `enough_steps`; `patience` is how
+    many steps may pass without a better average (twice as many before anything was learned), and `idle` how many without any
+    gradient."""
+
+    most: int = 200
+    warm_up: int = 10
+    enough: float = 0.97
+    enough_steps: int = 5
+    patience: int = 25
+    idle: int = 20
+    settle: int = 16
+    keep_every: int = 4
+
+    @property
+    def settle_steps(self) -> int:
+        """Steps that settle: a quarter of a short run."""
+        return min(self.settle, self.most // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next step's phase and its rate as a share of the highest; once learning is over, why it is."""
+
+    phase: Phase
+    rate: float = 1.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningEnd:
+    """After how many steps learning ended, and why; whether the run settles then, and whether it drifted."""
+
+    step: int
+    reason: str
+    settles: bool = True
+    has_drifted: bool = False
+
+
+def next_step(records: Sequence[StepRecord], rules: ScheduleRules) -> Next:
+    """What comes after these steps."""
+    end = learning_end(records, rules)
+    if end is None:
+        return Next(Phase.LEARN, min(1.0, (len(records) + 1) / max(1, rules.warm_up)))
+    settled = len(records) - end.step
+    if not end.settles or settled >= rules.settle_steps or any(record.drift for record in records[end.step :]):
+        return Next(Phase.CHOOSE, reason=end.reason)
+    return Next(Phase.SETTLE, 1.0 - (1.0 - _LOWEST) * (settled + 1) / rules.settle_steps, end.reason)
+
+
+def learning_end(records: Sequence[StepRecord], rules: ScheduleRules) -> LearningEnd | None:
+    """Where learning ended; None while it goes on."""
+    averages = progress(records)
+    best, best_at = 0.0, 0
+    for step, record in enumerate(records):
+        if averages[step] > best + _BETTER:
+            best, best_at = averages[step], step
+        done = step + 1
+        if record.drift:
+            return LearningEnd(done, f"stopped: {record.drift}", settles=False, has_drifted=True)
+        if done >= rules.idle and not any(one.moved for one in records[done - rules.idle : done]):
+            reason = f"all answers to each prompt earned the same in {rules.idle} steps, so there is nothing to learn from"
+            return LearningEnd(done, reason, settles=False)
+        if done >= rules.enough_steps and _is_enough(records[done - rules.enough_steps : done], rules):
+            return LearningEnd(done, f"learned: the mean reward was {rules.enough:g} or more over {rules.enough_steps} steps")
+        has_learned = best > averages[0] + _LEARNED
+        if step - best_at >= rules.patience * (1 if has_learned else 2):
+            return LearningEnd(done, f"no better for {step - best_at} steps")
+        if done >= rules.most - rules.settle_steps:
+            return LearningEnd(done, f"made the most steps, {rules.most}")
+    return None
+
+
+def progress(records: Sequence[StepRecord]) -> list[float]:
+    """After each step, how well the run goes: the mean over keys of a moving average of their rewards."""
+    wells: dict[str, float] = {}
+    found = []
+    for record in records:
+        told: dict[str, list[float]] = {}
+        for group in record.groups:
+            if group.mean is not None:
+                told.setdefault(group.key, []).append(group.mean)
+        for key, means in told.items():
+            mean = sum(means) / len(means)
+            wells[key] = mean if key not in wells else _MEMORY * wells[key] + (1.0 - _MEMORY) * mean
+        found.append(sum(wells.values()) / len(wells) if wells else 0.0)
+    return found
+
+
+def checkpoints(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
+    """After how many steps weights are kept: the best point while learning, its end, and every few steps of settling."""
+    end = learning_end(records, rules)
+    if end is None or end.has_drifted:
+        return _best(records if end is None else records[: end.step], rules)
+    if not any(record.moved for record in records):
+        return []
+    learned = end.step
+    settled = [one for one in range(learned, len(records) + 1) if _is_kept(one - learned, rules)]
+    return [*(one for one in _best(records[:learned], rules) if one != learned), *settled]
+
+
+def token_cap(records: Sequence[StepRecord], most: int) -> int:
+    """How many tokens answers may have: twice as many as nearly all that earned something had, once that is known."""
+    lengths = sorted(length for record in records[-_SPAN:] for length in record.earned)
+    if len(lengths) < 16:
+        return most
+    return min(most, max(16, 2 * lengths[min(len(lengths) - 1, int(0.95 * len(lengths)))]))
+
+
+def _is_enough(records: Sequence[StepRecord], rules: ScheduleRules) -> bool:
+    rewards = [record.reward for record in records if record.reward is not None]
+    return len(rewards) == len(records) and sum(rewards) / len(rewards) >= rules.enough
+
+
+def _is_kept(settled: int, rules: ScheduleRules) -> bool:
+    return settled % rules.keep_every == 0 or settled == rules.settle_steps
+
+
+def _best(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
+    """The last of the points, some steps apart, at which the run went better than at those before; none at first."""
+    averages = progress(records)
+    best, at = averages[0] if averages else 0.0, 0
+    for done in range(2 * rules.keep_every, len(records) + 1, 2 * rules.keep_every):
+        if averages[done - 1] > best + _WORTH_KEEPING and not records[done - 1].drift:
+            best, at = averages[done - 1], done
+    return [at] if at else []

@@ -1,0 +1,118 @@
+"""One run of the trainer on the toy backend: how it learns, what it keeps, and where it ends."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
+from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.store import BatchState
+from metaclaw.train.schedule import Phase
+from tests.learn.slow.stage import Stage
+
+pytestmark = pytest.mark.anyio
+
+
+class Seen:
+    """What a stage's backend was asked for."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.rates: list[float] = []
+        self.drawings: list[Drawing] = []
+        self.losses: list[LossKind] = []
+        self.phases: set[str] = set()
+        backend = stage.backend._backend
+        apply, sample, accumulate = backend.apply, backend.sample, backend.accumulate
+
+        async def applied(adam: Adam, normaliser: float) -> object:
+            self.rates.append(adam.learning_rate)
+            assert stage.slow.tally is not None
+            self.phases.add(stage.slow.tally.phase)
+            return await apply(adam, normaliser)
+
+        async def sampled(prompts: list[list[int]], drawing: Drawing, weights: Weights | None = None) -> list[list[Rollout]]:
+            self.drawings.append(drawing)
+            return await sample(prompts, drawing, weights)
+
+        async def accumulated(data: list[Datum], loss: Loss) -> PieceStats:
+            self.losses.append(loss.kind)
+            return await accumulate(data, loss)
+
+        backend.apply, backend.sample, backend.accumulate = applied, sampled, accumulated  # type: ignore[method-assign,assignment]
+
+
+async def trained(stage: Stage) -> PolicyVersion:
+    stage.talk(40)
+    await stage.slow.once(8)
+    (version,) = stage.policies.versions()
+    return version
+
+
+async def test_the_rate_rises_and_falls_what_was_is_rehearsed_and_only_the_chosen_weights_are_left(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    seen = Seen(stage)
+    version = await trained(stage)
+    peak = stage.recipe.adam.learning_rate
+    assert seen.rates == pytest.approx([0.5 * peak, *[peak] * 7, 0.55 * peak, 0.1 * peak])
+    assert seen.phases == {Phase.LEARN.value, Phase.SETTLE.value}
+    assert set(seen.losses) == {LossKind.PPO, LossKind.CROSS_ENTROPY}
+    # Weights were kept on the way, and one of them, measured greedily, was taken.
+    assert any(drawing.temperature == 0.0 for drawing in seen.drawings)
+    assert [path.name for path in (tmp_path / "policies").iterdir() if path.is_file()] == [Path(version.weights.adapter).name]
+    assert list((tmp_path / "policies" / "runs").iterdir()) == []
+
+
+async def test_without_rehearsal_only_what_was_drawn_teaches(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.recipe = replace(stage.recipe, rehearsal=0.0)
+    stage.build()
+    seen = Seen(stage)
+    await trained(stage)
+    assert set(seen.losses) == {LossKind.PPO}
+
+
+async def test_no_answer_is_longer_than_the_client_allowed(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, max_tokens=4)
+    seen = Seen(stage)
+    await trained(stage)
+    drawn = [drawing for drawing in seen.drawings if drawing.count == stage.recipe.group_size]
+    assert {drawing.max_tokens for drawing in drawn} == {4}
+
+
+def forget_from(stage: Stage, piece: int) -> None:
+    """From this rehearsed piece on the backend tells that everything was forgotten."""
+    backend = stage.backend._backend
+    accumulate, calls = backend.accumulate, 0
+
+    async def accumulated(data: list[Datum], loss: Loss) -> PieceStats:
+        nonlocal calls
+        stats = await accumulate(data, loss)
+        if loss.kind is not LossKind.CROSS_ENTROPY:
+            return stats
+        calls += 1
+        return replace(stats, loss=data[0].advantages_T[0] * (100.0 if calls >= piece else 4.85))
+
+    backend.accumulate = accumulated  # type: ignore[method-assign,assignment]
+
+
+async def test_a_run_that_drifts_ends_with_its_last_good_checkpoint(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.recipe = replace(stage.recipe, steps=30)
+    stage.build()
+    forget_from(stage, 12)
+    seen = Seen(stage)
+    version = await trained(stage)
+    assert 8 <= len(seen.rates) < 16
+    assert await stage.share_with_stars(version.weights) > await stage.share_with_stars(None)
+
+
+async def test_a_run_that_drifts_before_anything_was_kept_is_dropped(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    forget_from(stage, 5)
+    stage.talk(40)
+    await stage.slow.once(8)
+    batch = stage.batches.batch(1)
+    assert batch is not None
+    assert batch.state is BatchState.DROPPED
+    assert "forgotten went from" in batch.note
