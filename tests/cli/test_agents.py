@@ -85,6 +85,13 @@ def test_an_agent_that_must_name_a_model_says_so_where_none_is_known(user: Path)
     assert not (user / ".hermes").exists()
 
 
+def test_a_model_that_is_named_is_written_also_where_none_is_needed(user: Path) -> None:
+    assert metaclaw("agents", "connect", "codex", "--yes").code == 0
+    assert "model = " not in (user / ".codex" / "config.toml").read_text()
+    assert metaclaw("agents", "connect", "codex", "--yes", "--model", "gpt-6").code == 0
+    assert 'model = "gpt-6"' in (user / ".codex" / "config.toml").read_text()
+
+
 def test_env_prints_what_to_export(user: Path) -> None:
     out = metaclaw("agents", "connect", "env").out
     assert f"export OPENAI_API_KEY={KEY}\n" in out
@@ -96,6 +103,26 @@ def test_agents_whose_files_are_not_known_are_told_in_commands(user: Path) -> No
     assert "openshell provider create" in done.out
     assert "untried" in done.out
     assert metaclaw("agents", "disconnect", "nemoclaw", "--yes").code == 1
+
+
+def test_an_agent_that_is_not_installed_is_told_how_to_install(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(user))
+    refused = metaclaw("agents", "test", "codex")
+    assert (refused.code, "install it: npm install -g @openai/codex" in refused.err) == (1, True)
+    assert "without a person" in metaclaw("agents", "test", "picoclaw").err
+
+
+def test_a_configuration_that_is_a_link_stays_one(user: Path) -> None:
+    real = user / "dotfiles.toml"
+    real.write_text("# mine\n")
+    file = user / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.symlink_to(real)
+    assert metaclaw("agents", "connect", "codex", "--yes").code == 0
+    assert file.is_symlink()
+    assert "metaclaw" in real.read_text()
+    assert metaclaw("agents", "disconnect", "codex", "--yes").code == 0
+    assert (file.is_symlink(), real.read_text()) == (True, "# mine\n")
 
 
 def test_an_unknown_agent_is_refused_with_the_names_there_are(user: Path) -> None:

@@ -4,7 +4,7 @@ from metaclaw.agents.agent import Agent, Endpoint, Setting
 from metaclaw.agents.catalog import AGENTS, find_agent
 from metaclaw.agents.change import Change, difference
 from metaclaw.agents.connection import Connections, ConnectionState
-from metaclaw.agents.trial import Trial, find_program, run_trial
+from metaclaw.agents.trial import Trial, find_program, require_program, run_trial
 
 __all__ = [
     "AGENTS",
@@ -18,5 +18,6 @@ __all__ = [
     "difference",
     "find_agent",
     "find_program",
+    "require_program",
     "run_trial",
 ]

@@ -13,7 +13,7 @@ Environment: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The proxy as an agent must know it. `model` is the one to ask for where an agent must name one.
+    """The proxy as an agent must know it. `model` is the one to ask for where an agent must name one, or if the person chose it.
 
     `kinds` are the kinds of provider there are, `passthrough` those that get the caller's own credentials.
     """
@@ -23,6 +23,7 @@ class Endpoint:
     model: str | None = None
     kinds: frozenset[str] = frozenset()
     passthrough: frozenset[str] = frozenset()
+    is_model_chosen: bool = False
 
     @property
     def openai_url(self) -> str:

@@ -22,10 +22,12 @@ def find_agent(name: str) -> Agent:
 
 
 def _claude_settings(endpoint: Endpoint) -> list[Setting]:
-    if "anthropic" in endpoint.passthrough:
-        return [Setting(("env", "ANTHROPIC_BASE_URL"), endpoint.keyed_url())]
     values = {"ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_AUTH_TOKEN": endpoint.key}
-    if "anthropic" not in endpoint.kinds:
+    if "anthropic" in endpoint.passthrough:
+        values = {"ANTHROPIC_BASE_URL": endpoint.keyed_url()}
+    if "anthropic" in endpoint.kinds:
+        values |= {"ANTHROPIC_MODEL": endpoint.require_model("Claude Code")} if endpoint.is_model_chosen else {}
+    else:
         # Another vendor's provider does not know Claude's model names.
         model = endpoint.require_model("Claude Code")
         values |= {"ANTHROPIC_MODEL": model, "ANTHROPIC_DEFAULT_HAIKU_MODEL": model}
@@ -38,7 +40,7 @@ def _codex_settings(endpoint: Endpoint) -> list[Setting]:
     if "openai" in endpoint.passthrough:
         provider["requires_openai_auth"] = True
     found = [Setting(("model_provider",), PROVIDER)]
-    if "openai" not in endpoint.kinds:
+    if "openai" not in endpoint.kinds or endpoint.is_model_chosen:
         found.insert(0, Setting(("model",), endpoint.require_model("Codex")))
     return found + [Setting(("model_providers", PROVIDER, name), value) for name, value in provider.items()]
 

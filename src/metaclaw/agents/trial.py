@@ -30,16 +30,23 @@ def find_program(agent: Agent, env: Mapping[str, str] | None = None) -> str | No
     return shutil.which(agent.program, path=path) if agent.program else None
 
 
-def run_trial(agent: Agent, timeout_s: float, question: str = QUESTION, env: Mapping[str, str] | None = None) -> Trial:
-    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does not end."""
-    variables = dict(os.environ if env is None else env)
-    program = find_program(agent, variables)
+def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
+    """The agent's program. Raises MetaClawError if it is not installed, or cannot be asked without a person."""
     if agent.question is None:
         raise MetaClawError(
             f"{agent.title} cannot be asked from here without a person; ask it something yourself, then: metaclaw sessions list"
         )
+    program = find_program(agent, env)
     if program is None:
         raise MetaClawError(f"{agent.title} is not installed here (no {agent.program} on the PATH); install it: {agent.install}")
+    return program
+
+
+def run_trial(agent: Agent, timeout_s: float, question: str = QUESTION, env: Mapping[str, str] | None = None) -> Trial:
+    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does not end."""
+    variables = dict(os.environ if env is None else env)
+    program = require_program(agent, variables)
+    assert agent.question is not None
     with tempfile.TemporaryDirectory(prefix="metaclaw-agent-") as folder:
         try:
             done = subprocess.run(

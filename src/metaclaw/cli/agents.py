@@ -1,6 +1,7 @@
 """`metaclaw agents`: point agent programs at the proxy, undo it exactly, and prove that an answer comes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
     from metaclaw.agents import Connections, find_agent
 
     agent = find_agent(name)
-    endpoint = endpoint_of(home, agent, model, subscription=subscription)
+    endpoint = replace(endpoint_of(home, agent, model, subscription=subscription), is_model_chosen=model is not None)
     if not agent.is_automatic:
         _print_steps(agent, endpoint, as_json=as_json)
         return
@@ -160,8 +161,9 @@ def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
 
 def tried(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int]":
     """Run the agent once; its output, and how many turns the proxy recorded meanwhile."""
-    from metaclaw.agents import run_trial
+    from metaclaw.agents import require_program, run_trial
 
+    require_program(agent)
     _, api = connect(home)
     before = _turns(api.facts("/api/status"))
     trial = run_trial(agent, timeout_s)
