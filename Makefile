@@ -36,9 +36,9 @@ test-openclaw: $(VENV)/.dev
 	$(BIN)/python scripts/openclaw-env
 	METACLAW_TEST_OPENCLAW=1 $(BIN)/pytest -n0 bench/tests/test_openclaw.py
 
-# The real agent programs (2 GB once), connected, asked once through the proxy, disconnected. AGENTS="claude codex" chooses some.
+# The real agent programs (2 GB once; needs npm), connected, asked once through the proxy, disconnected. AGENTS="claude codex" chooses some.
 test-agents: $(VENV)/.dev
-	METACLAW_TEST_AGENTS=$$($(BIN)/python scripts/agents-env $(AGENTS)) $(BIN)/pytest -n0 tests/agents/test_real_agents.py
+	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py
 
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-tinker test-vllm test-openclaw test-agents
