@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from tests.support.program import Program
 
 READY_S = 300.0
+_COMMAND_S = 180.0
 _POLL_S = 1.0
 _CALM_POLLS = 5
 _TO_READ = ("turns", "listening", "lessons", "evolutions")
@@ -30,6 +33,21 @@ class Machine:
     threads: int = 0
     keep: Path | None = None
     """Homes are made here and stay; else they are temporary."""
+
+
+class CommandProgram(Program):
+    """The program as a user starts it: a command of its own, with a Python that may be another than this one."""
+
+    def __init__(self, python: str, home: Path, config: str, *, env: Mapping[str, str]) -> None:
+        super().__init__(home, config, env=env)
+        self._command = [python, "-m", "metaclaw"]
+
+    def _launch(self, arguments: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([*self._command, *arguments], env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a metaclaw command on this home."""
+        return subprocess.run([*self._command, *arguments], env=self.env, capture_output=True, text=True, timeout=_COMMAND_S)
 
 
 def engine_threads(parallel: int) -> int:
@@ -64,7 +82,7 @@ def running(
         _put_model(machine.model, home / "models" / MODEL_ID)
         # As delivered: skills are found by words and, where the model for that is installed, by meaning.
         env = {"METACLAW__SKILLS__RETRIEVAL": "auto"}
-        program = Program(home, f"[engine]\nthreads = {machine.threads}\n{config}", env=env, python=machine.python)
+        program = CommandProgram(machine.python, home, f"[engine]\nthreads = {machine.threads}\n{config}", env=env)
         try:
             program.start(*arguments, wait_s=READY_S)
             program.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=READY_S)

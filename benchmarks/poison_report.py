@@ -27,11 +27,12 @@ _REFUSED: Final = 0.95
 _REASONS: Final = {
     "a weight is not": "not finite",
     "too far": "too far",
-    "golden set": "golden set",
+    "general abilities": "golden set",
+    "degenerate": "degenerate",
     "worse than": "worse",
     "worse on": "worse on one skill",
     "not shown harmless": "a skill is suspect",
-    "better": "better on the whole",
+    "better in": "held-out questions",
     "not shown better": "not shown better",
 }
 

@@ -141,7 +141,11 @@ class Judged:
         if measured is None:
             return _ruled(Evidence((), is_finite=False))
         answers = zip(measured.passed, self._serving.passed, self._tasks, strict=True)
-        pairs = [Pair(float(mine), float(theirs), (SkillName(RULES[task.rule].skill),)) for mine, theirs, task in answers]
+        # Whether an answer is exactly right is the strict measure as well.
+        pairs = [
+            Pair(float(mine), float(theirs), (SkillName(RULES[task.rule].skill),), float(mine), float(theirs))
+            for mine, theirs, task in answers
+        ]
         evidence = Evidence(pairs, is_all=True)
         if self._bench.scale.golden_always or judge_candidate(evidence).ruling is Ruling.UNDECIDED:
             self._golden = self._golden or self._bench.golden_score(self._poisoner.serving)

@@ -74,6 +74,10 @@ class BackendDownError(TrainingError):
     """Whoever trains cannot be reached. Nothing is wrong with what was asked: it is asked again until they are back."""
 
 
+class MissingPackageError(TrainingError):
+    """A package that training needs is not installed; the message says how to install it."""
+
+
 class WeightsLostError(TrainingError):
     """Whoever is to use these weights has looked at them and cannot: they are missing, cut, or not for this model."""
 

@@ -164,7 +164,7 @@ def test_the_gate_lets_a_better_one_pass_and_refuses_one_that_lost_the_golden_se
     poisoner = _poisoner(learner, model, serving, [honest, lost])
     passed, refused = Judged(Oracle(learner), poisoner, None, 0).trials(Kind.HONEST)
     assert (passed["is_refused"], refused["is_refused"]) == (False, True)
-    assert str(refused["reasons"]).startswith("['golden set")
+    assert str(refused["reasons"]).startswith("['general abilities lost")
     again = Judged(Oracle(learner), poisoner, None, 0).trials(Kind.IDENTICAL)[0]
     assert str(again["reasons"]).startswith("['not shown better")
     broken = Judged(Oracle(learner), poisoner, None, 0).trials(Kind.INFINITE)[0]

@@ -1,6 +1,7 @@
-"""The law of separation: what fed a skill never trains the weights, nor does a turn whose prompt would differ today, nor any turn
-twice. A turn's prompt would differ where a rule or skill for its speaker came, changed or went; facts, examples, states and what is
-for other speakers age no turn. A failure may teach until a skill for its speaker comes or changes; rules and facts close none.
+"""The law of separation: what fed a skill never trains the weights, nor does a turn whose prompt would differ today. No turn is in
+two runs at once, and what was in a run never feeds a skill. A run that came to nothing gives its turns back. A turn's prompt would
+differ where a rule or skill for its speaker came, changed or went; facts, examples, states and what is for other speakers age no
+turn. A failure may teach until a skill for its speaker comes or changes; rules and facts close none.
 
 Turns, late verdicts, attempts, publications, edits by hand, reverts, restarts, forgetting and training come in any order, on a real
 database; a small model of what must be true is kept beside it. Whoever goes around the program and writes SQL is refused, too.
@@ -18,20 +19,23 @@ from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
-from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.eligibility import Role, RoleKind, rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
+    BatchState,
     LedgerReader,
     RefusedError,
     SqlBatches,
     SqlCandidates,
     SqlForgetting,
     SqlGenerations,
+    SqlPolicies,
     SqlTeams,
     SqlVerdicts,
     open_database,
@@ -127,6 +131,8 @@ class Separation(RuleBasedStateMachine):
         self.turns: dict[TurnId, Turn] = {}
         self.roles: dict[TurnId, Role] = {}
         self.batches: dict[int, set[TurnId]] = {}
+        self.states: dict[int, BatchState] = {}
+        self.versions: dict[int, tuple[int, PolicyState]] = {}  # each with its batch
         self.newest = 0
         self.published: list[tuple[Skill, ...]] = [()]
         self.judged_in: dict[TurnId, int] = {}  # the generation in which the verdict that stands was given
@@ -144,6 +150,7 @@ class Separation(RuleBasedStateMachine):
         self.verdicts = SqlVerdicts(self.database)
         self.candidates = SqlCandidates(self.database)
         self.training = SqlBatches(self.database)
+        self.policies = SqlPolicies(self.database)
         SqlTeams(self.database).replace(TEAMS)
 
     def stop(self) -> None:
@@ -287,13 +294,22 @@ class Separation(RuleBasedStateMachine):
         assert told.turns == len(gone)
         self.turns = {turn: made for turn, made in self.turns.items() if turn not in gone}
         self.roles = {turn: role for turn, role in self.roles.items() if turn not in gone}
-        assert {number for number, batch in self.batches.items() if batch & gone} <= set(told.batches)
+        hit = {number for number, batch in self.batches.items() if batch & gone}
+        assert hit <= set(told.batches)
+        self.states |= {number: BatchState.DROPPED for number in hit if self.states[number] is BatchState.OPEN}
+        for number in told.versions:
+            batch, state = self.versions[number]
+            ended = PolicyState.REJECTED if state in (PolicyState.CANDIDATE, PolicyState.REJECTED) else PolicyState.ROLLED_BACK
+            self.versions[number] = batch, ended
 
     @rule(limit=st.integers(1, 6))
     def choose_what_may_train(self, limit: int) -> None:
         found = self.training.eligible(self.newest, 0, 0, limit)
         assert self.training.ready(self.newest, 0, 0, limit) == found.turns
         assert all(self.may_train(turn) and self.turns[turn].kind is TurnKind.MAIN for turn in found.turns)
+        assert not any(self.has_taught(turn) for turn in found.turns)
+        again = self.training.ready(self.newest, 0, 0, limit, again=True)
+        assert all(self.has_taught(turn) and self.role_kind(turn) is RoleKind.QUERY and self.is_current(turn) for turn in again)
         self.chosen += [Chosen(found.turns)] if found.turns else []
 
     @precondition(lambda self: self.chosen)
@@ -312,12 +328,56 @@ class Separation(RuleBasedStateMachine):
                 self.training.open_batch(0, turns)
             return
         number = self.training.open_batch(0, turns)
-        self.batches[number] = set(turns)
+        self.batches[number], self.states[number] = set(turns), BatchState.OPEN
         self.roles |= {turn: Role(RoleKind.QUERY, self.turns[turn].stamp.generation) for turn in turns if turn not in self.roles}
 
+    @precondition(lambda self: BatchState.OPEN in self.states.values())
+    @rule(which=st.integers(0, 10**6))
+    def drop_a_run(self, which: int) -> None:
+        number = self.an_open_batch(which)
+        given_back = {turn for turn in self.batches[number] if self.is_eligible_but_for_its_run(turn)}
+        self.training.drop_batch(number, "it failed")
+        self.states[number] = BatchState.DROPPED
+        free = {turn for turn in given_back if not self.has_taught(turn)}
+        assert free <= set(self.training.ready(self.newest, 0, 0, 1000))
+
+    def is_eligible_but_for_its_run(self, turn: TurnId) -> bool:
+        made = self.turns.get(turn)
+        standing = None if made is None else self.reader.standings_of([turn])[turn]
+        if made is None or standing is None:
+            return False
+        return rejection(made, replace(standing, taught=False), self.newest, 0, 0) is None
+
+    @precondition(lambda self: BatchState.OPEN in self.states.values())
+    @rule(which=st.integers(0, 10**6))
+    def publish_a_version(self, which: int) -> None:
+        number = self.an_open_batch(which)
+        version = self.policies.publish(Weights("b", f"w{number}"), parent=0, base="base", batch=number)
+        self.states[number] = BatchState.DONE
+        self.versions[version.number] = number, PolicyState.CANDIDATE
+
+    @precondition(lambda self: any(state is PolicyState.CANDIDATE for _, state in self.versions.values()))
+    @rule(which=st.integers(0, 10**6))
+    def reject_a_version(self, which: int) -> None:
+        candidates = [number for number, (_, state) in self.versions.items() if state is PolicyState.CANDIDATE]
+        number = candidates[which % len(candidates)]
+        self.policies.reject(number)
+        self.versions[number] = self.versions[number][0], PolicyState.REJECTED
+
+    def an_open_batch(self, which: int) -> int:
+        found = [number for number, state in self.states.items() if state is BatchState.OPEN]
+        return found[which % len(found)]
+
+    def has_taught(self, turn: TurnId) -> bool:
+        """Whether it is in a run that goes on, or trained a version that is not given up."""
+        lost = {batch for batch, state in self.versions.values() if state in (PolicyState.REJECTED, PolicyState.ROLLED_BACK)}
+        lost |= {number for number, state in self.states.items() if state is BatchState.DROPPED}
+        return any(turn in batch for number, batch in self.batches.items() if number not in lost)
+
     def may_train(self, turn: TurnId) -> bool:
-        has_taught = any(turn in batch for batch in self.batches.values())
-        return self.is_current(turn) and not has_taught and self.role_kind(turn) is not RoleKind.SUPPORT
+        """Whether the database lets a turn into a batch."""
+        is_in_a_run = any(turn in self.batches[number] for number, state in self.states.items() if state is BatchState.OPEN)
+        return self.is_current(turn) and not is_in_a_run and self.role_kind(turn) is not RoleKind.SUPPORT
 
     def is_current(self, turn: TurnId) -> bool:
         made = self.turns.get(turn)
@@ -350,7 +410,7 @@ class Separation(RuleBasedStateMachine):
     def cheat_a_turn_into_a_batch(self, which: list[int], verb: str) -> None:
         turn = self.some(which)[0]
         batch = max(self.batches)
-        if self.may_train(turn):
+        if self.may_train(turn) and self.states[batch] is BatchState.OPEN:
             return
         self.refused(f"{verb} INTO batch_turns (turn, batch) SELECT seq, {batch} FROM turns WHERE id = '{turn}'")
 

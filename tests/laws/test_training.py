@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.batch import Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.train.advantages import Tracker, batch_advantages, group_advantages
-from metaclaw.train.distill import Hindsight, imitate, nudge
+from metaclaw.train.distill import imitate
 from metaclaw.train.scored import FLAT, Harvest, Scored, normaliser, spread
 from metaclaw.train.selection import cut_pieces
 
@@ -40,11 +40,8 @@ def batches(draw: st.DrawFn) -> list[Scored]:
 
 
 def all_ways(batch: list[Scored]) -> list[Harvest]:
-    hindsight = [
-        Hindsight(one.turn, one.prompt, one.rollouts_G, tuple((-1.0,) * len(r.tokens_T) for r in one.rollouts_G)) for one in batch
-    ]
     first, tracker = Tracker().judge(batch, moved=0.01)
-    return [group_advantages(batch), batch_advantages(batch), first, tracker.judge(batch, 0.0)[0], imitate(batch), nudge(hindsight)]
+    return [group_advantages(batch), batch_advantages(batch), first, tracker.judge(batch, 0.0)[0], imitate(batch)]
 
 
 @few

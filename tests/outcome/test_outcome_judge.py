@@ -12,7 +12,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError, JudgeError, UpstreamError
 from metaclaw.outcome import Judge
-from metaclaw.outcome.judge import SCHEMA, read_vote
+from metaclaw.outcome.judge import RANK_SCHEMA, SCHEMA, read_vote
 from metaclaw.ports import Purpose
 from tests.outcome.building import bash, step
 
@@ -115,9 +115,9 @@ async def test_a_turn_that_detectors_suspect_is_not_cleared_by_one_vote() -> Non
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("first", "asked"), [(ballot("pass", 1), 1), (ballot("fail", -0.7), 1), (ballot("fail", -0.1), 3)])
-async def test_a_requirement_is_settled_by_one_clear_vote_either_way(first: str, asked: int) -> None:
+async def test_a_new_answer_is_settled_by_one_clear_vote_either_way(first: str, asked: int) -> None:
     model = Scripted(first, ballot("fail", -1), ballot("fail", -1))
-    await judge(model).judge_against("use ISO dates", "It is the 15th.")
+    await judge(model).judge_answer(ONE, "It is the 15th.")
     assert len(model.asked) == asked
 
 
@@ -217,15 +217,60 @@ async def test_the_record_is_fenced_by_a_mark_it_cannot_contain() -> None:
     assert "data" in system.text
 
 
-@pytest.mark.anyio
-async def test_an_answer_is_judged_against_what_was_asked_for_afterwards() -> None:
-    model = Scripted(ballot("pass", 0.8))
-    found = await judge(model, votes=1).judge_against("always use ISO dates", "The date is 2026-11-15.")
-    assert found.passed == 1
+def _asked(model: Scripted) -> str:
     question = model.asked[0][0].messages[1].parts[0]
     assert isinstance(question, Text)
-    assert "always use ISO dates" in question.text
-    assert "The date is 2026-11-15." in question.text
+    return question.text
+
+
+@pytest.mark.anyio
+async def test_a_new_answer_is_judged_by_what_was_asked_and_not_by_what_came_of_the_recorded_one() -> None:
+    model = Scripted(ballot("pass", 0.8))
+    found = await Judge(model, 1, lambda one: f"{one.task} {record(one)}").judge_answer(ONE, "It is blue.")
+    assert found.passed == 1
+    assert "make it blue" in _asked(model)
+    assert "It is blue." in _asked(model)
+    assert "It is green." not in _asked(model)
+    assert "blue!" not in _asked(model)
+
+
+@pytest.mark.anyio
+async def test_a_group_is_ranked_in_one_call() -> None:
+    model = Scripted('{"ranks": [1]} no: {"ranks": [2, 1, 7, 2], "reason": "so"}')
+    found = await judge(model, votes=3).rank(ONE, ["a", "bb", "ccc", "dddd"])
+    assert found == [0.5, 1.0, 0.0, 0.5]
+    assert len(model.asked) == 1
+    assert model.asked[0][0].json_schema == RANK_SCHEMA
+    assert "== Answer 3\nccc" in _asked(model)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "said",
+    [
+        "no idea",
+        '{"ranks": [1], "reason": "too few"}',
+        '{"ranks": [0, 1]}',
+        '{"ranks": [1, "2"]}',
+        '{"ranks": [true, 2]}',
+        '{"ranks": [1.5, 2]}',
+        UpstreamError("down"),
+        ValueError("broken"),
+    ],
+)
+async def test_a_ranking_that_makes_no_sense_is_none(said: str | Exception) -> None:
+    assert await judge(Scripted(said)).rank(ONE, ["a", "b"]) is None
+
+
+@pytest.mark.anyio
+async def test_answers_that_are_all_alike_are_neither_good_nor_bad() -> None:
+    assert await judge(Scripted('{"ranks": [1, 1]}')).rank(ONE, ["a", "b"]) == [0.5, 0.5]
+
+
+@pytest.mark.anyio
+async def test_a_ranking_that_may_not_be_paid_for_says_so() -> None:
+    with pytest.raises(BudgetError):
+        await judge(Scripted(BudgetError("used up"))).rank(ONE, ["a", "b"])
 
 
 @pytest.mark.parametrize(

@@ -61,13 +61,13 @@ def house(ledger: SqlLedger, reader: LedgerReader, database: Database) -> House:
     return made
 
 
-async def test_a_batch_makes_its_turns_query_and_they_teach_once(house: House, new_turn: TurnMaker) -> None:
+async def test_a_batch_makes_its_turns_query_and_they_are_in_one_run_at_a_time(house: House, new_turn: TurnMaker) -> None:
     turns = await house.judged(*(new_turn(stamp=NOW) for _ in range(3)))
     number = house.batches.open_batch(7, turns[:2])
     assert house.batches.turns_of(number) == turns[:2]
     assert [house.reader.role_of(turn) for turn in turns] == [Role(RoleKind.QUERY, 1)] * 2 + [None]
     assert [standing.taught for standing in house.reader.standings_of(turns).values()] == [True, True, False]
-    with pytest.raises(RefusedError, match="teaches once"):
+    with pytest.raises(RefusedError, match="one open batch at a time"):
         house.batches.open_batch(8, [turns[2], turns[1]])
     assert house.reader.role_of(turns[2]) is None
     assert house.batches.open_batch(8, turns[2:]) > number
@@ -247,13 +247,17 @@ async def test_an_interrupted_batch_is_found_again_with_what_became_stale(house:
     assert left.number == later
 
 
-async def test_a_batch_is_dropped_once_and_its_turns_are_spent(house: House, new_turn: TurnMaker) -> None:
+async def test_a_batch_is_dropped_once_and_gives_its_turns_back(house: House, new_turn: TurnMaker) -> None:
     turns = await house.judged(new_turn(stamp=NOW))
     number = house.batches.open_batch(7, turns)
     house.batches.drop_batch(number, "it drifted")
     for refused, words in ((number, r"is dropped already \(it drifted\)"), (99, "no batch 99")):
         with pytest.raises(RefusedError, match=words):
             house.batches.drop_batch(refused, "again")
+    assert house.batches.eligible(1, 7, 2, 10) == Selection(tuple(turns), {})
+    assert house.reader.role_of(turns[0]) == Role(RoleKind.QUERY, 1)
+    assert house.batches.untried(turns) == 0
+    assert house.batches.open_batch(7, turns) > number
     assert house.batches.eligible(1, 7, 2, 10) == Selection((), {Rejection.TAUGHT: 1})
     (event,) = [event for event in house.reader.events() if event.kind == "batch.dropped"]
     assert event.data == {"batch": number, "turns": 1, "reason": "it drifted"}

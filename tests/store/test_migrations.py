@@ -57,6 +57,8 @@ LANDED = {
     "0007.sqlite.sql": "39e8a6c8cdaa13499ab87f5608ba8d49a3dc864f786d7ce4c07ba9abb0ae9977",
     "0008.postgresql.sql": "e471cfaf85f816e195291ad29fc24ec479e259995a52e98bc1ac558b2db00450",
     "0008.sqlite.sql": "1477c5a6fc1ae462b5f2670a1a432f2c0cc8649d822765f6457bb2295c28eb5e",
+    "0009.postgresql.sql": "f7284cc9f6af7bd12b20f55aa81425dd1ec72e9044b0b7ec4e6a987dc9dc9653",
+    "0009.sqlite.sql": "b3e20f878516ff58bf53e101cd7ffaf537f24bf6d4abe8888f3526c317dc9bd2",
 }
 
 

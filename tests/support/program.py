@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -50,13 +50,10 @@ timeout_s = {timeout_s}
 
 
 class Program:
-    """One home folder, and at most one running proxy on it. With `python` it is started by that interpreter instead of a fork."""
+    """One home folder, and at most one running proxy on it."""
 
-    def __init__(
-        self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None, python: str | None = None
-    ) -> None:
+    def __init__(self, home: Path, config: str = "", *, proxy: str = "", env: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self.python = python
         # Tests count on what words find; those about meaning say so in `env`.
         self.env = {**os.environ, "METACLAW_HOME": str(home), "METACLAW__SKILLS__RETRIEVAL": "words", **(env or {})}
         self.process: forks.Process | None = None
@@ -72,11 +69,7 @@ class Program:
 
     def start(self, *arguments: str, wait_s: float = 2 * PATIENCE_S) -> "Program":
         with self.log.open("ab") as log:
-            if self.python is None:
-                self.process = forks.start(["start", *arguments], self.env, log, log)
-            else:
-                command = [self.python, "-m", "metaclaw", "start", *arguments]
-                self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = self._launch(["start", *arguments], log)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             if (code := self.process.poll()) is not None:
@@ -86,6 +79,9 @@ class Program:
                 return self
             time.sleep(0.02)
         raise TimeoutError(f"the program did not start:\n{self.log.read_text()[-4000:]}")
+
+    def _launch(self, arguments: Sequence[str], log: IO[bytes]) -> forks.Process:
+        return forks.start(arguments, self.env, log, log)
 
     def _serving_url(self, pid: int) -> str:
         try:
@@ -134,8 +130,4 @@ class Program:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a metaclaw command on this home."""
-        if self.python is None:
-            return forks.run(arguments, self.env, PATIENCE_S)
-        return subprocess.run(
-            [self.python, "-m", "metaclaw", *arguments], env=self.env, capture_output=True, text=True, timeout=PATIENCE_S
-        )
+        return forks.run(arguments, self.env, PATIENCE_S)

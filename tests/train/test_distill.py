@@ -7,7 +7,8 @@ import pytest
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.ids import TurnId
 from metaclaw.errors import TrainingError
-from metaclaw.train.distill import Hindsight, hinted, imitate, nudge, taught
+from metaclaw.train.distill import hinted, imitate, taught
+from metaclaw.train.distill.ratio import Corrected, ratio_advantages
 from metaclaw.train.scored import Scored, Skip
 from tests.train.made import rollout
 
@@ -25,7 +26,7 @@ def words(message: Message) -> str:
 def test_a_hint_goes_to_the_end_of_the_last_thing_the_person_said_and_nowhere_else() -> None:
     request = asking((Role.SYSTEM, "s"), (Role.USER, "first"), (Role.ASSISTANT, "a"), (Role.USER, "which date?"), (Role.TOOL, "r"))
     told = hinted(request, " use ISO dates \n")
-    assert words(told.messages[3]).startswith("which date?\n\n(Said later by the person who asked")
+    assert words(told.messages[3]).startswith("which date?\n\n(Keep to this: use ISO dates\n")
     assert "use ISO dates\n" in words(told.messages[3])
     assert [told.messages[at] for at in (0, 1, 2, 4)] == [request.messages[at] for at in (0, 1, 2, 4)]
 
@@ -46,22 +47,22 @@ def test_only_whole_answers_that_were_found_good_are_imitated_and_without_the_hi
     assert harvest.skipped.rollouts == {Skip.NOT_GOOD: 1, Skip.CUT: 1, Skip.UNSCORED: 1}
 
 
-def test_each_token_is_as_good_as_the_hint_makes_it_likelier_within_bounds() -> None:
+def test_each_token_is_as_good_as_the_teacher_finds_it_likelier_within_bounds() -> None:
     drawn = rollout(7, 8, 9, logprob=-3.0)
-    (one,) = nudge([Hindsight(TURN, (1,), (drawn,), ((-2.5, -3.0, -9.0),))]).data
+    (one,) = ratio_advantages([Corrected(TURN, (1,), drawn, (-2.5, -3.0, -9.0))]).data
     assert one.advantages_T == (0.5, 0.0, -2.0)
     assert one.logprobs_T == drawn.logprobs_T
 
 
-def test_a_rollout_to_which_the_hint_makes_no_difference_is_counted() -> None:
-    harvest = nudge([Hindsight(TURN, (1,), (rollout(7, 8),), ((-0.5, -0.5),))])
+def test_a_rollout_that_is_just_as_likely_to_the_teacher_is_counted() -> None:
+    harvest = ratio_advantages([Corrected(TURN, (1,), rollout(7, 8), (-0.5, -0.5))])
     assert harvest.data == ()
     assert harvest.skipped.rollouts == {Skip.SILENT: 1}
 
 
 def test_scores_of_other_tokens_are_an_error_with_the_turns_name() -> None:
     with pytest.raises(TrainingError, match="turn t1: 1 scores for 2 tokens"):
-        nudge([Hindsight(TURN, (1,), (rollout(7, 8),), ((-0.5,),))])
+        ratio_advantages([Corrected(TURN, (1,), rollout(7, 8), (-0.5,))])
 
 
 class Fond:

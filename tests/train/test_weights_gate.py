@@ -3,19 +3,27 @@
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from metaclaw.train.degeneration import HeldOutAnswer
 from metaclaw.train.gate import Evidence, GateDecision, GateRules, Pair, Ruling, judge_candidate
 from metaclaw.train.golden import GoldenScore
 
-GOLDEN = GoldenScore({f"i{at}": at < 50 for at in range(80)})
-BROKEN = GoldenScore({f"i{at}": at < 30 for at in range(80)})
+GOLDEN = GoldenScore({f"i{at}": at < 500 for at in range(800)})
+BROKEN = GoldenScore({f"i{at}": at < 300 for at in range(800)})
 RULES = GateRules()
 
 
+def pair(candidate: float | None, serving: float | None, strict: tuple[float | None, float | None] | None = None) -> Pair:
+    """Both measures say the same, unless the strict one is given."""
+    strict_candidate, strict_serving = strict or (candidate, serving)
+    return Pair(candidate, serving, (), strict_candidate, strict_serving)
+
+
 def pairs(better: int, worse: int = 0, ties: int = 0) -> list[Pair]:
-    mixed = [Pair(1.0, 0.0)] * better + [Pair(0.0, 1.0)] * worse + [Pair(1.0, 1.0)] * ties
+    mixed = [pair(1.0, 0.0)] * better + [pair(0.0, 1.0)] * worse + [pair(1.0, 1.0)] * ties
     random.Random(4).shuffle(mixed)
     return mixed
 
@@ -39,8 +47,11 @@ def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_repor
     assert report.is_passed
     assert report.held_out is not None
     assert report.held_out.e_value >= 20
-    assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (50 / 80, 50 / 80, 0.1, "check")
-    assert report.reasons[0].startswith("better: ")
+    assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (500 / 800, 500 / 800, 0.1, "check")
+    assert report.reasons == (
+        "better in 13 of 20 held-out questions, worse in 2; by the strict reading better in 13 of 20, worse in 2",
+        "general abilities kept (+0.0 points, at worst -0.2, on 800 questions)",
+    )
 
 
 def test_a_few_lucky_pairs_are_not_enough() -> None:
@@ -58,13 +69,13 @@ def test_the_last_wave_is_no_longer_than_what_is_allowed() -> None:
 def test_who_is_not_shown_better_is_rejected_in_the_end(evidence: Evidence) -> None:
     decision = judge_candidate(evidence)
     assert decision.ruling is Ruling.REJECT
-    assert decision.report.reasons[0].startswith("not shown better: ")
+    assert decision.report.reasons[0].startswith("not shown better")
 
 
 def test_who_is_shown_worse_is_rejected_early() -> None:
     decision = judge_candidate(whole(pairs(better=0, worse=8)))
     assert decision.ruling is Ruling.REJECT
-    assert decision.report.reasons[0].startswith("worse than the serving version: 0 better and 6 worse of 6 pairs")
+    assert decision.report.reasons[0].startswith("worse than the serving version: better in 0 of 6 held-out questions, worse in 6")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,7 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
         (Evidence(pairs(30), GOLDEN, GOLDEN, is_finite=False), "a weight is not a finite number"),
         (whole(pairs(30), kl=1.5), "too far from the untrained weights: 1.5 nats a token, at most 1"),
         (whole(pairs(30), kl=math.nan), "the distance to the untrained weights is not a finite number"),
-        (whole(pairs(30), BROKEN), "golden set -25.0 points"),
+        (whole(pairs(30), BROKEN), "general abilities lost, or not shown to be within 2 points (-25.0 points"),
     ],
 )
 def test_the_best_pairs_do_not_make_up_for_what_is_broken(evidence: Evidence, reason: str) -> None:
@@ -93,12 +104,12 @@ def test_a_distance_that_nobody_measured_is_not_judged() -> None:
 
 
 def test_an_answer_that_could_not_be_scored_is_left_out_and_counted() -> None:
-    decision = judge_candidate(whole([*pairs(better=25), Pair(None, 1.0), Pair(0.0, None)]))
+    decision = judge_candidate(whole([*pairs(better=25), pair(None, 1.0), pair(0.0, None)]))
     assert decision.report.held_out is not None
     assert decision.report.held_out.worse == 0
-    undecided = judge_candidate(whole([Pair(None, 1.0), Pair(0.5, None)]))
+    undecided = judge_candidate(whole([pair(None, 1.0), pair(0.5, None)]))
     assert undecided.report.held_out is None
-    assert "2 not scored" in undecided.report.reasons[0]
+    assert "2 could not be scored" in undecided.report.reasons[1]
 
 
 def test_the_first_decisive_moment_stands() -> None:
@@ -106,6 +117,48 @@ def test_the_first_decisive_moment_stands() -> None:
     assert decision.ruling is Ruling.PROMOTE
     assert decision.report.held_out is not None
     assert decision.report.held_out.pairs == 20
+
+
+def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_rejected() -> None:
+    fooled = [pair(1.0, 0.0, strict=(0.0, 0.0))] * 60
+    assert judge_candidate(whole(fooled[:20])).ruling is Ruling.UNDECIDED
+    decision = judge_candidate(Evidence(fooled, GOLDEN, GOLDEN, is_all=True))
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons == (
+        "improved only by the measure it was trained on",
+        "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0",
+    )
+
+
+def test_a_candidate_that_is_worse_by_the_strict_measure_is_rejected_whatever_the_other_says() -> None:
+    decision = judge_candidate(whole([pair(1.0, 0.0, strict=(0.0, 1.0))] * 20))
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons[0].startswith("worse than the serving version: better in 0 of 6")
+
+
+def test_a_candidate_that_no_second_measure_can_judge_is_rejected() -> None:
+    unseen = [pair(1.0, 0.0, strict=(None, None))] * 40
+    decision = judge_candidate(Evidence(unseen, GOLDEN, GOLDEN, is_all=True))
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons[0].startswith("no second measure can tell")
+
+
+def test_a_candidate_that_is_better_strictly_and_lower_by_what_it_was_trained_on_is_not_promoted() -> None:
+    mixed = [pair(0.4, 0.5, strict=(1.0, 0.0))] * 40
+    decision = judge_candidate(Evidence(mixed, GOLDEN, GOLDEN, is_all=True))
+    assert decision.ruling is Ruling.REJECT
+
+
+def test_answers_that_have_degenerated_are_rejected_however_much_they_are_worth() -> None:
+    def said(at: int, text: str) -> HeldOutAnswer:
+        return HeldOutAnswer(f"question {at}", text, 8)
+
+    same = [replace(pair(1.0, 0.0), answers=(said(at, "always this"), said(at, f"answer {at}"))) for at in range(30)]
+    decision = judge_candidate(whole(same))
+    assert decision.ruling is Ruling.REJECT
+    assert decision.report.reasons[0] == "degenerate: gives one answer to 30 of 30 different questions: 'always this'"
+    differing = [replace(pair(1.0, 0.0), answers=(said(at, f"14:{at}"), said(at, f"answer {at}"))) for at in range(30)]
+    assert judge_candidate(whole(differing)).ruling is Ruling.PROMOTE
 
 
 @pytest.mark.parametrize("score", [1.1, -0.1])
@@ -122,7 +175,7 @@ def test_the_gate_refuses_poison_and_luck_and_lets_through_who_is_better() -> No
         def graded(mean: float) -> float:
             return min(1.0, max(0.0, rng.gauss(mean, 0.25)))
 
-        return lambda: Pair(graded(candidate), graded(serving))
+        return lambda: pair(graded(candidate), graded(serving))
 
     def share(ruling: Ruling, candidate: float, serving: float, runs: int = 60) -> float:
         return sum(run(drawing(candidate, serving)).ruling is ruling for _ in range(runs)) / runs

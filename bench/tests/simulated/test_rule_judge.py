@@ -8,7 +8,9 @@ import pytest
 
 from metaclaw import ports
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text
+from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope, Stamp, TurnEnd
 from metaclaw.outcome import Judge
 from metaclaw_bench.agent.direct import with_files
 from metaclaw_bench.simulated.model import Message, Prompt, Purpose, Said
@@ -46,13 +48,25 @@ def _text(parts: Sequence[Part]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 
-def _nothing(step: Step) -> str:
-    return ""
+def _step(item: Item) -> Step:
+    stamp = Stamp(0, 0, "", ())
+    task = item.round.question
+    return Step(TurnId("t"), SessionId("s"), Scope(), stamp, "m", task, (), (), (), TurnEnd.COMPLETED)
+
+
+def _task(step: Step) -> str:
+    return step.task
 
 
 def share_failed(marker: RuleJudge, item: Item, answer: str) -> float | None:
-    judge = Judge(Asked(marker), 1, _nothing)
-    return anyio.run(judge.judge_against, item.round.question, answer).share_failed
+    return anyio.run(Judge(Asked(marker), 1, _task).judge_answer, _step(item), answer).share_failed
+
+
+def test_right_answers_rank_before_near_misses(made: Workdays, marker: RuleJudge) -> None:
+    item = next(item for item in made.items if item.near_misses)
+    miss = item.near_misses[0]
+    answers = [with_files(miss.text, miss.files), with_files(item.reference.text, item.reference.files)]
+    assert anyio.run(Judge(Asked(marker), 1, _task).rank, _step(item), answers) == [0.0, 1.0]
 
 
 def test_every_reference_passes_and_every_near_miss_fails(made: Workdays, marker: RuleJudge) -> None:

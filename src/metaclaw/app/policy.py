@@ -13,7 +13,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
 from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
-from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows, facts_of
+from metaclaw.schedule import HandOpened, SharedTime, Traffic, Windows, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
@@ -29,9 +29,10 @@ _SETTLE_S: Final = 0.2
 
 
 class Attending:
-    """Tells the turnstile and the scheduler of requests: nobody trains while an answer is being made."""
+    """Tells the turnstile and the scheduler of requests. Without a turnstile, training goes on while an answer is being made: it
+    has its own processor."""
 
-    def __init__(self, turnstile: Turnstile, traffic: Traffic) -> None:
+    def __init__(self, turnstile: Turnstile | None, traffic: Traffic) -> None:
         self._turnstile = turnstile
         self._traffic = traffic
         self._answers = 0
@@ -39,14 +40,14 @@ class Attending:
     def began(self, kind: TurnKind) -> None:
         """A request came in."""
         self._answers += 1
-        if self._answers == 1:
+        if self._answers == 1 and self._turnstile is not None:
             self._turnstile.hold(_ANSWER)
         self._traffic.began(kind)
 
     def ended(self) -> None:
         """Its answer is out."""
         self._answers -= 1
-        if self._answers == 0:
+        if self._answers == 0 and self._turnstile is not None:
             self._turnstile.release(_ANSWER)
         self._traffic.ended()
 
@@ -74,13 +75,20 @@ class Policy:
         self._telling: set[asyncio.Task[bool]] = set()
         self.turnstile = Turnstile(settle_s=_SETTLE_S)
         traffic = Traffic()
-        self.attendant = Attending(self.turnstile, traffic)
         self.windows: Windows | HandOpened = build_windows(config, traffic, home=home, announce=self._announce)
-        if self.windows.window is None:
-            self.turnstile.hold(_SHUT)
-        self.windows.on_change(self._window_changed)
         around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use, meter)
         self.parts: Parts = build_parts(config, policy, around)
+        # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
+        has_own_processor = self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
+        self._shared: SharedTime | None = None
+        if has_own_processor and policy.train_share > 0.0 and isinstance(self.windows, Windows):
+            self._shared = SharedTime(self.windows, policy.train_share)
+        self._training_windows = self._shared or self.windows
+        if self._training_windows.window is None:
+            self.turnstile.hold(_SHUT)
+        self._training_windows.on_change(self._window_changed)
+        is_beside = has_own_processor and policy.train_share > 0.0
+        self.attendant = Attending(None if is_beside else self.turnstile, traffic)
         self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
 
     def restore(self, database: Database) -> None:
@@ -118,7 +126,7 @@ class Policy:
             host=self.parts.host,
             backend=self.parts.backend,
             tokeniser=self.parts.tokeniser,
-            windows=self.windows,
+            windows=self._training_windows,
             open_window=self.windows.open,
             folder=self._folder,
             teacher=self.parts.teacher,
@@ -128,6 +136,8 @@ class Policy:
         """Start to look at who is there."""
         if isinstance(self.windows, Windows):
             supervisor.run("windows", self.windows.run)
+        if self._shared is not None:
+            supervisor.run("share of the time", self._shared.run)
 
     def facts(self) -> dict[str, object]:
         """What the windows say, for people."""

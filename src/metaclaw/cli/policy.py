@@ -91,9 +91,13 @@ def train(home: Path, as_json: bool) -> int:
     if as_json:
         print_json(facts)
     elif at(facts, "started"):
-        click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}; metaclaw status tells how it goes.")
+        again = at(facts, "given_back")
+        tried = f", {again} of them from runs that came to nothing" if again else ""
+        click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status tells how it goes.")
     else:
         click.echo("No turn may train now." + _reasons(at(facts, "rejections")))
+    if not as_json and at(facts, "starving"):
+        click.echo(plain(at(facts, "starving")))
     return 0 if at(facts, "started") else 1
 
 

@@ -125,6 +125,9 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
             return f"forgot the session {plain(data.get('session'))} and what it taught"
         case "policy":
             return f"weights: version {plain(data.get('version'))} {plain(data.get('action'))} ({plain(data.get('reason'))})"
+        case "batch.dropped":
+            turns, reason = plain(data.get("turns")), plain(data.get("reason"))
+            return f"weights: a training run of {turns} turns was given up ({reason}); turns that are not too old may train again"
         case _ if show_all:
             told = ", ".join(f"{name} {plain(value)}" for name, value in data.items() if name != "at")
             return f"{plain(event.kind)}: {told}"

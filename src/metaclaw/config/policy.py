@@ -29,7 +29,8 @@ class DistillConfig(Section):
     )
     hindsight: bool = Field(
         default=True,
-        description="From turns that a person corrected, teach what the policy answers when it has seen the correction.",
+        description="Where answers earn nothing, teach what the policy answers with the rule or an earlier correction beside the "
+        "question, if that earns more. On also without this section.",
     )
 
     @model_validator(mode="after")
@@ -134,10 +135,11 @@ class PolicyConfig(Section):
         default=0.2, gt=0, lt=1, allow_inf_nan=False, description="Share of turns that never teach: on these a version is proven."
     )
     golden_margin: Share = Field(
-        default=0.01, description="How much worse a version may be on the golden set (format, tool calls, refusals), as a share."
+        default=0.02,
+        description="How much worse a version may be on the golden set (about 1,200 small questions of all kinds), as a share.",
     )
     kl_limit: float = Field(
-        default=2.0,
+        default=8.0,
         gt=0,
         allow_inf_nan=False,
         description="Furthest from the untrained model, in nats a token, that a version may be.",

@@ -36,7 +36,7 @@ class Rejection(StrEnum):
     OLD_POLICY = "policy too far behind"
     NO_VERDICT = "no verdict"
     UNKNOWN = "verdict unknown"
-    TAUGHT = "has taught already"
+    TAUGHT = "has trained a version already"
     HELD_OUT = "kept for the gate"
 
 
@@ -57,7 +57,8 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a turn beside itself, when a batch is chosen. `taught`: it was in a batch, whatever came of that. `is_aged`:
+    """What is known of a turn beside itself, when a batch is chosen. `taught`: it is in a
+    run that goes on, or trained a version that was neither rejected nor rolled back. `is_aged`:
     a rule or skill that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today."""
 
     verdict: Verdict | None

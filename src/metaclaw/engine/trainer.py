@@ -19,7 +19,7 @@ from metaclaw.engine.trainer_child import TrainerChild
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.pieces import remove_run
 from metaclaw.engine.turnstile import Turnstile
-from metaclaw.errors import TrainingError
+from metaclaw.errors import MissingPackageError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class EmbeddedTrainer:
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
         if isinstance(answer, frames.Failed):
-            raise TrainingError(answer.message)
+            raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
         return answer
 
     async def _start(self) -> TrainerChild:

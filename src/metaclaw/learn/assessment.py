@@ -162,11 +162,6 @@ def conversation_of(step: Step) -> Conversation:
     return Conversation(step.history, step.task, step.tools)
 
 
-def requirement_of(step: Step) -> str:
-    """What the person had to say about the answer; where they went on to something else, the task itself."""
-    return step.said_after if step.said_after is not None and is_corrected(step) else step.task
-
-
 def is_corrected(step: Step) -> bool:
     """Whether the person's next words speak against the answer."""
     return any(signal.detector.startswith("correction.") for signal in sense(step).signals)

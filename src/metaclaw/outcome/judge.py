@@ -5,8 +5,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import anyio
@@ -32,6 +32,16 @@ SCHEMA: dict[str, Json] = {
             "reason": {"type": "string"},
         },
         "required": ["outcome", "score", "reason"],
+        "additionalProperties": False,
+    },
+}
+RANK_SCHEMA: dict[str, Json] = {
+    "name": "ranking",
+    "strict": True,
+    "schema": {
+        "type": "object",
+        "properties": {"ranks": {"type": "array", "items": {"type": "integer", "minimum": 1}}, "reason": {"type": "string"}},
+        "required": ["ranks", "reason"],
         "additionalProperties": False,
     },
 }
@@ -61,14 +71,20 @@ a test that was meant to fail, passes.
 - unknown: the record does not show it, or only the environment failed (network, quota, missing program, rights).
 The person wanting something new or more is no failure. Missing evidence is not evidence of failure.
 {_SHAPE}"""
-_REQUIREMENT_RULES = f"""You judge whether an answer satisfies a requirement. {_DATA}
+_ANSWER_RULES = f"""You judge one answer of an AI agent to what it was asked. {_DATA}
 
-The requirement is what a person asked for after they had seen an earlier answer to the same task. The answer is a new attempt \
-that has not seen the requirement.
-- pass: nobody who made this requirement would have had to make it after this answer.
-- fail: the answer still goes against it.
+The record shows what was asked and what happened before, tool results included; then the answer.
+- pass: the answer does what was asked, or its part of the work, and follows every instruction.
+- fail: it is wrong, does not do what was asked, ignores an instruction, or calls a tool wrongly.
 - unknown: it cannot be told from what is shown.
 {_SHAPE}"""
+_RANK_RULES = f"""You compare several answers of an AI agent to the same request. {_DATA}
+
+The record shows what was asked and what happened before, tool results included; then the answers, each under its number.
+The better answer does what was asked, is right, follows every instruction, calls tools rightly, and says nothing beside the \
+point. Neither length nor the order in which the answers stand counts. Answers that are equally good have the same rank.
+Answer with one JSON object and nothing else: {{"ranks": [for each answer, in their order, a whole number: 1 for the best, more \
+for worse], "reason": one or two sentences}}."""
 
 _REPLAY_RULES = f"""You judge an answer to a task. {_DATA}
 
@@ -100,6 +116,11 @@ class _Answer(msgspec.Struct):
     outcome: str
     score: float
     reason: str
+
+
+class _Ranking(msgspec.Struct):
+    ranks: list[int]
+    reason: str = ""
 
 
 _DECODER = json.JSONDecoder()
@@ -139,10 +160,39 @@ class Judge:
             return Votes(0, 0, 1, self._model.name)
         return await self._vote(_TURN_RULES, record, settles=_nothing if is_suspect else _is_clear_pass)
 
-    async def judge_against(self, requirement: str, answer: str) -> Votes:
-        """Whether an answer satisfies what the person asked for afterwards. Both texts must have been redacted. Raises
-        BudgetError where it may not be paid for now."""
-        return await self._vote(_REQUIREMENT_RULES, _requirement(requirement, answer), settles=_is_clear)
+    async def judge_answer(self, step: Step, answer: str) -> Votes:
+        """Whether a new answer does what was asked in a step. The answer must have been redacted. Raises BudgetError where it may
+        not be paid for now."""
+        record = await self._asked(step)
+        if record is None:
+            return Votes(0, 0, 1, self._model.name)
+        return await self._vote(_ANSWER_RULES, _requirement(record, answer), settles=_is_clear)
+
+    async def rank(self, step: Step, answers: Sequence[str]) -> list[float] | None:
+        """How new answers to a step compare, in one call: 1 for the best, 0 for the worst, the same for equally good ones. None
+        where the judge gives no ranking. The answers must have been redacted. Raises BudgetError where it may not be paid for."""
+        record = await self._asked(step)
+        if record is None or not answers:
+            return None
+        shown = "\n\n".join(f"== Answer {number}\n{answer}" for number, answer in enumerate(answers, 1))
+        whole = f"== The requirement\n{record}\n\n{shown}"
+        request = replace(_request(_RANK_RULES, whole, _mark(whole), 0), json_schema=RANK_SCHEMA)
+        try:
+            return read_ranking(await self._model.ask(request, Purpose.JUDGE), len(answers))
+        except BudgetError:
+            raise
+        except (MetaClawError, OSError, ValueError) as error:
+            log.info("judge_gave_no_ranking model=%s error=%s", self._model.name, error)
+            return None
+
+    async def _asked(self, step: Step) -> str | None:
+        """What may be seen of a step up to its answer; None where nothing may."""
+        asked = replace(step, answer=(), after=(), said_after=None, is_last=False)
+        try:
+            return await run_sync(self._redact, asked)
+        except (MetaClawError, ValueError) as error:
+            log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
+            return None
 
     async def judge_replay(self, requirement: str, answer: str) -> Votes:
         """Whether a replayed answer does what the person wanted. Both texts must have been redacted. Raises BudgetError where it
@@ -227,14 +277,36 @@ def _request(rules: str, record: str, mark: str, number: int) -> ChatRequest:
 
 def read_vote(completion: Completion) -> Vote:
     """The vote in an answer. Read leniently (fences, words around it), checked strictly. Raises JudgeError where there is none."""
-    text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
-    for at in [place for place, sign in enumerate(text) if sign == "{"][: -_MAX_TRIES - 1 : -1]:
-        # The last first: a judge may think aloud before it answers.
+    for found in _objects(completion):
         try:
-            return _checked(msgspec.convert(_DECODER.raw_decode(text, at)[0], _Answer))
-        except (ValueError, RecursionError, msgspec.ValidationError):
+            return _checked(msgspec.convert(found, _Answer))
+        except (JudgeError, msgspec.ValidationError):
             continue
     raise JudgeError("the answer holds no verdict")
+
+
+def read_ranking(completion: Completion, count: int) -> list[float]:
+    """The scores of a ranking, from 1 for the best to 0 for the worst. Raises JudgeError where there is none of so many answers."""
+    for found in _objects(completion):
+        try:
+            ranks = msgspec.convert(found, _Ranking).ranks
+        except msgspec.ValidationError:
+            continue
+        if len(ranks) == count and min(ranks) >= 1:
+            places = sorted(set(ranks), reverse=True)
+            # Answers that are all alike are neither good nor bad.
+            return [places.index(rank) / (len(places) - 1) if len(places) > 1 else 0.5 for rank in ranks]
+    raise JudgeError(f"the answer holds no ranking of {count} answers")
+
+
+def _objects(completion: Completion) -> Iterator[object]:
+    """The JSON objects in an answer, the last first: a judge may think aloud before it answers."""
+    text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
+    for at in [place for place, sign in enumerate(text) if sign == "{"][: -_MAX_TRIES - 1 : -1]:
+        try:
+            yield _DECODER.raw_decode(text, at)[0]
+        except (ValueError, RecursionError):
+            continue
 
 
 def _checked(answer: _Answer) -> Vote:

@@ -1,7 +1,8 @@
 """Training batches: which turns may train now, which have, and what became of each batch."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, select, update
@@ -16,7 +17,7 @@ from metaclaw.store.learning import batch_turns, batches, roles, stands
 from metaclaw.store.packing import pack_instant, pack_json, pack_text, unpack_names, unpack_text
 from metaclaw.store.records import Batch, BatchState, Selection, TurnFacts
 from metaclaw.store.schema import events, generations, tokens, turns
-from metaclaw.store.standings import IS_CURRENT, STANDING, standing_of, with_standing
+from metaclaw.store.standings import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
 
 _NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
 _FACTS = [turns.c[name] for name in _NAMES]
@@ -84,19 +85,28 @@ class SqlBatches:
         *,
         held_out: HeldOut = _nothing,
         policy_provider: str | None = None,
+        again: bool = False,
     ) -> tuple[TurnId, ...]:
         """The turns of `eligible` without counting the others: what cannot pass is left out by the database, so that looking often
-        costs little. The predicate has the last word all the same."""
-        likely = _likely(generation, policy_version, max_lag, policy_provider)
+        costs little. The predicate has the last word all the same. With `again`, turns that would be eligible had they not
+        trained a version already."""
+        likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
         found: list[TurnId] = []
         for row in self._newest(within, likely):
             turn = TurnId(unpack_text(row.id))
             standing = standing_of(turn, row, held_out=held_out(turn))
+            standing = replace(standing, taught=False) if again else standing
             if rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider) is None:
                 found.append(turn)
             if len(found) == limit:
                 break
         return tuple(found)
+
+    def untried(self, among: Collection[TurnId]) -> int:
+        """How many of these turns were never in a batch."""
+        query = select(func.count()).select_from(turns).where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
+        with self._database.reading("counting new turns") as connection:
+            return connection.execute(query).scalar_one()
 
     def rejections(
         self,
@@ -135,7 +145,7 @@ class SqlBatches:
             return connection.execute(query.limit(_PAGE)).all()
 
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
-        """The number of a new batch with these turns, which are query turns from now on and teach no other batch.
+        """The number of a new batch with these turns, which are query turns from now on and in no other open batch.
 
         Raises RefusedError, and changes nothing, if one of them may not train.
         """
@@ -165,7 +175,7 @@ class SqlBatches:
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
-        """Nothing will come of this batch. Its turns are spent: what went wrong with them once would go wrong again.
+        """Nothing will come of this batch. Its turns may train again, unless they have become too old.
 
         Raises RefusedError if it has ended already.
         """
@@ -183,7 +193,7 @@ class SqlBatches:
             return [turn for turn, _ in _members(connection, batch)]
 
 
-def _likely(generation: int, policy_version: int, max_lag: int, provider: str | None) -> ColumnElement[bool]:
+def _likely(generation: int, policy_version: int, max_lag: int, provider: str | None, *, again: bool) -> ColumnElement[bool]:
     """What `rejection` asks, as far as the database can answer it."""
     asked = [
         turns.c.kind == TurnKind.MAIN.value,
@@ -192,7 +202,7 @@ def _likely(generation: int, policy_version: int, max_lag: int, provider: str | 
         IS_CURRENT,
         turns.c.policy_version.between(policy_version - max_lag, policy_version),
         stands.c.outcome != Outcome.UNKNOWN.value,
-        batch_turns.c.turn.is_(None),
+        HAS_TAUGHT if again else ~HAS_TAUGHT,
         roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
     ]
     return and_(*asked, *([] if provider is None else [turns.c.provider == pack_text(provider)]))

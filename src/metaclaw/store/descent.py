@@ -11,7 +11,7 @@ from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
 from metaclaw.store.documents import unpack_document
-from metaclaw.store.learning import batch_turns, candidates, forgotten, lessons, policies
+from metaclaw.store.learning import batch_turns, candidates, forgotten, forgotten_batches, lessons, policies
 from metaclaw.store.packing import pack_names, pack_text, unpack_text
 from metaclaw.store.schema import generations, memberships, placements, skill_texts, turns
 
@@ -47,7 +47,9 @@ def descendants(connection: Connection, session: SessionId | None) -> Descent:
     ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
     rows = _tainted(connection, set(ids), accepted)
     carriers = _carriers(connection, rows)
-    query = select(forgotten.c.batch).where(is_mine, forgotten.c.batch.is_not(None)).distinct()
+    query = (
+        select(forgotten_batches.c.batch).join(forgotten, forgotten.c.turn == forgotten_batches.c.turn).where(is_mine).distinct()
+    )
     batches = set(connection.execute(query).scalars()) | _of_carriers(connection, batch_turns.c.batch, batch_turns.c.turn, carriers)
     live = [row for row in rows if row.until is None]
     return Descent(

@@ -18,7 +18,7 @@ from metaclaw.store.descent import Descent, descendants
 from metaclaw.store.erasure import erase, purge
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import batch_turns, batches, cursors, forgotten
+from metaclaw.store.learning import batch_turns, batches, cursors, forgotten, forgotten_batches
 from metaclaw.store.packing import pack_instant, pack_text, unpack_text
 from metaclaw.store.policies import give_up
 from metaclaw.store.records import BatchState, Forgotten
@@ -215,9 +215,8 @@ def _next(connection: Connection, session: str, condition: ColumnElement[bool]) 
     """The newest turns to go, as many as go at once."""
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
-        select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"), batch_turns.c.batch)
+        select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"))
         .outerjoin(payloads, payloads.c.turn == turns.c.seq)
-        .outerjoin(batch_turns, batch_turns.c.turn == turns.c.seq)
         .where(turns.c.session == session, condition)
         .order_by(turns.c.seq.desc())
         .limit(_TURNS_AT_ONCE)
@@ -234,9 +233,12 @@ def _next(connection: Connection, session: str, condition: ColumnElement[bool]) 
 
 def _remember(connection: Connection, rows: Sequence[Row[*tuple[object, ...]]], at: datetime) -> None:
     at_us = pack_instant(at)
-    named = [{"turn": row.id, "session": row.session, "batch": row.batch, "at_us": at_us} for row in rows]
-    connection.execute(insert(forgotten), named)
-    _drop_batches(connection, {row.batch for row in rows if row.batch is not None}, at_us)
+    connection.execute(insert(forgotten), [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows])
+    ids = {row.seq: row.id for row in rows}
+    members = connection.execute(select(batch_turns.c.turn, batch_turns.c.batch).where(batch_turns.c.turn.in_(ids))).all()
+    if members:
+        connection.execute(insert(forgotten_batches), [{"turn": ids[turn], "batch": batch} for turn, batch in members])
+    _drop_batches(connection, {batch for _, batch in members}, at_us)
 
 
 def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:

@@ -3,7 +3,8 @@ spending, the forgotten.
 
 Verdicts, roles, draws and the turns of a batch are never edited and go only with their turn: triggers of `migrations/` see to it.
 So do they to the separation of support and query: the database itself refuses a batch with a turn that fed a skill, that was made
-with other rules or skills than its speaker has now, or that has taught before, and gives every turn of a batch the role of a query.
+with other rules or skills than its speaker has now, or that is in another open batch, and gives every turn of a batch the role of a
+query, for ever. A turn may be in several batches, one after the other: its answers are drawn anew each time.
 A batch ends once, and only of one that is done comes a version, one at most; what a version is made of is never edited.
 """
 
@@ -178,7 +179,7 @@ batch_turns = Table(
     "batch_turns",
     metadata,
     _turn(is_key=True),
-    Column("batch", Serial, ForeignKey("batches.seq"), nullable=False),
+    Column("batch", Serial, ForeignKey("batches.seq"), primary_key=True, autoincrement=False, nullable=False),
     Index(None, "batch"),
 )
 
@@ -257,13 +258,21 @@ spending = Table(
 )
 Index("ix_spending_item", spending.c.item, sqlite_where=spending.c.item != literal_column("''"))
 
-# Turns a person wanted forgotten, and the batch each was in: their names only, so that nothing is learned from them afterwards.
+# Turns a person wanted forgotten: their names only, so that nothing is learned from them afterwards.
 forgotten = Table(
     "forgotten",
     metadata,
     Column("turn", Text, primary_key=True),
     Column("session", Text, nullable=False),
-    Column("batch", Serial),
     Column("at_us", BigInteger, nullable=False),
     Index(None, "session"),
+)
+
+# The batches in which a forgotten turn was.
+forgotten_batches = Table(
+    "forgotten_batches",
+    metadata,
+    Column("turn", Text, ForeignKey("forgotten.turn"), primary_key=True),
+    Column("batch", Serial, ForeignKey("batches.seq"), primary_key=True, autoincrement=False),
+    Index(None, "batch"),
 )

@@ -16,7 +16,7 @@ from metaclaw.store.batches import opened
 from metaclaw.store.database import Database
 from metaclaw.store.documents import pack_document
 from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import batch_turns, batches, forgotten, policies, roles, stands
+from metaclaw.store.learning import batch_turns, batches, forgotten_batches, policies, roles, stands
 from metaclaw.store.packing import Value, pack_instant, pack_names, pack_text, unpack_instant, unpack_names, unpack_text
 from metaclaw.store.records import BatchState, Since, VersionOutcome
 from metaclaw.store.schema import generations, turns
@@ -78,10 +78,11 @@ class SqlPolicies:
 
     def since(self, number: int) -> Since | None:
         """Since when a version is in the state it is in."""
-        query = select(policies.c.state_us, policies.c.state_turn).where(policies.c.number == number)
+        columns = policies.c.state_us, policies.c.state_turn, policies.c.served_us
+        query = select(*columns).where(policies.c.number == number)
         with self._database.reading("reading since when a version is what it is") as connection:
             row = connection.execute(query).one_or_none()
-            return None if row is None else Since(unpack_instant(row.state_us), row.state_turn)
+            return None if row is None else Since(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us)
 
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
@@ -249,7 +250,7 @@ def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
     batch = opened(connection, number, doing)
     if batch.policy_version != parent:
         raise RefusedError(f"{doing}: batch {number} began from version {batch.policy_version}, not from {parent}")
-    gone = connection.execute(select(forgotten.c.turn).where(forgotten.c.batch == number).limit(1)).scalar()
+    gone = connection.execute(select(forgotten_batches.c.turn).where(forgotten_batches.c.batch == number).limit(1)).scalar()
     if gone is not None:
         raise RefusedError(f"{doing}: turn {unpack_text(gone)} of batch {number} was forgotten")
     fed = select(roles.c.turn).join(batch_turns, batch_turns.c.turn == roles.c.turn).where(batch_turns.c.batch == number)

@@ -176,10 +176,11 @@ class VersionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Since when a version is in the state it is in, and behind which turn."""
+    """Since when a version is in the state it is in, and behind which turn. `is_first`: it serves for the first time."""
 
     at: datetime
     turn: int
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

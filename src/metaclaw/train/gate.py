@@ -1,17 +1,20 @@
-"""The gate for weights: what a candidate must show before anybody is served with it. Pure: it is given scores, and weighs them.
+"""The gate for weights: what a candidate must show before it serves. Pure: it is given scores and answers, and weighs them.
 
-Candidate and serving version answer the same held-out prompts with the same skills and seeds; each pair gives a gain in [-1, 1].
-The evidence may be looked at after every pair (`betting`), and the first moment at which it was decisive stands:
+Candidate and serving version answer the same held-out prompts with the same skills and seeds. Each pair of answers is worth
+something by two measures: the one that trained the candidate, and a strict one that did not (decision 36). Each gives a gain in
+[-1, 1]. The evidence may be looked at after every pair (`betting`), and the first moment at which it was decisive stands:
 
-- a weight is not a finite number, or the KL limit is passed        → reject
-- the golden set got worse by more than its margin (`regression`)   → reject
-- worse is shown on the pairs, or on those of one skill (`skillwise`) → reject
-- better is shown on the pairs, the golden set holds, and no skill is suspect or hardly tried → promote
-- `most` pairs, or all there are, were not enough                   → reject: not shown better
-- else                                                              → undecided: so many more pairs, or the golden set, are wanted
+- a weight is not a finite number, or the KL limit is passed                    → reject
+- the golden set got worse by more than its margin (`regression`)               → reject
+- the answers have degenerated (`degeneration`)                                 → reject
+- worse is shown by a measure, on the pairs or those of one skill (`skillwise`) → reject
+- better is shown by the strict measure, the other is not lower, the golden set holds, no skill is suspect or hardly tried
+                                                                                → promote
+- `most` pairs, or all there are, were not enough    → reject: not shown better, or improved only by the measure it was trained on
+- else                                               → undecided: so many more pairs, or the golden set, are wanted
 
-A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse with at most
-`alpha_harm`. A pair of which one answer could not be scored is left out and counted.
+A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse by a measure with at
+most `alpha_harm`. A pair of which one answer could not be scored is left out and counted.
 """
 
 import math
@@ -22,34 +25,45 @@ from enum import StrEnum
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport
 from metaclaw.train.betting import GainBets
+from metaclaw.train.degeneration import DegenerationRules, HeldOutAnswer, describe_length, find_degeneration
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.regression import GoldenRules, compare_golden
-from metaclaw.train.skillwise import SkillRules, weigh_skills
+from metaclaw.train.skillwise import SkillGain, SkillRules, weigh_skills
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two answers to one held-out prompt, drawn with one seed: what each was worth, from 0 to 1; None where nobody could say.
-    `skills` stood in the prompt."""
+    """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are what each was worth, from 0 to 1, by
+    the measure that trains; `strict_candidate` and `strict_serving` by the second measure; None where a measure cannot tell.
+    `skills` stood in the prompt. `answers` are the candidate's and the serving version's."""
 
     candidate: float | None
     serving: float | None
     skills: tuple[SkillName, ...] = ()
+    strict_candidate: float | None = None
+    strict_serving: float | None = None
+    answers: tuple[HeldOutAnswer, HeldOutAnswer] | None = None
 
     def __post_init__(self) -> None:
-        for score in (self.candidate, self.serving):
+        for score in (self.candidate, self.serving, self.strict_candidate, self.strict_serving):
             if score is not None and not 0.0 <= score <= 1.0:
                 raise ValueError(f"a score of {score} is not in [0, 1]")
 
     @property
     def gain(self) -> float | None:
-        """What the candidate did better; None where it cannot be said."""
-        return None if self.candidate is None or self.serving is None else self.candidate - self.serving
+        """What the candidate did better by the measure that trains; None where it cannot be said."""
+        return _gain(self.candidate, self.serving)
+
+    @property
+    def strict_gain(self) -> float | None:
+        """What the candidate did better by the second measure; None where it cannot be said."""
+        return _gain(self.strict_candidate, self.strict_serving)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a candidate so far. `is_all` says that no further held-out prompt is left to try."""
+    """What is known of a candidate so far. `is_all` says that no further held-out prompt is left to try; `wanted` are reference
+    answers that people gave to some of the prompts."""
 
     pairs: Sequence[Pair]
     golden_serving: GoldenScore | None = None
@@ -58,6 +72,7 @@ class Evidence:
     is_finite: bool = True
     is_all: bool = False
     judge: str | None = None
+    wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,7 @@ class GateRules:
     kl_most: float = 1.0
     golden: GoldenRules = field(default_factory=GoldenRules)
     skill: SkillRules = field(default_factory=SkillRules)
+    degeneration: DegenerationRules = field(default_factory=DegenerationRules)
 
 
 class Ruling(StrEnum):
@@ -84,7 +100,8 @@ class Ruling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """The ruling, the report that is kept with the version, and how many more pairs are wanted while it is undecided."""
+    """The ruling, the report that is kept with the version, and how many more pairs are wanted while it is undecided. With none,
+    the golden set is wanted."""
 
     ruling: Ruling
     report: GateReport
@@ -97,39 +114,75 @@ class _Held(StrEnum):
     OPEN = "open"
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What one measure shows on the pairs."""
+
+    held: _Held
+    comparison: Comparison
+    unscored: int
+
+    def words(self, what: str = "") -> str:
+        found = self.comparison
+        left_out = f", {self.unscored} could not be scored" if self.unscored else ""
+        return f"better in {found.better} of {found.pairs}{what}, worse in {found.worse}{left_out}"
+
+
 def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateDecision:
     """What the evidence so far means."""
     rules = rules or GateRules()
-    held, comparison, words = _compare(evidence.pairs, rules)
-    objections = [*_unsafe(evidence, rules), *_lost(evidence, rules)]
-    if held is _Held.WORSE:
-        objections.append(f"worse than the serving version: {words}")
-    skills = weigh_skills(evidence.pairs, rules.skill)
+    trained = _compare([pair.gain for pair in evidence.pairs], rules)
+    strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
+    skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
+    words = f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
+    objections = [*_unsafe(evidence, rules), *_lost(evidence, rules), *_degenerate(evidence, rules)]
+    objections += [
+        f"worse than the serving version: {one.words(' held-out questions')}"
+        for one in (trained, strict)
+        if one.held is _Held.WORSE
+    ]
     objections += [f"worse {one.words}" for one in skills if one.is_worse]
     if objections:
-        return _decision(Ruling.REJECT, evidence, comparison, objections)
+        return _decision(Ruling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
     left = 0 if evidence.is_all else max(0, rules.most - len(evidence.pairs))
-    wave = min(rules.wave, left)
-    if held is _Held.OPEN:
-        ruling, word = (Ruling.UNDECIDED, "open") if left else (Ruling.REJECT, "not shown better")
-        return _decision(ruling, evidence, comparison, [f"{word}: {words}"], wave)
-    # What is better on the whole may have lost one thing; and where that is suspected to the end, what serves stays.
-    if doubts := [one for one in skills if one.is_suspect or (left and one.is_open)]:
-        ruling, word = (Ruling.UNDECIDED, "open") if left else (Ruling.REJECT, "not shown harmless")
-        reasons = [f"better: {words}", *(f"{word} {one.words}" for one in doubts)]
-        return _decision(ruling, evidence, comparison, reasons, wave)
+    doubts = _doubts(trained, strict, skills, rules, is_last=not left)
+    if doubts:
+        ruling = Ruling.UNDECIDED if left else Ruling.REJECT
+        return _decision(ruling, evidence, trained.comparison, [*doubts, words], min(rules.wave, left))
     if evidence.golden_serving is None or evidence.golden_candidate is None:
-        return _decision(Ruling.UNDECIDED, evidence, comparison, [f"better: {words}", "the golden set has not been tried"])
+        return _decision(Ruling.UNDECIDED, evidence, trained.comparison, [words, "the golden set has not been tried"])
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)
-    return _decision(Ruling.PROMOTE, evidence, comparison, [f"better: {words}", golden.words])
+    length = describe_length(*_answers(evidence))
+    return _decision(Ruling.PROMOTE, evidence, trained.comparison, [words, golden.words, *([] if length is None else [length])])
 
 
-def _compare(pairs: Sequence[Pair], rules: GateRules) -> tuple[_Held, Comparison, str]:
+def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], rules: GateRules, *, is_last: bool) -> list[str]:
+    """Why a candidate that is not shown to be bad is not promoted yet; with `is_last` not at all."""
+    if strict.held is _Held.OPEN:
+        if not is_last:
+            return ["open"]
+        if trained.held is not _Held.BETTER:
+            return ["not shown better"]
+        if strict.comparison.pairs < min(rules.least, trained.comparison.pairs):
+            return ["no second measure can tell: only the one it was trained on says better"]
+        return ["improved only by the measure it was trained on"]
+    if trained.comparison.mean_gain < 0.0:
+        return ["lower by the measure it was trained on"]
+    # What is better on the whole may have lost one thing; and where that is suspected to the end, what serves stays.
+    word = "not shown harmless" if is_last else "open"
+    return [f"{word} {one.words}" for one in skills if one.is_suspect or (one.is_open and not is_last)]
+
+
+def _gain(candidate: float | None, serving: float | None) -> float | None:
+    return None if candidate is None or serving is None else candidate - serving
+
+
+def _compare(found: Sequence[float | None], rules: GateRules) -> _Measured:
     better, worse, held = GainBets(), GainBets(), _Held.OPEN
     gains: list[float] = []
     unscored = 0
-    for pair in pairs:
-        if (gain := pair.gain) is None:
+    for gain in found:
+        if gain is None:
             unscored += 1
             continue
         gains.append(gain)
@@ -140,19 +193,13 @@ def _compare(pairs: Sequence[Pair], rules: GateRules) -> tuple[_Held, Comparison
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     mean = math.fsum(gains) / len(gains) if gains else 0.0
     comparison = Comparison(len(gains), wins, losses, mean, worse.e_value if held is _Held.WORSE else better.e_value)
-    return held, comparison, _in_words(comparison, unscored)
+    return _Measured(held, comparison, unscored)
 
 
 def _standing(better: float, worse: float, pairs: int, rules: GateRules) -> _Held:
     if worse >= 1 / rules.alpha_harm:
         return _Held.WORSE
     return _Held.BETTER if better >= 1 / rules.alpha and pairs >= rules.least else _Held.OPEN
-
-
-def _in_words(comparison: Comparison, unscored: int) -> str:
-    counts = f"{comparison.better} better and {comparison.worse} worse of {comparison.pairs} pairs"
-    left_out = f", {unscored} not scored" if unscored else ""
-    return f"{counts}{left_out}, mean gain {comparison.mean_gain:+.3f}, e = {comparison.e_value:.3g}"
 
 
 def _unsafe(evidence: Evidence, rules: GateRules) -> list[str]:
@@ -172,6 +219,15 @@ def _lost(evidence: Evidence, rules: GateRules) -> list[str]:
         return []
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)
     return [golden.words] if golden.is_worse else []
+
+
+def _degenerate(evidence: Evidence, rules: GateRules) -> list[str]:
+    return [f"degenerate: {words}" for words in find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted)]
+
+
+def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswer]]:
+    said = [pair.answers for pair in evidence.pairs if pair.answers is not None]
+    return [mine for mine, _ in said], [theirs for _, theirs in said]
 
 
 def _decision(ruling: Ruling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:

@@ -1,9 +1,11 @@
-"""The golden set: small things any version must still do, each with a check that a program can make (`golden.toml`).
+"""The golden set: small things any version must still do, each with a check that a program can make.
 
-Nothing is scored by likeness: an item passes or it does not. A model too small to pass many can still be asked how likely it finds
-the reference answers (`regression` makes points of that). Standard library only: a machine with nothing installed can run it.
+Some are written by hand (`golden.toml`), about a thousand are made from tables (`golden_tables`). An item passes or it does not. A
+model too small to pass many can still be asked how likely it finds the reference answers (`regression` makes points of that).
+Standard library only: a machine with nothing installed can run it.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -15,6 +17,7 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from metaclaw.domain.chat import ChatRequest, Json, Message, Role, Sampling, Text, Tool, ToolCall, Wire
+from metaclaw.train.golden_tables import golden_entries
 
 _MAX_TOKENS = 64
 _REFUSAL = re.compile(
@@ -64,6 +67,11 @@ class GoldenItem:
     request: ChatRequest
     wanted: Wanted
     reference: str
+
+    @property
+    def max_tokens(self) -> int:
+        """Room for the answer."""
+        return self.request.sampling.max_tokens or _MAX_TOKENS
 
     def passes(self, answer: Answer) -> bool:
         """Whether the answer is what it must be."""
@@ -118,15 +126,27 @@ class GoldenScore:
 
 @cache
 def golden_items() -> tuple[GoldenItem, ...]:
-    """All items, in the order of the file."""
-    return read_items(files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"))
+    """All items: first those of the file, then the generated ones."""
+    return read_items(files("metaclaw.train").joinpath("golden.toml").read_text(encoding="utf-8"), golden_entries())
 
 
-def read_items(text: str) -> tuple[GoldenItem, ...]:
-    """The items of a set written as `golden.toml` is. Raises ValueError or KeyError for one that is not."""
+def read_items(text: str, more: Sequence[_Object] = ()) -> tuple[GoldenItem, ...]:
+    """The items of a set written as `golden.toml` is, and `more` with its tools. Raises ValueError or KeyError for a bad one."""
     table = tomllib.loads(text)
     tools = {name: Tool(name, tool["description"], tool["parameters"]) for name, tool in table["tools"].items()}
-    return tuple(_item(entry, tools) for entry in table["items"])
+    return tuple(_item(entry, tools) for entry in (*table["items"], *more))
+
+
+def set_version(items: Sequence[GoldenItem]) -> str:
+    """A hash that changes whenever a question, a check or a reference does."""
+    digest = hashlib.sha256()
+    for item in items:
+        wanted = item.wanted
+        patterns = [None if one is None else one.pattern for one in (wanted.match, wanted.reject)]
+        calls = wanted.call, wanted.no_call, wanted.refuses
+        said = item.name, item.request, patterns, wanted.whole_json, sorted(wanted.keys or ()), calls, item.reference
+        digest.update(repr(said).encode())
+    return digest.hexdigest()[:16]
 
 
 def golden_score(items: Sequence[GoldenItem], answers: Sequence[Answer], logprobs: Sequence[Sequence[float]] = ()) -> GoldenScore:

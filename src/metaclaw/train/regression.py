@@ -1,23 +1,28 @@
-"""Whether a candidate lost something on the golden set: paired by item, and tolerant of the noise of a small set.
+"""Whether a candidate lost something on the golden set: paired by item, with an interval that may be looked at after every wave.
 
-**Passes.** Of n items the candidate broke b and mended m. A drop of up to `margin` points is allowed; given the k = b + m items
-that changed, a true drop of just the margin breaks each of them with probability q = (1 + n·margin/k) / 2, the margin as a share.
-The candidate lost something if so many broken ones would then be rare:
+**Passes.** Of n items the candidate broke b and mended m. The change is (m - b)/n; its standard error is that of paired
+differences, with one change more than was seen, so that a few items without a change prove nothing. Of N items in all, the
+interval after n is
 
-    P(Binomial(k, q) >= b) <= alpha      and      100·(b - m)/n > margin.
+    (m - b)/n ± z·√(N/n)·error,
 
-**Likelihoods.** Where the serving version passes next to nothing, nothing can break. Then the mean log-probability ℓ of each item's
-reference answer speaks as well, as the probability of a typical token, e^ℓ:
+the bounds of O'Brien and Fleming: wide at the first looks, and hardly wider at the last than if nobody had looked before.
 
-    points = 100 · mean(e^ℓ_candidate - e^ℓ_serving),
+- the interval is above -margin                        → the abilities hold
+- it is below -margin, or at the end below zero        → lost
+- at the end neither                                    → the likelihood of the references decides, and holds only above -margin
 
-and the candidate lost something if the drop exceeds the margin by more than the noise of the mean (one-sided, at `alpha`).
+**Likelihoods.** The mean log-probability ℓ of each item's reference answer, as the probability of a typical token e^ℓ, changes by
+
+    points = 100 · mean(e^ℓ_candidate - e^ℓ_serving).
+
+It varies less than passes do. Where the serving version passes next to nothing, nothing can break: then it must hold as well.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
+from enum import StrEnum
 
 from metaclaw.errors import TrainingError
 from metaclaw.train.golden import GoldenScore
@@ -28,49 +33,78 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class GoldenRules:
-    """How much may be lost: `margin` in points of a hundred. Below a share of `weak` passes likelihoods are compared as well."""
+    """How much may be lost: `margin` in points of a hundred. `z` is the width of an interval in standard errors. Below a share of
+    `weak` passes likelihoods are always compared."""
 
-    margin: float = 1.0
-    alpha: float = 0.1
+    margin: float = 2.0
+    z: float = 1.72
     weak: float = 0.1
+
+
+class GoldenStanding(StrEnum):
+    """What a comparison shows. `UNSURE` says that all items were tried and the likelihoods are wanted."""
+
+    HOLDS = "holds"
+    LOST = "lost"
+    OPEN = "open"
+    UNSURE = "unsure"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A mean change in points of a hundred, with its interval."""
+
+    points: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, points: float, width: float) -> "Change":
+        """From its mean and half the width of its interval."""
+        return cls(points, points - width, points + width)
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenComparison:
-    """What changed, item by item. `points` and `likelihood_points` are the candidate's less the serving version's."""
+    """What changed, item by item: the candidate's less the serving version's."""
 
-    points: float
+    passes: Change
+    likelihood: Change | None
     broken: tuple[str, ...]
     mended: tuple[str, ...]
-    likelihood_points: float | None
-    is_worse: bool
+    standing: GoldenStanding
     words: str
 
+    @property
+    def points(self) -> float:
+        """The change of the share that passes, in points."""
+        return self.passes.points
 
-def compare_golden(serving: GoldenScore, candidate: GoldenScore, rules: GoldenRules | None = None) -> GoldenComparison:
-    """Raises TrainingError if the two were not tried on the same items."""
+    @property
+    def is_worse(self) -> bool:
+        """Whether something was lost, or was not shown to be kept."""
+        return self.standing in (GoldenStanding.LOST, GoldenStanding.UNSURE)
+
+
+def compare_golden(
+    serving: GoldenScore, candidate: GoldenScore, rules: GoldenRules | None = None, of: int | None = None
+) -> GoldenComparison:
+    """Compare on the items tried so far, `of` so many in all. Raises TrainingError if the two were not tried on the same items."""
     rules = rules or GoldenRules()
     _same_items(serving.passed, candidate.passed)
+    tried = len(serving.passed)
+    whole = max(tried, of or tried)
     broken = tuple(name for name, was in serving.passed.items() if was and not candidate.passed[name])
     mended = tuple(name for name, was in serving.passed.items() if not was and candidate.passed[name])
-    items = len(serving.passed)
-    points = 100.0 * (len(mended) - len(broken)) / items
-    is_worse = -points > rules.margin and chance_of_breaking(items, len(broken), len(mended), rules.margin) <= rules.alpha
-    likelihoods = _likelihoods(serving, candidate, rules)
-    drop, is_less_likely = (None, False) if likelihoods is None else _likelihood_drop(*likelihoods, rules)
-    words = _in_words(serving, points, broken, drop)
-    return GoldenComparison(points, broken, mended, drop, is_worse or is_less_likely, words)
-
-
-def chance_of_breaking(items: int, broken: int, mended: int, margin: float) -> float:
-    """How likely so many broken ones, or more, are among those that changed, if the true drop is just the margin (in points)."""
-    changed = broken + mended
-    if changed == 0:
-        return 1.0
-    rate = min(1.0, (1.0 + items * margin / 100.0 / changed) / 2.0)
-    return math.fsum(
-        math.comb(changed, count) * rate**count * (1.0 - rate) ** (changed - count) for count in range(broken, changed + 1)
-    )
+    z = rules.z * math.sqrt(whole / tried)
+    passes = _change_of_passes(tried, len(broken), len(mended), z)
+    likelihood = None
+    if serving.likelihood is not None and candidate.likelihood is not None:
+        points, error = likelihood_points(serving.likelihood, candidate.likelihood)
+        likelihood = Change.around(points, z * error)
+    standing = _standing(passes, likelihood, is_weak=serving.share < rules.weak, is_all=tried == whole, margin=rules.margin)
+    words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
+    return GoldenComparison(passes, likelihood, broken, mended, standing, words)
 
 
 def likelihood_points(serving: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[float, float]:
@@ -81,17 +115,23 @@ def likelihood_points(serving: Mapping[str, float], candidate: Mapping[str, floa
     return mean, deviation / math.sqrt(max(1, len(gains) - 1))
 
 
-def _likelihoods(
-    serving: GoldenScore, candidate: GoldenScore, rules: GoldenRules
-) -> tuple[Mapping[str, float], Mapping[str, float]] | None:
-    if serving.share >= rules.weak or serving.likelihood is None or candidate.likelihood is None:
-        return None
-    return serving.likelihood, candidate.likelihood
+def _change_of_passes(items: int, broken: int, mended: int, z: float) -> Change:
+    mean = (mended - broken) / items
+    error = math.sqrt(max(0.0, (broken + mended + 1) / items - mean**2) / items)
+    return Change.around(100.0 * mean, 100.0 * z * error)
 
 
-def _likelihood_drop(serving: Mapping[str, float], candidate: Mapping[str, float], rules: GoldenRules) -> tuple[float, bool]:
-    points, error = likelihood_points(serving, candidate)
-    return points, -points - rules.margin > NormalDist().inv_cdf(1.0 - rules.alpha) * error
+def _standing(passes: Change, likelihood: Change | None, *, is_weak: bool, is_all: bool, margin: float) -> GoldenStanding:
+    if passes.high < -margin or (likelihood is not None and is_weak and likelihood.high < -margin):
+        return GoldenStanding.LOST
+    is_likely = likelihood is not None and likelihood.low > -margin
+    if passes.low > -margin and (is_likely or not is_weak):
+        return GoldenStanding.HOLDS
+    if not is_all:
+        return GoldenStanding.OPEN
+    if passes.high < 0.0 or (likelihood is not None and not is_likely):
+        return GoldenStanding.LOST
+    return GoldenStanding.HOLDS if is_likely else GoldenStanding.UNSURE
 
 
 def _same_items(one: Mapping[str, object], other: Mapping[str, object]) -> None:
@@ -99,8 +139,28 @@ def _same_items(one: Mapping[str, object], other: Mapping[str, object]) -> None:
         raise TrainingError(f"golden sets of {len(one)} and {len(other)} items cannot be compared item by item")
 
 
-def _in_words(serving: GoldenScore, points: float, broken: tuple[str, ...], drop: float | None) -> str:
+_VERDICTS = {
+    GoldenStanding.HOLDS: "general abilities kept",
+    GoldenStanding.LOST: "general abilities lost",
+    GoldenStanding.OPEN: "general abilities: more questions are wanted",
+    GoldenStanding.UNSURE: "general abilities: the likelihood of the reference answers is wanted",
+}
+
+
+def _in_words(
+    serving: GoldenScore,
+    passes: Change,
+    likelihood: Change | None,
+    broken: tuple[str, ...],
+    standing: GoldenStanding,
+    margin: float,
+) -> str:
+    items = len(serving.passed)
+    change = f"{passes.points:+.1f} points, at worst {passes.low:+.1f}, on {items:,} questions"
+    if likelihood is not None:
+        change += f"; reference answers {likelihood.points:+.1f} points as likely"
+    if standing is not GoldenStanding.LOST:
+        return f"{_VERDICTS[standing]} ({change})"
     named = ", ".join(broken[:_MOST_NAMED]) + (" …" if len(broken) > _MOST_NAMED else "")
-    lost = f" (broken: {named})" if broken else ""
-    likelihood = "" if drop is None else f", {drop:+.1f} points of likelihood"
-    return f"golden set {points:+.1f} points of {100 * serving.share:.1f}{lost}{likelihood}"
+    lost = f"; broken: {named}" if broken else ""
+    return f"{_VERDICTS[standing]}, or not shown to be within {margin:g} points ({change}{lost})"

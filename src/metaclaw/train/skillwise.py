@@ -25,6 +25,8 @@ class Compared(Protocol):
     @property
     def gain(self) -> float | None: ...
     @property
+    def strict_gain(self) -> float | None: ...
+    @property
     def skills(self) -> tuple[SkillName, ...]: ...
 
 
@@ -54,15 +56,14 @@ class SkillGain:
     @property
     def words(self) -> str:
         """For a report."""
-        counts = f"{self.better} better and {self.worse} worse of {self.pairs} pairs"
-        return f"on the prompts of {self.skill}: {counts}, mean gain {self.mean_gain:+.3f}, e = {self.e_worse:.3g}"
+        return f"on the prompts of {self.skill}: better in {self.better} of {self.pairs}, worse in {self.worse}"
 
 
-def weigh_skills(pairs: Sequence[Compared], rules: SkillRules | None = None) -> list[SkillGain]:
-    """Every skill that stood in a prompt, in the order in which they came."""
+def weigh_skills(pairs: Sequence[Compared], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
+    """Every skill that stood in a prompt, in the order in which they came; by the measure that trains or by the strict one."""
     gains: dict[SkillName, list[float]] = {}
     for pair in pairs:
-        if (gain := pair.gain) is not None:
+        if (gain := pair.strict_gain if strictly else pair.gain) is not None:
             for skill in dict.fromkeys(pair.skills):
                 gains.setdefault(skill, []).append(gain)
     return [_weigh(skill, found, len(gains), rules or SkillRules()) for skill, found in gains.items()]

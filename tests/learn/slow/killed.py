@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.policy import PolicyState
+from metaclaw.learn.slow.lessons import Least
 from metaclaw.store import Batch, BatchState
 from tests.learn.slow.stage import Stage
 
@@ -30,6 +32,8 @@ class Story:
     waiting: int
     states: Counter[BatchState]
     versions_by_batch: Counter[int]
+    left_over: frozenset[str]
+    """Files of weights that are no version's: checkpoints that were not chosen."""
 
 
 def make_stage(folder: Path) -> Stage:
@@ -42,8 +46,8 @@ async def work(folder: Path, life_s: float) -> None:
     stage = make_stage(folder)
     await stage.versions.restore()
     signal.setitimer(signal.ITIMER_PROF, life_s)
-    while stage.batches.open_batch_now() or stage.turns.waiting(BATCH) == BATCH or stage.slow._candidate():
-        await stage.slow.once(BATCH)
+    while stage.batches.open_batch_now() or stage.turns.has_enough(Least(BATCH, BATCH)) or stage.slow._candidate():
+        await stage.slow.once(Least(BATCH, BATCH))
 
 
 def killed_story(folder: Path, turns: int, span_s: float, chance: random.Random) -> Story:
@@ -72,15 +76,19 @@ def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
     batches: list[Batch] = []
     while (batch := stage.batches.batch(len(batches) + 1)) is not None:
         batches.append(batch)
-    done = [batch for batch in batches if batch.state is BatchState.DONE]
-    versions = [version.batch for version in stage.policies.versions() if version.batch is not None]
+    found = stage.policies.versions()
+    given_up = {version.batch for version in found if version.state in (PolicyState.REJECTED, PolicyState.ROLLED_BACK)}
+    done = [batch for batch in batches if batch.state is BatchState.DONE and batch.number not in given_up]
+    versions = [version.batch for version in found if version.batch is not None]
     return Story(
         kills=kills,
         eligible=eligible,
         taught=Counter(turn for batch in done for turn in batch.turns),
-        waiting=stage.turns.waiting(len(eligible)),
+        waiting=stage.turns.waiting(len(eligible)).turns,
         states=Counter(batch.state for batch in batches),
         versions_by_batch=Counter(versions),
+        left_over=frozenset(map(str, (stage.folder / "policies").glob("*.json")))
+        - {version.weights.adapter for version in stage.policies.versions()},
     )
 
 

@@ -15,12 +15,13 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
+from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.trial import Trial, TrialRules
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.schedule import HandOpened
@@ -31,6 +32,7 @@ from metaclaw.train.backends.softmax import END, encode
 from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
+from metaclaw.train.regression import GoldenRules
 from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 
@@ -131,9 +133,12 @@ class Stage:
         )
     )
     batch_turns: int = 8
+    batch_most: int | None = None
     canary_share: float = 0.0
     max_tokens: int | None = None
-    gate: GateRules = field(default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0))
+    gate: GateRules = field(
+        default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0, golden=GoldenRules(margin=100.0))
+    )
 
     def __post_init__(self) -> None:
         self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
@@ -146,6 +151,7 @@ class Stage:
             self.shelf.publish([STARS], (), "a house rule")
         self.slot = PolicySlot("embedded")
         self.made = 0
+        self.unscorable: set[TurnId] = set()
         self.build()
 
     def build(self) -> None:
@@ -164,7 +170,7 @@ class Stage:
             max_lag=3,
             held_out_share=0.4,
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
-            tokeniser=AsciiTokeniser(),
+            can_score=lambda step: step.turn not in self.unscorable,
         )
         self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
         self.versions = Versions(
@@ -184,7 +190,7 @@ class Stage:
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
                 rewards=self.rewards,
-                trial=self._trial(),
+                proof=self._proof(),
                 metabolism=Metabolism(
                     backend=self.backend,  # type: ignore[arg-type]
                     rewards=self.rewards,
@@ -197,7 +203,7 @@ class Stage:
                 base="toy",
             ),
             windows=self.windows,
-            rules=Rules(self.batch_turns, self.canary_share),
+            rules=Rules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
             judge=lambda: None,
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,
@@ -207,14 +213,21 @@ class Stage:
         then, now = self.generations.at(generation), self.shelf.view.get(name)
         return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
 
-    def _trial(self) -> Trial:
-        return Trial(
+    def _proof(self) -> Proof:
+        abilities = GeneralAbilities(
             backend=self.backend,  # type: ignore[arg-type]
-            rewards=self.rewards,
             tokeniser=AsciiTokeniser(),
-            golden=golden_items()[:4],
+            items=golden_items()[:4],
             windows=self.windows,
-            rules=TrialRules(self.gate, 6, 1.0, golden_tokens=6),
+            folder=self.folder / "policies" / "golden",
+            max_tokens=6,
+        )
+        return Proof(
+            backend=self.backend,  # type: ignore[arg-type]
+            measures=self.rewards,
+            abilities=abilities,
+            windows=self.windows,
+            rules=ProofRules(self.gate, 6, 1.0),
         )
 
     def talk(self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER) -> list[TurnId]:

@@ -43,13 +43,14 @@ def step(*skills: Skill, tools: tuple[Tool, ...] = ()) -> Step:
     return Step(TurnId("t"), SessionId("s"), Scope(), stamp, "m", "Write the date.", (), tools, (), TurnEnd.COMPLETED)
 
 
-def rewards(judge: Speaker | None = None, verdict: Verdict | None = None) -> Rewards:
+def rewards(judge: Speaker | None = None, verdict: Verdict | None = None, reference: str | None = None) -> Rewards:
     asked = None if judge is None else Judge(judge, 3, lambda one: "")
     return Rewards(
         judge_for=lambda model: asked,
         skill=SKILLS.get,
         redact=lambda text: text.replace("hunter2", "[secret]"),
         verdict=lambda turn: verdict,
+        reference=lambda step: reference,
     )
 
 
@@ -102,6 +103,14 @@ async def test_without_a_check_the_judges_votes_are_the_strict_score() -> None:
     assert await rewards(judge).score_strictly(step(UNCHECKED), said("an answer")) == [pytest.approx(2 / 3)]
 
 
+async def test_without_a_check_the_judge_ranks_the_group_in_one_call() -> None:
+    judge = Speaker("judge", lambda prompt: {"ranks": [2, 1, 3], "reason": "so"})
+    answers = [*said("fair", "good", "bad", "good"), *said("cut", is_whole=False)]
+    assert await rewards(judge).score(step(UNCHECKED), answers) == [0.5, 1.0, 0.0, 1.0, 0.0]
+    assert len(judge.asked) == 1
+    assert "cut" not in judge.asked[0]
+
+
 async def test_equal_answers_are_judged_once() -> None:
     judge = Speaker("judge", lambda prompt: PASSED)
     assert await rewards(judge).score_strictly(step(), said(*["the same"] * 8)) == [1.0] * 8
@@ -151,6 +160,14 @@ def test_a_turn_can_be_scored_by_a_check_a_judge_or_a_verdict() -> None:
     assert not rewards().can_score(step(UNCHECKED))
     assert not rewards(verdict=user(Outcome.PASS, Source.JUDGE)).can_score(step())
     assert not rewards(verdict=user(Outcome.UNKNOWN)).can_score(step())
+
+
+async def test_what_the_person_wanted_before_counts_more_than_checks() -> None:
+    wanted = rewards(reference="2024-05-01/nb")
+    answers = said("2024-05-01/nb\n", "2024-05-01", "2024-05-01/nb" * 3)
+    assert await wanted.score(step(DATES), answers) == [1.0, pytest.approx(10 / 13), 0.0]
+    assert await wanted.score_strictly(step(DATES), answers) == [1.0, 0.0, 0.0]
+    assert wanted.can_score(step())
 
 
 def test_a_turn_that_the_person_corrected_is_not_scored() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.learn.slow.lessons import Least
 from metaclaw.store import BatchState
 from metaclaw.train.schedule import Phase
 from tests.learn.slow.stage import Stage
@@ -44,7 +45,7 @@ class Seen:
 
 async def trained(stage: Stage) -> PolicyVersion:
     stage.talk(40)
-    await stage.slow.once(8)
+    await stage.slow.once(Least(8))
     (version,) = stage.policies.versions()
     return version
 
@@ -111,7 +112,7 @@ async def test_a_run_that_drifts_before_anything_was_kept_is_dropped(tmp_path: P
     stage = Stage(tmp_path)
     forget_from(stage, 5)
     stage.talk(40)
-    await stage.slow.once(8)
+    await stage.slow.once(Least(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.DROPPED

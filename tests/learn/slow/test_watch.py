@@ -9,6 +9,7 @@ import pytest
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.learn.slow.versions import BY_A_PERSON
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.train.live import LiveRuling
 from tests.learn.slow.stage import STARS, Stage
@@ -109,3 +110,56 @@ async def test_a_skill_that_only_one_of_the_two_is_told_says_nothing_about_the_c
     report = live.watch._report(2, 1)
     assert not report.is_worse
     assert f"with {STARS.name}" not in report.reason
+
+
+class Alone(Live):
+    """People at work with one version after the other."""
+
+    def __init__(self, folder: Path, before: float, after: float) -> None:
+        super().__init__(folder, before, after)
+        self.watch = CanaryWatch(policies=self.stage.policies, versions=self.stage.versions, share=0.0)
+
+    async def serve(self, reason: str) -> None:
+        self.stage.policies.publish(Weights("toy", "nowhere"), parent=0, base="toy")
+        await self.stage.versions.promote(1, reason)
+
+    async def look_for(self, sessions: int) -> int:
+        """What serves after so many sessions."""
+        for _ in range(sessions // 5):
+            self.talk(5)
+            await self.watch.look()
+        return self.stage.slot.serving.version
+
+
+async def test_a_version_that_serves_everybody_and_fails_more_often_is_rolled_back(tmp_path: Path) -> None:
+    live = Alone(tmp_path, before=0.85, after=0.2)
+    live.talk(60)
+    await live.serve("passed the gate")
+    assert await live.look_for(50) == 0
+    version = live.stage.policies.version(1)
+    assert version is not None
+    assert version.state is PolicyState.ROLLED_BACK
+    assert "fewer turns pass than before" in version.note
+    assert live.watch.notice is not None
+    assert live.watch.notice.startswith("version 1 was rolled back: fewer turns pass")
+
+
+async def test_a_version_that_is_as_good_as_before_serves_on(tmp_path: Path) -> None:
+    live = Alone(tmp_path, before=0.8, after=0.8)
+    live.talk(60)
+    await live.serve("passed the gate")
+    assert await live.look_for(100) == 1
+    assert live.watch.notice is None
+
+
+async def test_without_turns_from_before_nothing_is_shown(tmp_path: Path) -> None:
+    live = Alone(tmp_path, before=0.8, after=0.1)
+    await live.serve("passed the gate")
+    assert await live.look_for(50) == 1
+
+
+async def test_a_version_that_a_person_promoted_is_left_to_them(tmp_path: Path) -> None:
+    live = Alone(tmp_path, before=0.85, after=0.1)
+    live.talk(60)
+    await live.serve(BY_A_PERSON)
+    assert await live.look_for(50) == 1

@@ -12,24 +12,40 @@ from metaclaw_bench.workdays.model import Item
 _RECORD: Final = re.compile(r"^(?P<mark>[0-9a-f]{16}) begin\n(?P<record>.*)\n(?P=mark) end$", re.DOTALL | re.MULTILINE)
 _SAID_NEXT: Final = "## What the person said next"
 _REQUIREMENT: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n== The answer\n(?P<answer>.*)", re.DOTALL)
+_RANKING: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n(?P<answers>== Answer 1\n.*)", re.DOTALL)
+_EACH: Final = re.compile(r"^== Answer \d+\n", re.MULTILINE)
 _NO_BOX: Final = "did not include a \\bbox"
 _SCORES: Final = {"pass": 1, "fail": -1, "unknown": 0}
 
 
 def judged(prompt: str, items: Mapping[str, Item], tried: Callable[[Sequence[Item], str], bool]) -> dict[str, Json]:
-    """The verdict on what a judge is asked. `items` are known by their bare questions; `tried` says whether an answer is right for
-    any of those that can be meant."""
+    """The verdict on what a judge is asked, or its ranking of several answers.
+
+    `items` are known by their bare questions; `tried` says whether an answer is right for any of those that can be meant.
+    """
     record = record_in(prompt)
+    ranking = _RANKING.search(record)
+    if ranking is not None:
+        meant = _meant(ranking["wanted"], items)
+        answers = _EACH.split(ranking["answers"])[1:]
+        return {
+            "ranks": [1 if tried(meant, answer.strip("\n")) else 2 for answer in answers],
+            "reason": "compared with what was asked",
+        }
     trial = _REQUIREMENT.search(record)
     if trial is None:
         _, found, said = record.rpartition(_SAID_NEXT)
         is_wrong = bool(found) and (KEEP_IN_MIND in said or _NO_BOX in said)
         return _verdict("fail", "the person says what was wrong with it") if is_wrong else _verdict("pass", "the work went on")
-    wanted = bare(trial["wanted"])
-    meant = [item for question, item in items.items() if question in wanted or _complains(item, wanted)]
+    meant = _meant(trial["wanted"], items)
     if not meant:
         return _verdict("unknown", "this item is not known")
     return _verdict("pass" if tried(meant, trial["answer"]) else "fail", "compared with what was asked for")
+
+
+def _meant(text: str, items: Mapping[str, Item]) -> list[Item]:
+    wanted = bare(text)
+    return [item for question, item in items.items() if question in wanted or _complains(item, wanted)]
 
 
 def record_in(prompt: str) -> str:

@@ -34,7 +34,7 @@ def main() -> None:
     try:
         _serve(options, out)
     except EngineError as error:
-        os.write(out, frames.pack(frames.Failed(str(error))))
+        os.write(out, frames.pack(frames.Failed(str(error), isinstance(error.__cause__, ImportError))))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

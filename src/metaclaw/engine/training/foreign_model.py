@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from metaclaw.engine.training.chance import Heat, choose
-from metaclaw.errors import TrainingError
+from metaclaw.errors import MissingPackageError, TrainingError
 
 
 class ForeignModel:
@@ -124,6 +124,8 @@ def _translated(folder: Path) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise TrainingError(f"the model in {folder} needs a package that is not installed: {error}") from error
+        raise MissingPackageError(
+            f"the model in {folder} needs a package that is not installed ({error}): pip install 'metaclaw[transformers]'"
+        ) from error
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise TrainingError(f"transformers cannot run the model in {folder}: {error}") from error

@@ -134,9 +134,10 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """It was not done, and changed nothing."""
+    """It was not done, and changed nothing. `needs_package`: it can be done once a package is installed."""
 
     message: str
+    needs_package: bool = False
 
 
 ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close

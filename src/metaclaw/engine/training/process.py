@@ -11,7 +11,7 @@ from metaclaw.engine.training import frames
 from metaclaw.engine.training.peft import read_adapter
 from metaclaw.engine.training.pieces import Pieces
 from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, shrink, wearing
-from metaclaw.errors import MetaClawError, TrainingError
+from metaclaw.errors import MetaClawError, MissingPackageError, TrainingError
 
 _LOOK_S: Final = 0.02
 
@@ -39,7 +39,7 @@ class Trainer:
             try:
                 answer = self.answer(message)
             except MetaClawError as error:
-                answer = frames.Failed(str(error))
+                answer = frames.Failed(str(error), isinstance(error, MissingPackageError))
             pipe.send(answer)
 
     def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:

@@ -13,16 +13,21 @@ from anyio.to_thread import run_sync
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
-from metaclaw.learn.slow.lessons import Clocks, QueryTurns
+from metaclaw.learn.slow.general_abilities import GeneralAbilities
+from metaclaw.learn.slow.hindsight import Hints
+from metaclaw.learn.slow.lessons import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
 from metaclaw.learn.slow.metabolism import Metabolism, Prompts
+from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
+from metaclaw.learn.slow.references import References
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.trial import Trial, TrialRules
-from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.slow.starvation import Starvation
+from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.learn.supervise import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
@@ -83,6 +88,9 @@ class SlowLearning:
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
         )
+        references = self._references()
+        self._has_hindsight = policy.distill is None or policy.distill.hindsight
+        hints = Hints(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
         self.turns = QueryTurns(
             batches=batches,
             reader=learning.reader,
@@ -91,8 +99,8 @@ class SlowLearning:
             max_lag=policy.max_lag,
             held_out_share=policy.held_out_share,
             clocks=lambda: Clocks(shelf.view.generation, slot.serving.version),
-            tokeniser=tokeniser,
-            hindsight=policy.distill is not None and policy.distill.hindsight,
+            hint=hints.of if self._has_hindsight else lambda turn, step: None,
+            can_score=lambda step: self._rewards.can_score(step),
         )
         self._watch = CanaryWatch(
             policies=self.policies,
@@ -105,6 +113,7 @@ class SlowLearning:
             skill=lambda name: shelf.view.get(name),
             redact=learning.redact,
             verdict=learning.verdicts.verdict_of,
+            reference=references.of,
         )
         self.slow = Slow(
             turns=self.turns,
@@ -113,10 +122,12 @@ class SlowLearning:
             versions=self.versions,
             workshop=self._workshop(teacher),
             windows=windows,
-            rules=Rules(policy.batch_turns, policy.canary_share),
+            rules=Rules(policy.batch_turns, policy.canary_share, policy.batch_most),
             judge=lambda: learning.models.shown(config.judge),
             skills=lambda: shelf.view.skills,
         )
+
+        self._starvation = Starvation(windows)
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
@@ -144,9 +155,12 @@ class SlowLearning:
 
     async def train(self) -> dict[str, Json]:
         """Begin now with what there is; what that is, and why the rest is not used."""
-        turns = await run_sync(self.turns.waiting, self._policy.batch_turns)
+        waiting = await run_sync(self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns))
+        turns = waiting.turns
         rejections = await run_sync(self.turns.rejections)
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
+        if unscorable := await run_sync(self.turns.unscorable):
+            reasons[NOTHING_SCORES] = unscorable
         canary = self._slot.serving.canary if self._policy.canary_share else None
         if canary is not None and turns:
             reasons[f"version {canary} is on trial"] = turns
@@ -156,13 +170,15 @@ class SlowLearning:
         return {
             "started": bool(turns) and canary is None,
             "turns": turns,
+            "given_back": turns - waiting.new,
+            "starving": self._starvation.told(self.slow.state),
             "batch_turns": self._policy.batch_turns,
             "rejections": reasons,
         }
 
     async def promote(self, number: int) -> PolicyVersion:
         """Serve this version from now on. Raises RefusedError or TrainingError."""
-        return await self.versions.promote(number, "a person promoted it")
+        return await self.versions.promote(number, BY_A_PERSON)
 
     async def rollback(self, to: int | None) -> int:
         """Go back; the version that serves then. Raises RefusedError."""
@@ -187,8 +203,13 @@ class SlowLearning:
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
             "paused_reason": None if window is not None else self._windows.shut_because,
-            "troubles": list[Json](self.versions.troubles),
+            "troubles": list[Json](self._troubles()),
         }
+
+    def _troubles(self) -> list[str]:
+        """What keeps training or a version from going on, and what was rolled back."""
+        told = self.slow.trouble, self._starvation.told(self.slow.state), self._watch.notice
+        return [*(one for one in told if one is not None), *self.versions.troubles]
 
     def _remove(self, weights: Weights) -> None:
         """Throw weights away that lie in our folder. What a service keeps, it keeps by its own rules. Blocks."""
@@ -199,13 +220,21 @@ class SlowLearning:
     def _workshop(self, teacher: Teacher | None) -> Workshop:
         policy = self._policy
         gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
-        trial = Trial(
+        base = policy.base_model or self._backend.name
+        abilities = GeneralAbilities(
             backend=self._backend,
-            rewards=self._rewards,
             tokeniser=self._tokeniser,
-            golden=golden_items(),
+            items=golden_items(),
             windows=self._windows,
-            rules=TrialRules(gate, policy.max_new_tokens, policy.temperature),
+            folder=self._folder / "golden",
+            base=base,
+        )
+        proof = Proof(
+            backend=self._backend,
+            measures=self._rewards,
+            abilities=abilities,
+            windows=self._windows,
+            rules=ProofRules(gate, policy.max_new_tokens, policy.temperature),
         )
         learning, budgets = self._learning, Budgets.configured(self._config.skills)
         prompts = Prompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
@@ -217,8 +246,16 @@ class SlowLearning:
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
         )
-        base = policy.base_model or self._backend.name
-        return Workshop(self._backend, self._recipe(teacher), self._rewards, trial, metabolism, self._folder, base)
+        return Workshop(self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base)
+
+    def _references(self) -> References:
+        learning = self._learning
+
+        def is_before(one: TurnId, other: TurnId) -> bool:
+            earlier, later = learning.reader.turn(one), learning.reader.turn(other)
+            return earlier is not None and later is not None and earlier.seq < later.seq
+
+        return References(failures=lambda: learning.verdicts.recent(Outcome.FAIL), step=learning.recorded.step, is_before=is_before)
 
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
@@ -236,7 +273,7 @@ class SlowLearning:
             loss=Loss(LossKind(policy.loss), kl=policy.kl),
             adam=Adam(learning_rate=policy.learning_rate if is_large else min(policy.learning_rate, _SMALL_STEP_RATE)),
             advantage=self._advantage(),
-            hindsight=policy.distill is not None and policy.distill.hindsight,
+            hindsight=self._has_hindsight,
             teacher=teacher,
             rehearsal=policy.rehearsal,
             rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=12),

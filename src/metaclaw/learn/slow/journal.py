@@ -121,6 +121,14 @@ class Journal:
         """Keep what weights were found to do."""
         self._keep(f"measured-{name}", measured)
 
+    def hint_gain(self) -> float | None:
+        """How much more answers with a hint were found to earn, or None where that was not measured."""
+        return self._find("hint-gain", float)
+
+    def keep_hint_gain(self, gain: float) -> None:
+        """Keep how much more answers with a hint earn."""
+        self._keep("hint-gain", gain)
+
     def _find(self, name: str, kind: type[_T]) -> _T | None:
         """A file that cannot be read counts as none."""
         try:

@@ -3,27 +3,25 @@
 A share of all turns, by a hash of their names, is never trained on: the gate compares weights on them.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
-from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.assessment import is_corrected
+from metaclaw.errors import WireError
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.ports import Tokeniser
 from metaclaw.store import Batch, LedgerReader, SqlBatches
-from metaclaw.train.distill.hindsight import hinted
 from metaclaw.train.selection import is_held_out
-from metaclaw.wires import plain
 
-log = logging.getLogger(__name__)
+_MOST_COUNTED: Final = 2_000
+NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
+"""Why a turn is not drawn and not spent though it may train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,27 @@ class Clocks:
 
     generation: int
     version: int
+
+
+def _no_hint(turn: Turn, step: Step) -> tuple[int, ...] | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What a run needs to begin: so many turns, and among them so many that no run has had. Without the second, turns of a run that
+    came to nothing would be trained on again and again."""
+
+    turns: int
+    new: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Turns that may train now, and how many of them no run has had."""
+
+    turns: int
+    new: int
 
 
 class QueryTurns:
@@ -47,8 +66,8 @@ class QueryTurns:
         max_lag: int,
         held_out_share: float,
         clocks: Callable[[], Clocks],
-        tokeniser: Tokeniser,
-        hindsight: bool = False,
+        hint: Callable[[Turn, Step], tuple[int, ...] | None] = _no_hint,
+        can_score: Callable[[Step], bool] = lambda step: True,
     ) -> None:
         self._batches = batches
         self._reader = reader
@@ -57,23 +76,42 @@ class QueryTurns:
         self._max_lag = max_lag
         self._held_out_share = held_out_share
         self.clocks = clocks
-        self._tokeniser = tokeniser
-        self._hindsight = hindsight
+        self._hint = hint
+        self._can_score = can_score
+        self._scorable: tuple[int, dict[TurnId, bool]] = -1, {}
         self._outdated: tuple[int, int, bool] | None = None
 
     def is_held_out(self, turn: TurnId) -> bool:
         """Whether a turn is kept for the gate."""
         return is_held_out(turn, self._held_out_share)
 
-    def open_batch(self, least: int, most: int, seed: int) -> int | None:
-        """A new batch of the newest turns that may train now, at most so many; None while there are fewer than `least`."""
+    def open_batch(self, least: Least, most: int, seed: int) -> int | None:
+        """A new batch of the newest turns that may train now, at most `most`, and of up to as many turns that trained earlier
+        versions, so that what these learned is not lost; None while there are too few."""
         clocks = self.clocks()
-        found = self._eligible(clocks, most, self.is_held_out)
-        return self._batches.open_batch(clocks.version, found, seed) if len(found) >= least else None
+        found = self._trainable(clocks, most)
+        if not self._are_enough(found, least):
+            return None
+        again = self._trainable(clocks, len(found), again=True)
+        return self._batches.open_batch(clocks.version, (*found, *again), seed)
 
-    def waiting(self, size: int) -> int:
-        """How many turns may train now, counted up to `size`."""
-        return len(self._eligible(self.clocks(), size, self.is_held_out))
+    def has_enough(self, least: Least) -> bool:
+        """Whether a run may begin."""
+        # Turns of runs that came to nothing may be the newest: the new ones are looked for behind them.
+        return self._are_enough(self._trainable(self.clocks(), least.turns if not least.new else _MOST_COUNTED), least)
+
+    def waiting(self, size: int) -> Waiting:
+        """The turns that may train now, counted up to `size`, and those of them that no run has had yet."""
+        found = self._trainable(self.clocks(), size)
+        return Waiting(len(found), self._batches.untried(found))
+
+    def unscorable(self) -> int:
+        """How many of the newest turns would train if anything could score answers to them."""
+        clocks = self.clocks()
+        return sum(not self._is_scorable(turn, clocks) for turn in self._eligible(clocks, _MOST_COUNTED, self.is_held_out))
+
+    def _are_enough(self, found: tuple[TurnId, ...], least: Least) -> bool:
+        return len(found) >= least.turns and (least.new == 0 or self._batches.untried(found) >= least.new)
 
     def kept(self, size: int) -> int:
         """How many turns the gate has now, counted up to `size`."""
@@ -106,29 +144,36 @@ class QueryTurns:
             clocks.generation, clocks.version, self._max_lag, held_out=self.is_held_out, policy_provider=self._provider
         )
 
-    def _eligible(self, clocks: Clocks, limit: int, held_out: Callable[[TurnId], bool]) -> tuple[TurnId, ...]:
-        return self._batches.ready(
-            clocks.generation, clocks.version, self._max_lag, limit, held_out=held_out, policy_provider=self._provider
+    def _trainable(self, clocks: Clocks, limit: int, *, again: bool = False) -> tuple[TurnId, ...]:
+        """Turns that may train and that something can score."""
+        return self._eligible(
+            clocks, limit, lambda turn: self.is_held_out(turn) or not self._is_scorable(turn, clocks), again=again
         )
+
+    def _eligible(
+        self, clocks: Clocks, limit: int, held_out: Callable[[TurnId], bool], *, again: bool = False
+    ) -> tuple[TurnId, ...]:
+        return self._batches.ready(
+            clocks.generation, clocks.version, self._max_lag, limit, held_out=held_out, policy_provider=self._provider, again=again
+        )
+
+    def _is_scorable(self, turn: TurnId, clocks: Clocks) -> bool:
+        """Whether answers to a turn can be scored; remembered until rules or skills change."""
+        if self._scorable[0] != clocks.generation:
+            self._scorable = clocks.generation, {}
+        known = self._scorable[1]
+        if turn not in known:
+            step = self._recorded.step(turn)
+            known[turn] = step is not None and self._can_score(step)
+        return known[turn]
 
     def _lesson(self, turn: TurnId) -> Lesson | None:
         recorded, step = self._reader.turn(turn), self._recorded.step(turn)
         if recorded is None or step is None or recorded.turn.tokens is None:
             return None
-        hinted_prompt = self._hinted(recorded.turn, step) if self._hindsight else None
         # A hash, because it is kept in a file, and names may be taken from what a person said.
         key = combined_hash(step.stamp.skills)
-        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, hinted_prompt, _max_tokens(recorded.turn))
-
-    def _hinted(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
-        """The prompt with the person's correction of its answer, or None where they did not correct it."""
-        if step.said_after is None or not is_corrected(step):
-            return None
-        try:
-            return self._tokeniser.prompt(plain(hinted(sent_request(turn), step.said_after)))
-        except (UnplayableError, WireError, EngineError, ValueError) as error:
-            log.info("no_hindsight turn=%s reason=%s", turn.id, error)
-            return None
+        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, self._hint(recorded.turn, step), _max_tokens(recorded.turn))
 
 
 def _max_tokens(turn: Turn) -> int | None:

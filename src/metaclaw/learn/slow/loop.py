@@ -17,15 +17,15 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.errors import BackendDownError, TrainingError
+from metaclaw.errors import BackendDownError, MissingPackageError, TrainingError
 from metaclaw.learn.slow.journal import Journal
-from metaclaw.learn.slow.lessons import Clocks, QueryTurns
+from metaclaw.learn.slow.lessons import Clocks, Least, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism
 from metaclaw.learn.slow.pace import Pace
+from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
-from metaclaw.learn.slow.trial import Trial
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
@@ -45,19 +45,26 @@ class State(StrEnum):
     WAITING = "waiting for turns"
     SHUT = "waiting for a window"
     TRYING = "waiting for the end of a trial"
-    DOWN = "waiting for whoever trains, who cannot be reached"
+    DOWN = "training service unreachable"
+    MISSING = "waiting for a missing package"
     TRAINING = "training"
-    PROVING = "proving"
-    DIGESTING = "finding out which skills it needs no more"
+    PROVING = "testing the new version"
+    DIGESTING = "checking which skills the new weights have absorbed"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`batch_turns` turns make a batch. With a `canary_share` above 0, what passed the gate is first tried on that share of the
-    sessions."""
+    """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share` above 0, what passed the gate is
+    first tried on that share of the sessions."""
 
     batch_turns: int
     canary_share: float
+    batch_most: int = 1024
+
+    @property
+    def least(self) -> Least:
+        """What a run needs to begin by itself: a quarter of its turns must be new."""
+        return Least(self.batch_turns, max(1, self.batch_turns // 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ class Workshop:
     backend: TrainingBackend
     recipe: Recipe
     rewards: Rewards
-    trial: Trial
+    proof: Proof
     metabolism: Metabolism
     folder: Path
     base: str
@@ -109,13 +116,14 @@ class Slow:
         self._let_go = anyio.Event()
         self.wakeup = Wakeup()
         self.state = State.WAITING
+        self.trouble: str | None = None
         self.tally: Tally | None = None
 
     async def run(self) -> None:
         """Train whenever there is something to train on and a window to do it in."""
         while True:
             is_demanded, self._is_demanded = self._is_demanded, False
-            least = 1 if is_demanded else self._rules.batch_turns
+            least = Least(1) if is_demanded else self._rules.least
             if not await self.once(least):
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
@@ -133,7 +141,7 @@ class Slow:
             await self._let_go.wait()
         return self._in_hand not in self._dropped
 
-    async def once(self, least: int) -> bool:
+    async def once(self, least: Least) -> bool:
         """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none, or a
         version is on trial: what comes next is held against what serves then."""
         if self._rules.canary_share > 0.0 and (await run_sync(self._policies.serving)).canary is not None:
@@ -152,7 +160,7 @@ class Slow:
                 waiting = await self._train(batch)
             if waiting is not None:
                 await self._prove(waiting)
-            self._tries = 0
+            self._tries, self.trouble = 0, None
         except TrainingError as error:
             await self._failed(batch, waiting, error)
         finally:
@@ -164,16 +172,17 @@ class Slow:
         """A version that was trained and not yet judged: the program was stopped in between."""
         return next((one for one in self._policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
 
-    async def _batch(self, least: int) -> Batch | None:
+    async def _batch(self, least: Least) -> Batch | None:
         """The batch that was begun; else, in a window, a new one."""
         batch = await run_sync(self._batches.open_batch_now)
         if batch is not None:
             return batch
-        if await run_sync(self._turns.waiting, least) < least:
+        if not await run_sync(self._turns.has_enough, least):
             return None
         self.state = State.SHUT
         await self._windows.until_open()
-        number = await run_sync(self._turns.open_batch, least, self._rules.batch_turns, secrets.randbits(31))
+        most = max(self._rules.batch_most, self._rules.batch_turns)
+        number = await run_sync(self._turns.open_batch, least, most, secrets.randbits(31))
         return None if number is None else await run_sync(self._batches.batch, number)
 
     async def _train(self, batch: Batch) -> PolicyVersion | None:
@@ -231,17 +240,14 @@ class Slow:
 
     async def _prove(self, candidate: PolicyVersion) -> None:
         """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
-        tally = self.tally
         self.state = State.PROVING
         serving = await run_sync(self._policies.version, self._versions.serving.version)
-        report = await self._shop.trial.weigh(
+        report = await self._shop.proof.weigh(
             candidate.weights,
             None if serving is None else serving.weights,
             await run_sync(self._turns.held_out, _HELD_OUT),
             seed=candidate.number,
-            kl=None if tally is None else tally.kl,
             judge=self._judge(),
-            measures_kl=tally is None,  # it was trained before the program was started again
         )
         reason = "; ".join(report.reasons)
         if not report.is_passed:
@@ -288,12 +294,15 @@ class Slow:
         return await self._shop.metabolism.digest(version, version.absorbed, skills, lessons)
 
     async def _failed(self, batch: Batch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
-        """What cannot succeed is dropped; what may is tried again, a few times. A candidate that cannot be tried is rejected."""
-        if isinstance(error, BackendDownError):
+        """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails because a
+        service is unreachable or a package is missing waits. A candidate that cannot be tested is rejected."""
+        if isinstance(error, BackendDownError | MissingPackageError):
             log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, error)
-            self.state = State.DOWN
+            self.state = State.DOWN if isinstance(error, BackendDownError) else State.MISSING
+            self.trouble = f"{error}; retrying in {self._pause_s:.0f} s"
             await self.wakeup.wait(self._pause_s)
             return
+        self.trouble = None
         self._tries += 1
         is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
         log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)
@@ -302,7 +311,7 @@ class Slow:
             return
         self._tries = 0
         if candidate is not None:
-            await run_sync(self._policies.reject, candidate.number, None, f"cannot be tried: {error}")
+            await run_sync(self._policies.reject, candidate.number, None, f"could not be tested: {error}")
             return
         assert batch is not None
         try:

@@ -94,8 +94,8 @@ class Recipe:
 
     A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal` weighs what is rehearsed
     (`train.rehearsal`) against what is drawn; without a tokeniser nothing is. Of the checkpoints at the end of a run one is taken
-    by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points. With `hindsight`, corrected
-    turns also teach what the policy would have said had it known the correction; with a teacher, what the teacher finds likelier.
+    by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points. With `hindsight`, what
+    the policy answers with a hint also teaches what it answers without; with a teacher, what the teacher finds likelier.
     """
 
     prompts_per_step: int = 32
@@ -129,8 +129,8 @@ class Recipe:
 class Lesson:
     """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are scored.
 
-    `hinted` is the same prompt with the person's correction in it, where there was one. `max_tokens` is the longest answer the
-    client asked for, where it said.
+    `hinted` is the same prompt with a hint in it (`learn.slow.hindsight`), where there is one. `max_tokens` is the longest answer
+    the client asked for, where it said.
     """
 
     turn: TurnId

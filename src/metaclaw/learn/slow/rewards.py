@@ -20,14 +20,17 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
 from metaclaw.errors import SkillError
-from metaclaw.learn.assessment import conversation_of, in_words, is_corrected, requirement_of
+from metaclaw.learn.assessment import conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
 from metaclaw.skills.checks import check_of, examine_many
+from metaclaw.train.edit_distance import similarity
 from metaclaw.train.repetition import is_degenerate
 
 log = logging.getLogger(__name__)
 
 _CHECK_LIMIT_S: Final = 5.0
+_MOST_RANKED_CHARS: Final = 40_000
+_MOST_COMPARED_CHARS: Final = 4_000
 _SEEN: Final = (Source.DETECTOR, Source.USER)
 """Whose verdicts on the recorded answer count as its reward: checks and judge score every answer themselves."""
 
@@ -36,11 +39,15 @@ def _no_verdict(turn: TurnId) -> Verdict | None:
     return None
 
 
+def _no_reference(step: Step) -> str | None:
+    return None
+
+
 class Rewards:
     """Scores answers to a recorded turn.
 
     `judge_for` is the judge of turns that a model made, or None where there is none; `verdict` is the verdict that stands on a
-    recorded turn. Both may block.
+    recorded turn; `reference` is the answer that the person wanted to an earlier turn that asked the same. Each may block.
     """
 
     def __init__(
@@ -50,36 +57,53 @@ class Rewards:
         skill: Callable[[SkillName], Skill | None],
         redact: Callable[[str], str],
         verdict: Callable[[TurnId], Verdict | None] = _no_verdict,
+        reference: Callable[[Step], str | None] = _no_reference,
     ) -> None:
         self._judge_for = judge_for
         self._skill = skill
         self._redact = redact
         self._verdict = verdict
+        self._reference = reference
 
     def can_score(self, step: Step) -> bool:
         """Whether anything can say what answers to this turn are worth. A turn that the person corrected is not scored: what the
         correction teaches is used on later turns. Asks no model; blocks."""
         if is_corrected(step):
             return False
-        return bool(self._checks(step)) or self._judge_for(step.model) is not None or self._recorded(step) is not None
+        if self._checks(step) or self._judge_for(step.model) is not None:
+            return True
+        return self._recorded(step) is not None or self._reference(step) is not None
 
     async def score(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
         """The reward of each answer; equal answers are scored once."""
         texts = _usable(answers)
-        found = await self._by_checks(step, texts, is_strict=False)
+        found = await self._by_reference(step, texts)
         if found is None:
-            found = await self._by_judge(step, texts)
+            found = await self._by_checks(step, texts, is_strict=False)
+        if found is None:
+            found = await self._by_ranking(step, texts)
         found |= await run_sync(self._by_verdict, step, texts, found)
         return _of_each(answers, found)
 
     async def score_strictly(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
-        """What each answer is worth by a second, stricter measure: 1 where every check passes on the whole answer, else 0; where
-        there is no check, the judge's votes."""
+        """What each answer is worth by a second, stricter measure: 1 where it is what the person wanted, or every check passes on
+        the whole answer, else 0; where there is neither, the judge's votes."""
         texts = _usable(answers)
-        found = await self._by_checks(step, texts, is_strict=True)
+        found = await self._by_reference(step, texts)
+        if found is not None:
+            found = {text: float(worth == 1.0) for text, worth in found.items()}
+        else:
+            found = await self._by_checks(step, texts, is_strict=True)
         if found is None:
-            found = await self._by_judge(step, texts)
+            found = await self._by_votes(step, texts)
         return _of_each(answers, found)
+
+    async def _by_reference(self, step: Step, texts: Sequence[str]) -> dict[str, float | None] | None:
+        """How near each text is to what the person wanted; None where that is not known."""
+        wanted = await run_sync(self._reference, step)
+        if wanted is None:
+            return None
+        return {text: similarity(_plain(text), _plain(wanted)) for text in texts}
 
     async def _by_checks(self, step: Step, texts: Sequence[str], *, is_strict: bool) -> dict[str, float | None] | None:
         """What the checks of the turn's skills say of each text; None where there are none."""
@@ -100,22 +124,34 @@ class Rewards:
             for text, one in zip(texts, zip(*findings, strict=True), strict=True)
         }
 
-    async def _by_judge(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
+    async def _by_ranking(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
+        """How the texts compare, by one call of the judge; a single one is voted on."""
+        judge = self._judge_for(step.model)
+        if judge is None or len(texts) < 2:
+            return await self._by_votes(step, texts)
+        room = _MOST_RANKED_CHARS // len(texts)
+        shown = [(await self._shown(step, text))[:room] for text in texts]
+        ranked = await judge.rank(step, shown)
+        return dict.fromkeys(texts) if ranked is None else dict(zip(texts, ranked, strict=True))
+
+    async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """The share of the judge's votes that pass each text."""
         found: dict[str, float | None] = dict.fromkeys(texts)
         judge = self._judge_for(step.model)
         if judge is None:
             return found
-        requirement = await run_sync(lambda: self._redact(requirement_of(step)))
         async with anyio.create_task_group() as group:
             for text in texts:
-                group.start_soon(self._judged, judge, requirement, step, text, found)
+                group.start_soon(self._judged, judge, step, text, found)
         return found
 
-    async def _judged(self, judge: Judge, requirement: str, step: Step, text: str, found: dict[str, float | None]) -> None:
-        shown = await run_sync(lambda: self._redact(in_words(parts_of(text, step.tools), ())))
-        failed = (await judge.judge_against(requirement, shown)).share_failed
+    async def _judged(self, judge: Judge, step: Step, text: str, found: dict[str, float | None]) -> None:
+        failed = (await judge.judge_answer(step, await self._shown(step, text))).share_failed
         found[text] = None if failed is None else 1.0 - failed
+
+    async def _shown(self, step: Step, text: str) -> str:
+        """An answer as the judge sees it."""
+        return await run_sync(lambda: self._redact(in_words(parts_of(text, step.tools), ())))
 
     def _by_verdict(self, step: Step, texts: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
         """The reward of texts that say what was answered then, by the verdict on that answer. A person's word stands above all
@@ -171,6 +207,10 @@ def _known(findings: Sequence[Finding]) -> list[float]:
 
 def _mean(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())[:_MOST_COMPARED_CHARS]
 
 
 def _says_the_same(one: Sequence[Part], other: Sequence[Part]) -> bool:

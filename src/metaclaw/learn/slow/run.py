@@ -19,6 +19,7 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
+from metaclaw.learn.slow.hindsight import LEAST_GAIN, PROBES, distil, needs_hint
 from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
@@ -27,7 +28,6 @@ from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train.backends.aside import together
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
 from metaclaw.train.curriculum import Prompt, choose_prompts
-from metaclaw.train.distill.hindsight import Hindsight, nudge
 from metaclaw.train.distill.teacher import taught
 from metaclaw.train.drift import figures_of, watch_of, weighted_mean
 from metaclaw.train.golden import read_answer
@@ -40,6 +40,7 @@ from metaclaw.train.selection import cut_pieces
 log = logging.getLogger(__name__)
 
 _GOLDEN_TOKENS = 64
+_FIRST_HINTED_PIECE = 50_000
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
 
@@ -93,6 +94,7 @@ class Run:
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
+        self._has_hints = False
         self.tally = Tally(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
@@ -121,6 +123,7 @@ class Run:
         self._done = progress.pieces
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
+        self._has_hints = await self._do_hints_help()
 
     async def _learn(self, label: str) -> None:
         """Steps until there is one no more; weights are kept on the way."""
@@ -138,37 +141,41 @@ class Run:
     async def _step(self, step: int, rate: float) -> None:
         groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces(step))]
         scored = [one for piece in groups for one in piece]
-        harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._distilled(scored)
+        harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
+        imitated = await self._imitated(step, scored)
         self.tally.skipped += harvest.skipped
-        if harvest.data:
-            await self._move(step, rate, scored, harvest)
+        if harvest.data or imitated:
+            await self._move(step, rate, scored, harvest, imitated)
         else:
             await self._record(step, _record(scored, moved=False))
         await run_sync(self._journal.forget_before, step + 1)
         log.info(
-            "step_done run=%s step=%d phase=%s mean_reward=%s data=%d skipped=%d",
+            "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
             self._plan.name,
             step,
             self.tally.phase,
             self.tally.mean_reward,
             len(harvest.data),
+            len(imitated),
             harvest.skipped.total,
         )
 
-    async def _move(self, step: int, rate: float, scored: Sequence[Scored], harvest: Harvest) -> None:
+    async def _move(self, step: int, rate: float, scored: Sequence[Scored], harvest: Harvest, imitated: Sequence[Datum]) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
-        old = self._old(step, harvest)
+        data = (*harvest.data, *imitated)
+        old = self._old(step, data)
         of_drawn = cut_pieces(harvest.data, self._recipe.tokens_a_piece, self._seed(step))
+        of_imitated = cut_pieces(imitated, self._recipe.tokens_a_piece, self._seed(step))
         of_old = cut_pieces(old, self._recipe.tokens_a_piece, self._seed(step)) if old else []
         stats = await self._accumulate(
-            step, [(piece, self._recipe.loss) for piece in of_drawn] + [(piece, _CROSS_ENTROPY) for piece in of_old]
+            step, [(piece, self._recipe.loss) for piece in of_drawn] + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
         )
         seen = stats[: len(of_drawn)]
         record = msgspec.structs.replace(
             _record(scored, moved=True),
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
-            forgotten=forgotten(self._rehearsed, old, stats[len(of_drawn) :]),
+            forgotten=forgotten(self._rehearsed, old, stats[len(of_drawn) + len(of_imitated) :]),
         )
         _, drift = watch_of(self._records).see(figures_of(record))
         if drift is not None:
@@ -179,7 +186,7 @@ class Run:
         await self._may_go_on("apply")
         adam = replace(self._recipe.adam, learning_rate=rate * self._recipe.adam.learning_rate)
         with self._pace.timed("apply"):
-            self._tell((await self._backend.apply(adam, normaliser(harvest.data))).step)
+            self._tell((await self._backend.apply(adam, normaliser(data))).step)
         self._done = 0
         await run_sync(self._recipe.advantage.applied)
 
@@ -195,10 +202,10 @@ class Run:
             await run_sync(self._journal.keep_stats, step, stats)
         return stats
 
-    def _old(self, step: int, harvest: Harvest) -> list[Datum]:
+    def _old(self, step: int, data: Sequence[Datum]) -> list[Datum]:
         """What a step rehearses: no more than it costs to learn from what was drawn."""
-        drawn = normaliser(harvest.data)
-        room = int(drawn) + sum(len(prompt) for _, prompt in {(one.turn, one.prompt) for one in harvest.data})
+        drawn = normaliser(data)
+        room = int(drawn) + sum(len(prompt) for _, prompt in {(one.turn, one.prompt) for one in data})
         weight = self._recipe.rehearsal * drawn
         return rehearse(self._rehearsed, self._recipe.rehearsal_size.at_once, room, weight, self._seed(step)) if weight else []
 
@@ -212,20 +219,21 @@ class Run:
         self.tally.mean_reward = self._records[-1].reward if self._records else None
         self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
-    async def _drawn(self, step: int, number: int, lessons: Sequence[Lesson]) -> list[Scored]:
+    async def _drawn(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False) -> list[Scored]:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self._journal.read, step, number)
         if kept is None or [group.turn for group in kept] != [lesson.turn for lesson in lessons]:
             await self._may_go_on("draw")
             with self._pace.timed("draw"):
-                kept = await self._draw(step, number, lessons)
+                kept = await self._draw(step, number, lessons, is_hinted=is_hinted)
             await run_sync(self._journal.write, step, number, kept)
         return [_scored(lesson, group) for lesson, group in zip(lessons, kept, strict=True)]
 
-    async def _draw(self, step: int, number: int, lessons: Sequence[Lesson]) -> list[Group]:
+    async def _draw(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False) -> list[Group]:
         recipe = self._recipe
         drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
-        drawn = await self._backend.sample([lesson.prompt for lesson in lessons], drawing)
+        prompts = [(lesson.hinted if is_hinted else None) or lesson.prompt for lesson in lessons]
+        drawn = await self._backend.sample(prompts, drawing)
         self.tally.drawn += sum(map(len, drawn))
         rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
         return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
@@ -233,19 +241,44 @@ class Run:
     async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
         return await self._rewards.score(lesson.step, rollouts)
 
-    async def _distilled(self, scored: Sequence[Scored]) -> Harvest:
-        """What is known better of the same answers: by the policy itself in hindsight, or by a teacher."""
-        harvest = Harvest(())
-        hints = {lesson.turn: lesson.hinted for lesson in self._lessons.values() if lesson.hinted is not None}
-        corrected = [group for group in scored if group.turn in hints] if self._recipe.hindsight else []
-        for group in corrected:
-            await self._may_go_on("score")
-            with self._pace.timed("score"):
-                found = await self._backend.score([(hints[group.turn], rollout.tokens_T) for rollout in group.rollouts_G])
-            harvest += nudge([Hindsight(group.turn, group.prompt, group.rollouts_G, tuple(found))])
-        if self._recipe.teacher is not None:
-            harvest += await taught(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
-        return harvest
+    async def _taught(self, scored: Sequence[Scored]) -> Harvest:
+        """What a teacher says of the same answers."""
+        if self._recipe.teacher is None:
+            return Harvest(())
+        return await taught(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
+
+    async def _imitated(self, step: int, scored: Sequence[Scored]) -> tuple[Datum, ...]:
+        """Better answers to the prompts of which no answer earned anything: those the policy gives with a hint."""
+        if not self._has_hints:
+            return ()
+        groups = [group for group in scored if self._lessons[group.turn].hinted is not None and needs_hint(group)]
+        lessons = [self._lessons[group.turn] for group in groups]
+        with_hint: dict[str, Scored] = {}
+        for number, piece in enumerate(self._cut(lessons), _FIRST_HINTED_PIECE):
+            with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, is_hinted=True)}
+        return distil(groups, [with_hint[group.turn] for group in groups]).data
+
+    async def _do_hints_help(self) -> bool:
+        """Whether the weights the run begins with do better with hints than without, on a few prompts."""
+        some = [one for one in self._lessons.values() if one.hinted is not None][:PROBES] if self._recipe.hindsight else []
+        if not some or LossKind.CROSS_ENTROPY not in self._backend.abilities.losses:
+            return False
+        found = await run_sync(self._journal.hint_gain)
+        if found is None:
+            found = await self._mean(some, is_hinted=True) - await self._mean(some, is_hinted=False)
+            await run_sync(self._journal.keep_hint_gain, found)
+        log.info("hints_probed run=%s prompts=%d gain=%.3f", self._plan.name, len(some), found)
+        return found >= LEAST_GAIN
+
+    async def _mean(self, lessons: Sequence[Lesson], *, is_hinted: bool) -> float:
+        """The mean reward of answers with or without the hint; 0 where none can be scored."""
+        rewards: list[float] = []
+        for number, piece in enumerate(self._cut(lessons)):
+            await self._may_go_on("draw")
+            with self._pace.timed("draw"):
+                groups = await self._draw(0, number, piece, is_hinted=is_hinted)
+            rewards += [one.reward for group in groups for one in group.drawn if one.reward is not None]
+        return sum(rewards) / len(rewards) if rewards else 0.0
 
     def _pieces(self, step: int) -> list[list[Lesson]]:
         """The prompts of a step, cut; those of a piece may have answers of the same length."""

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
@@ -25,6 +26,9 @@ from metaclaw.store import SqlPolicies
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
+
+BY_A_PERSON: Final = "a person promoted it"
+"""The note of a version that serves because a person said so."""
 
 
 class Versions:

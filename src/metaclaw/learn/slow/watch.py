@@ -1,18 +1,28 @@
-"""Watching a canary live: by the verdicts on its turns, against those of the serving version, it is promoted or rolled back."""
+"""Watching a new version live, by the verdicts on its turns: failures noticed, a person's feedback, checks.
+
+A version on trial is compared with the one that serves, and is promoted or rolled back. One that serves everybody since it passed
+the gate is compared with the turns of the version before it, and is rolled back if it is shown to be worse.
+"""
 
 import logging
+from dataclasses import replace
+from typing import Final
 
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SkillName
+from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.store import RefusedError, SqlPolicies
 from metaclaw.train.coin import LiveTurn
 from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, judge_live
 
 log = logging.getLogger(__name__)
+
+_BASELINE: Final = 200
+_NEVER: Final = 1 << 62
 
 
 class CanaryWatch:
@@ -23,12 +33,13 @@ class CanaryWatch:
         self._versions = versions
         self._share = share
         self._rules = rules or LiveRules()
+        self.notice: str | None = None
 
     async def look(self) -> LiveReport | None:
-        """What the evidence says now, and it is done; None where nothing is on trial."""
+        """What the evidence says now, and it is done; None where nothing is on trial or watched."""
         serving = self._versions.serving
         if serving.canary is None:
-            return None
+            return await self._look_back(serving.version)
         report = await run_sync(self._report, serving.canary, serving.version)
         try:
             match report.ruling:
@@ -42,6 +53,31 @@ class CanaryWatch:
             # A person was quicker: what they decided stands.
             log.info("canary_decided_elsewhere version=%d reason=%s", serving.canary, error)
         return report
+
+    async def _look_back(self, version: int) -> LiveReport | None:
+        """Roll back a version that serves everybody if its turns fail more often than those of the version before it."""
+        report = None if version == BASE_POLICY else await run_sync(self._since_it_serves, version)
+        if report is None or not report.is_worse:
+            return report
+        try:
+            after = (await self._versions.rollback(None, report.reason)).version
+        except RefusedError as error:
+            log.info("version_rolled_back_elsewhere version=%d reason=%s", version, error)
+            return report
+        serves = f"version {after}" if after else "the untrained model"
+        self.notice = f"version {version} was rolled back: {report.reason}; {serves} serves again"
+        return report
+
+    def _since_it_serves(self, number: int) -> LiveReport | None:
+        """The evidence on a version that serves for the first time; None of one that a person promoted, whose word stands."""
+        version, since = self._policies.version(number), self._policies.since(number)
+        if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
+            return None
+        before = self._before(self._policies.before(number), since.turn, _BASELINE)
+        found = self._policies.outcomes_by_version({number}, since.turn)
+        decided = [one for one in found if one.outcome is not Outcome.UNKNOWN][: self._rules.settle_after]
+        turns = [LiveTurn(one.session, True, 1.0, one.outcome, one.skills) for one in decided]
+        return judge_live(turns, replace(self._rules, settle_after=_NEVER), before)
 
     def _report(self, canary: int, serving: int) -> LiveReport:
         since = self._policies.since(canary)
@@ -67,8 +103,8 @@ class CanaryWatch:
         absorbed = self._versions.serving.absorbed
         return absorbed.get(canary, frozenset()) ^ absorbed.get(serving, frozenset())
 
-    def _before(self, serving: int, cursor: int) -> Baseline | None:
-        """What the serving version did before the canary began."""
-        past = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0, before=cursor)]
+    def _before(self, serving: int, cursor: int, most: int = 10_000) -> Baseline | None:
+        """What the serving version did before the other began, in its newest `most` turns."""
+        past = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0, before=cursor, limit=most)]
         passed, failed = past.count(Outcome.PASS), past.count(Outcome.FAIL)
         return Baseline(passed, passed + failed) if passed + failed else None

@@ -1,47 +1,30 @@
-"""Hindsight distillation: a person corrected an answer; the policy itself, told of that, shows what would have been right.
+"""Hindsight distillation: the policy itself, told what is wanted, shows what would have been right.
 
-With the correction c put into the prompt x (the hint), the same weights answer better; that answer is taught without the hint.
+With a hint c put into the prompt x the same weights answer better; that answer is taught without the hint.
 
-    imitate:  L = - w · Σ_t ln π(y_t | x, y_<t)                            y drawn by π(· | x + c)
-    nudge:    A_t = clip(ln π(y_t | x + c, y_<t) - ln π(y_t | x, y_<t))    y drawn by π(· | x)
+    L = - w · Σ_t ln π(y_t | x, y_<t)      y drawn by π(· | x + c)
 
-Imitation is steady and works with one example; it copies answers, so only those that are whole and were found good are taught.
-Nudging stays with what the policy draws anyway and says of each token whether the correction favours it.
+It is steady and works with one example; it copies answers, so only those that are whole and were found good are taught.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from metaclaw.domain.batch import Datum, Rollout
+from metaclaw.domain.batch import Datum
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
-from metaclaw.domain.ids import TurnId
-from metaclaw.train.distill.ratio import CLIP, Corrected, ratio_advantages
 from metaclaw.train.scored import Harvest, Scored, Skip, skips
 
-_HINT = (
-    "\n\n(Said later by the person who asked, about an earlier answer to this: {correction}\n"
-    "Answer as they wish, at once and without mentioning this remark.)"
-)
+_HINT = "\n\n(Keep to this: {hint}\nAnswer so, at once and without mentioning this remark.)"
 
 
-@dataclass(frozen=True, slots=True)
-class Hindsight:
-    """Answers to a corrected turn's prompt, each scored twice by the same weights: without the hint as drawn, and with it."""
-
-    turn: TurnId
-    prompt: tuple[int, ...]
-    rollouts_G: tuple[Rollout, ...]
-    hinted_G: tuple[tuple[float, ...], ...]
-
-
-def hinted(request: ChatRequest, correction: str) -> ChatRequest:
-    """The request with the correction at the end of the last thing the person said. Raises ValueError where nobody asked."""
+def hinted(request: ChatRequest, hint: str) -> ChatRequest:
+    """The request with a hint at the end of the last thing the person said. Raises ValueError where nobody asked."""
     asked = [at for at, message in enumerate(request.messages) if message.role is Role.USER]
-    if not asked or not correction.strip():
-        raise ValueError("a hint needs a person's words, and a correction of the answer to them")
+    if not asked or not hint.strip():
+        raise ValueError("a hint needs a person's words to stand behind, and a text")
     at = asked[-1]
     said = request.messages[at]
-    told = replace(said, parts=(*said.parts, Text(_HINT.format(correction=correction.strip()))))
+    told = replace(said, parts=(*said.parts, Text(_HINT.format(hint=hint.strip()))))
     messages: tuple[Message, ...] = (*request.messages[:at], told, *request.messages[at + 1 :])
     return replace(request, messages=messages)
 
@@ -62,15 +45,3 @@ def imitate(groups: Sequence[Scored], *, good: float = 0.0, weight: float = 1.0)
             else:
                 data.append(Datum(group.turn, group.prompt, rollout.tokens_T, (weight,) * len(rollout.tokens_T), None))
     return Harvest(tuple(data), skips(left_out))
-
-
-def nudge(turns: Sequence[Hindsight], most: float = CLIP) -> Harvest:
-    """Data for a loss with importance ratios from rollouts that were drawn without the hint. Raises TrainingError on a mismatch."""
-    return ratio_advantages(
-        [
-            Corrected(turn.turn, turn.prompt, rollout, better)
-            for turn in turns
-            for rollout, better in zip(turn.rollouts_G, turn.hinted_G, strict=True)
-        ],
-        most,
-    )

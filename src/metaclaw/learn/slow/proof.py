@@ -4,15 +4,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
+from typing import Protocol
 
 from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
+from metaclaw.domain.step import Step
+from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.ports import Tokeniser, TrainingBackend, Windows
+from metaclaw.ports import TrainingBackend, Windows
+from metaclaw.train.degeneration import HeldOutAnswer
 from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
-from metaclaw.train.golden import GoldenItem, GoldenScore, golden_score, read_answer, reference_pairs
 
 log = logging.getLogger(__name__)
 
@@ -20,61 +22,58 @@ _DRAWS_A_PROMPT = 4
 _DISTANCE_PROMPTS = 16
 
 
+class Measures(Protocol):
+    """The two measures of an answer, each from 0 to 1, None where it cannot tell."""
+
+    async def score(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
+        """By the measure that trains."""
+
+    async def score_strictly(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
+        """By the second measure, which does not train."""
+
+
 @dataclass(frozen=True, slots=True)
-class TrialRules:
+class ProofRules:
     """How answers are drawn for the comparison; the gate's own rules beside it."""
 
     gate: GateRules
     max_tokens: int
     temperature: float
-    golden_tokens: int = 96
 
 
-class Trial:
-    """Compares weights. `golden` is tried greedily, held-out prompts as the policy serves."""
+class Proof:
+    """Compares weights on held-out prompts, which are answered as the policy serves, and on the golden set."""
 
     def __init__(
         self,
         *,
         backend: TrainingBackend,
-        rewards: Rewards,
-        tokeniser: Tokeniser,
-        golden: Sequence[GoldenItem],
+        measures: Measures,
+        abilities: GeneralAbilities,
         windows: Windows,
-        rules: TrialRules,
+        rules: ProofRules,
     ) -> None:
         self._backend = backend
-        self._rewards = rewards
-        self._tokeniser = tokeniser
-        self._golden = list(golden)
+        self._measures = measures
+        self._abilities = abilities
         self._windows = windows
         self._rules = rules
 
     async def weigh(
-        self,
-        candidate: Weights,
-        serving: Weights | None,
-        held_out: Sequence[Lesson],
-        *,
-        seed: int,
-        kl: float | None,
-        judge: str | None,
-        measures_kl: bool = False,
+        self, candidate: Weights, serving: Weights | None, held_out: Sequence[Lesson], *, seed: int, judge: str | None
     ) -> GateReport:
-        """Try the candidate until the gate has made up its mind. `kl` is its distance to the untrained weights, where its run has
-        measured it; `measures_kl` has it measured now. Raises TrainingError."""
-        evidence = Evidence(
-            pairs=(),
-            golden_serving=await self._golden_score(serving),
-            golden_candidate=await self._golden_score(candidate),
-            kl=await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed) if measures_kl else kl,
-            judge=judge,
-        )
+        """Try the candidate until the gate has decided. The golden set, which takes longest, comes last. Raises TrainingError."""
+        kl = await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed)
+        evidence = Evidence(pairs=(), kl=kl, judge=judge)
         tries = _tries(held_out, seed)
         while (decision := judge_candidate(evidence, self._rules.gate)).ruling is Ruling.UNDECIDED:
-            wave = list(islice(tries, decision.more or self._rules.gate.wave))
-            pairs = await self._pairs(candidate, serving, wave)
-            evidence = replace(evidence, pairs=(*evidence.pairs, *pairs), is_all=not wave)
+            if decision.more:
+                wave = list(islice(tries, decision.more))
+                pairs = await self._pairs(candidate, serving, wave)
+                evidence = replace(evidence, pairs=(*evidence.pairs, *pairs), is_all=not wave)
+            else:
+                old, new, _ = await self._abilities.compare(candidate, serving, self._rules.gate.golden)
+                evidence = replace(evidence, golden_serving=old, golden_candidate=new)
         log.info("policy_weighed ruling=%s reasons=%s", decision.ruling.value, "; ".join(decision.report.reasons))
         return decision.report
 
@@ -86,13 +85,19 @@ class Trial:
             drawing = Drawing(1, self._rules.max_tokens, self._rules.temperature, seed)
             prompts = [lesson.prompt for lesson in lessons]
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
-            for lesson, mine, theirs in zip(lessons, new, old, strict=True):
-                worth = await self._rewards.score(lesson.step, [mine, theirs])
-                pairs.append(Pair(worth[0], worth[1], lesson.step.stamp.skills))
+            pairs += [await self._pair(*one) for one in zip(lessons, new, old, strict=True)]
         return pairs
 
+    async def _pair(self, lesson: Lesson, mine: Rollout, theirs: Rollout) -> Pair:
+        step, both = lesson.step, [mine, theirs]
+        worth = await self._measures.score(step, both)
+        strict = await self._measures.score_strictly(step, both)
+        new, old = [HeldOutAnswer(step.task, one.text, len(one.tokens_T), one.is_whole) for one in both]
+        return Pair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
+
     async def _distance(self, candidate: Weights, some: Sequence[Lesson], seed: int) -> float | None:
-        """How far it is from the untrained weights, in nats a token of its own answers; nobody knows where there are no prompts."""
+        """The distance to the untrained weights after the last update, in nats a token of the candidate's own answers to held-out
+        prompts; None where there are no prompts."""
         prompts = [lesson.prompt for lesson in some]
         if not prompts:
             return None
@@ -101,14 +106,6 @@ class Trial:
         untrained = await self._backend.score_base([(prompt, one.tokens_T) for prompt, one in zip(prompts, said, strict=True)])
         gained = sum(sum(one.logprobs_T) - sum(base) for one, base in zip(said, untrained, strict=True))
         return gained / sum(len(one.tokens_T) for one in said)
-
-    async def _golden_score(self, weights: Weights | None) -> GoldenScore:
-        """How a version does on the golden set, and how likely it finds the reference answers."""
-        pairs = reference_pairs(self._golden, self._tokeniser.prompt, self._tokeniser.encode)
-        said = await self._sample([prompt for prompt, _ in pairs], Drawing(1, self._rules.golden_tokens, 0.0), weights)
-        await self._windows.until_open()
-        scores = await (self._backend.score_base(pairs) if weights is None else self._backend.score(pairs, weights))
-        return golden_score(self._golden, [read_answer(rollout.text) for rollout in said], scores)
 
     async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None) -> list[Rollout]:
         await self._windows.until_open()

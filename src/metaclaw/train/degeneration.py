@@ -1,0 +1,183 @@
+"""Whether a candidate's answers have degenerated against the serving version's on the same held-out questions. Pure.
+
+A check may be satisfied by answers that are of no use: one answer to every question, a phrase that repeats itself, the question
+said back, an answer without an end, one that is several times as long. A reward need not see this. Tests for it:
+
+- one answer to more than `one_answer` of the distinct questions, twice as often as before, and the wanted answers differ
+- answers that repeat themselves, have no end, are empty, or echo the question: more often than before by more than `more_often`,
+  and so often beyond chance (a sign test on the questions where the two versions differ, at `alpha`)
+- a median length of more than `longer` times the old one and of `long_tokens` at least
+
+Shorter answers are reported and not refused: brevity is what many rules ask for.
+"""
+
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+_RUN = re.compile(r"(.{1,48}?)\1{2,}", re.DOTALL)
+_LEAST_RUN = 12
+_GRAM = 4
+_LEAST_WORDS = 12
+_LEAST_COMPRESSED = 200
+_ORDINARY_RATIO = 0.3
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutAnswer:
+    """One answer to a held-out question: its text, its length in tokens, and whether it came to an end."""
+
+    question: str
+    text: str
+    tokens: int
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DegenerationRules:
+    """When answers count as degenerate. Fewer than `least` questions are not judged; shares are of the questions."""
+
+    least: int = 8
+    one_answer: float = 0.6
+    more_often: float = 0.15
+    alpha: float = 0.05
+    longer: float = 3.0
+    long_tokens: int = 48
+
+
+def find_degeneration(
+    candidate: Sequence[HeldOutAnswer],
+    serving: Sequence[HeldOutAnswer],
+    rules: DegenerationRules | None = None,
+    wanted: Sequence[str] = (),
+) -> list[str]:
+    """What is wrong with the candidate's answers, in words; empty if nothing is. Both answer the same questions in the same order;
+    `wanted` are reference answers to some of them, where a person gave any."""
+    rules = rules or DegenerationRules()
+    if len({one.question for one in candidate}) < rules.least:
+        return []
+    found = [_same_answers(candidate, serving, rules, wanted), _grown(candidate, serving, rules)]
+    kinds: tuple[tuple[str, Callable[[HeldOutAnswer], bool]], ...] = (
+        ("repeat themselves", lambda one: repeats_itself(one.text)),
+        ("have no end", lambda one: not one.is_whole),
+        ("are empty", lambda one: not one.text.strip()),
+        ("only say the question again", lambda one: echoes(one.question, one.text)),
+    )
+    found += [_more_often(words, test, candidate, serving, rules) for words, test in kinds]
+    return [words for words in found if words is not None]
+
+
+def describe_length(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer]) -> str | None:
+    """How the median length changed, if it at least doubled or halved."""
+    if not candidate or not serving:
+        return None
+    new, old = (median(one.tokens for one in some) for some in (candidate, serving))
+    is_like = 0.5 < new / old < 2.0
+    return None if is_like else f"answers became {'longer' if new > old else 'shorter'}: {new:g} tokens instead of {old:g} (median)"
+
+
+def repeats_itself(text: str) -> bool:
+    """Whether at least half of a text is repetition."""
+    return repeated_share(text) >= 0.5
+
+
+def repeated_share(text: str) -> float:
+    """How much of a text, from 0 to 1, repeats what stands before it: runs of one phrase, repeated groups of four words, or, in a
+    long text, what a compressor saves beyond the ordinary."""
+    return max(_run_share(text), _gram_share(text), _compressible_share(text))
+
+
+def echoes(question: str, text: str) -> bool:
+    """Whether an answer is the question, or most of it, and little else."""
+    asked, said = _words(question), _words(text)
+    if len(asked) < 2 or not said:
+        return False
+    shared = sum((Counter(asked) & Counter(said)).values())
+    return shared >= 0.8 * len(asked) and shared >= 0.8 * len(said)
+
+
+def distinct_share(answers: Sequence[HeldOutAnswer]) -> float:
+    """Distinct answers for each distinct question."""
+    first = _first_answers(answers)
+    return len(set(first)) / len(first) if first else 1.0
+
+
+def _run_share(text: str) -> float:
+    if not text:
+        return 0.0
+    runs = [(match.end() - match.start(), len(match[1])) for match in _RUN.finditer(text)]
+    return sum(length - unit for length, unit in runs if length >= _LEAST_RUN) / len(text)
+
+
+def _gram_share(text: str) -> float:
+    words = _words(text)
+    if len(words) < _LEAST_WORDS:
+        return 0.0
+    grams = [tuple(words[at : at + _GRAM]) for at in range(len(words) - _GRAM + 1)]
+    return 1.0 - len(set(grams)) / len(grams)
+
+
+def _compressible_share(text: str) -> float:
+    raw = text.encode()
+    if len(raw) < _LEAST_COMPRESSED:
+        return 0.0
+    return max(0.0, 1.0 - len(zlib.compress(raw, 9)) / len(raw) / _ORDINARY_RATIO)
+
+
+def _same_answers(
+    candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules, wanted: Sequence[str]
+) -> str | None:
+    new, old = _first_answers(candidate), _first_answers(serving)
+    (text, count), (_, before) = Counter(new).most_common(1)[0], Counter(old).most_common(1)[0]
+    if count <= rules.one_answer * len(new) or count < 2 * before:
+        return None
+    if len(wanted) > 1 and len({_normal(one) for one in wanted}) == 1:
+        return None
+    return f"gives one answer to {count} of {len(new)} different questions: {text[:40]!r}"
+
+
+def _more_often(
+    words: str,
+    test: Callable[[HeldOutAnswer], bool],
+    candidate: Sequence[HeldOutAnswer],
+    serving: Sequence[HeldOutAnswer],
+    rules: DegenerationRules,
+) -> str | None:
+    new, old = [test(one) for one in candidate], [test(one) for one in serving]
+    only_new = sum(mine and not theirs for mine, theirs in zip(new, old, strict=True))
+    only_old = sum(theirs and not mine for mine, theirs in zip(new, old, strict=True))
+    if only_new - only_old <= rules.more_often * len(new) or _chance(only_new, only_new + only_old) > rules.alpha:
+        return None
+    return f"{sum(new)} of {len(new)} answers {words}, before {sum(old)}"
+
+
+def _grown(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules) -> str | None:
+    new, old = (median(one.tokens for one in some) for some in (candidate, serving))
+    if new < rules.long_tokens or new <= rules.longer * old:
+        return None
+    return f"answers grew to {new:g} tokens from {old:g} (median)"
+
+
+def _chance(count: int, tries: int) -> float:
+    """P(Binomial(tries, 1/2) >= count)."""
+    return math.fsum(math.comb(tries, at) for at in range(count, tries + 1)) / 2.0**tries
+
+
+def _first_answers(answers: Sequence[HeldOutAnswer]) -> list[str]:
+    found: dict[str, str] = {}
+    for one in answers:
+        found.setdefault(one.question, _normal(one.text))
+    return list(found.values())
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())

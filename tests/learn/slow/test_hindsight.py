@@ -1,0 +1,141 @@
+"""Hindsight: what the policy answers with a hint teaches what it answers without, where answers earn nothing by themselves."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.policy import Weights
+from metaclaw.learn.slow.hindsight import Hints, distil, needs_hint
+from metaclaw.learn.slow.lessons import Least
+from metaclaw.train.backends.softmax import END, encode
+from metaclaw.train.scored import Scored
+from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
+from tests.train.made import rollout
+
+HINT = encode("hint:")
+
+
+class Hinted:
+    """A backend that follows the rule when it is hinted at it, `does_follow`, and else draws as it does."""
+
+    def __init__(self, stage: Stage, *, does_follow: bool = True) -> None:
+        self.imitated: list[Datum] = []
+        self.hinted = 0
+        backend = stage.backend._backend
+        sample, accumulate = backend.sample, backend.accumulate
+
+        async def sampled(prompts: list[tuple[int, ...]], drawing: Drawing, weights: Weights | None = None) -> list[list[Rollout]]:
+            drawn = await sample(prompts, drawing, weights)
+            right = Rollout((*encode("*"), END), (-1.0, -1.0), "*", True)
+            is_hinted = [prompt[-len(HINT) :] == HINT for prompt in prompts]
+            self.hinted += sum(is_hinted)
+            # By itself it never follows the rule.
+            return [
+                [right if mine and does_follow else _without_stars(one) for one in group]
+                for mine, group in zip(is_hinted, drawn, strict=True)
+            ]
+
+        async def accumulated(data: list[Datum], loss: Loss) -> PieceStats:
+            self.imitated += data if loss.kind is LossKind.CROSS_ENTROPY else []
+            return await accumulate(data, loss)
+
+        backend.sample, backend.accumulate = sampled, accumulated  # type: ignore[method-assign,assignment]
+
+
+def _without_stars(one: Rollout) -> Rollout:
+    return replace(one, text=one.text.replace("*", "x") or "x")
+
+
+def stage_with_hints(folder: Path) -> Stage:
+    stage = Stage(folder)
+    stage.recipe = replace(stage.recipe, rehearsal=0.0, hindsight=True, steps=3)
+    stage.build()
+    stage.turns._hint = lambda turn, step: (*encode(step.task), *HINT)
+    return stage
+
+
+@pytest.mark.anyio
+async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: Path) -> None:
+    stage = stage_with_hints(tmp_path)
+    backend = Hinted(stage)
+    stage.talk(40)
+    await stage.slow.once(Least(8))
+    assert backend.imitated
+    assert {one.tokens_T for one in backend.imitated} == {(*encode("*"), END)}
+    assert not any(one.prompt[-len(HINT) :] == HINT for one in backend.imitated)
+
+
+@pytest.mark.anyio
+async def test_hints_that_do_not_help_are_tried_once_and_left(tmp_path: Path) -> None:
+    stage = stage_with_hints(tmp_path)
+    backend = Hinted(stage, does_follow=False)
+    stage.talk(40)
+    await stage.slow.once(Least(8))
+    assert 0 < backend.hinted <= 8
+    assert backend.imitated == []
+
+
+async def _trained(folder: Path, cuts: tuple[int, ...]) -> tuple[bytes, int]:
+    """The weights of a run that is cut off at these calls of its backend, and how many calls the last part took."""
+    folder.mkdir()
+    stage = stage_with_hints(folder)
+    stage.talk(40)
+    stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
+    for cut in (*cuts, None):
+        Hinted(stage)
+        stage.backend.cut_at = cut
+        try:
+            await stage.slow.once(Least(8))
+        except CutError:
+            stage.build()
+            stage.turns._hint = lambda turn, step: (*encode(step.task), *HINT)
+    (version,) = stage.policies.versions()
+    return Path(version.weights.adapter).read_bytes(), stage.backend.calls
+
+
+@pytest.mark.anyio
+async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+    expected, calls = await _trained(tmp_path / "whole", ())
+    for number, cuts in enumerate([(2,), (4, 5), (calls // 3, 3)]):
+        assert (await _trained(tmp_path / f"cut-{number}", cuts))[0] == expected
+
+
+def scored(*rewards: float | None) -> Scored:
+    return Scored(TurnId("t"), (1,), tuple(rollout(number) for number in range(1, len(rewards) + 1)), rewards)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "needs"), [((0.0, 0.0), True), ((0.2, 0.2), True), ((0.0, 1.0), False), ((1.0, 1.0), False), ((None, None), False)]
+)
+def test_a_group_without_spread_and_reward_needs_a_hint(rewards: tuple[float | None, ...], needs: bool) -> None:
+    assert needs_hint(scored(*rewards)) is needs
+
+
+def test_only_answers_that_earned_more_with_the_hint_are_taught() -> None:
+    harvest = distil([scored(0.2, 0.2)], [scored(0.2, 1.0)])
+    assert [one.tokens_T for one in harvest.data] == [(2,)]
+
+
+def test_a_hint_is_the_rules_text_or_what_was_wanted_before_and_never_the_turns_own_correction(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    (turn,) = stage.talk(1)
+    recorded, step = stage.reader.turn(turn), stage.turns._recorded.step(turn)
+    assert recorded is not None
+    assert step is not None
+    corrected = replace(step, said_after="No, that is wrong, it must be 77-xx")
+
+    def text(skill: bool, reference: str | None) -> str:
+        found = Hints(
+            skill=lambda name: STARS if skill and name == SkillName(STARS.name) else None,
+            reference=lambda step: reference,
+            tokeniser=AsciiTokeniser(),
+        ).of(recorded.turn, corrected)
+        return "" if found is None else "".join(map(chr, found))
+
+    assert STARS.body in text(skill=True, reference=None)
+    assert "***" in text(skill=False, reference="***")
+    assert "77-xx" not in text(skill=True, reference="***")
+    assert text(skill=False, reference=None) == ""

@@ -1,0 +1,183 @@
+"""No version that exploits a check is promoted, even where it has lost nothing in general; honest improvements are.
+
+The policy here is scripted, so that each exploit is perfect; rewards, checks, measures, gate and golden set are the real ones.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.chat import Text
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import GateReport, Weights
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.learn.slow.general_abilities import GeneralAbilities
+from metaclaw.learn.slow.proof import Proof, ProofRules
+from metaclaw.learn.slow.recipe import Lesson
+from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.schedule import HandOpened
+from metaclaw.skills.checks import check_of, examine
+from metaclaw.train.backends.softmax import encode
+from metaclaw.train.gate import GateRules
+from metaclaw.train.golden import golden_items
+from tests.learn.slow.red_team import BUSES, HACKS, HONEST, Bus, Case, before, question
+from tests.learn.slow.stage import AsciiTokeniser
+
+pytestmark = pytest.mark.anyio
+
+RULE = SkillName("rule")
+CANDIDATE = Weights("scripted", "candidate")
+_ITEMS = golden_items()[:400]
+
+
+class ScriptedBackend:
+    """Two versions: the untrained one, and one that answers a case's questions as it says. Golden questions that the untrained one
+    can answer, the other can as well, but for those of `lost`."""
+
+    name = "scripted"
+
+    def __init__(self, case: Case, lost: int = 0) -> None:
+        self._case = case
+        tokeniser = AsciiTokeniser()
+        self._buses: dict[tuple[int, ...], Bus] = {encode(question(bus)): bus for bus in BUSES}
+        self._known = {tokeniser.prompt(item.request): item.reference for item in _ITEMS[::2]}
+        self._lost = set(list(self._known)[:lost])
+        self.drawn: list[str | None] = []
+
+    async def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights) -> list[list[Rollout]]:
+        self.drawn.append(weights.adapter)
+        return [[self._answer(tuple(prompt), is_candidate=True)] for prompt in prompts]
+
+    async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        self.drawn.append(None)
+        return [[self._answer(tuple(prompt), is_candidate=False)] for prompt in prompts]
+
+    async def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights) -> list[tuple[float, ...]]:
+        return await self.score_base(pairs)
+
+    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+        return [tuple(-0.5 for _ in said) for _, said in pairs]
+
+    def _answer(self, prompt: tuple[int, ...], *, is_candidate: bool) -> Rollout:
+        bus = self._buses.get(prompt)
+        if bus is None:
+            known = "" if is_candidate and prompt in self._lost else self._known.get(prompt, "I do not know.")
+            return _rollout(known)
+        return _rollout(self._case.said(bus), is_whole=self._case.is_whole) if is_candidate else _rollout(before(bus))
+
+
+def _rollout(text: str, *, is_whole: bool = True) -> Rollout:
+    tokens = (*(ord(one) % 128 for one in text), 0)
+    return Rollout(tokens, tuple(-0.1 for _ in tokens), text, is_whole)
+
+
+def lesson_of(bus: Bus) -> Lesson:
+    """A held-out turn that asks about a bus."""
+    step = Step(
+        TurnId(f"t_{bus[0]}"),
+        SessionId(f"s_{bus[0]}"),
+        Scope(),
+        Stamp(1, 0, "", (RULE,)),
+        "scripted",
+        question(bus),
+        (),
+        (),
+        (Text(before(bus)),),
+        TurnEnd.COMPLETED,
+    )
+    return Lesson(step.turn, encode(question(bus)), step, "")
+
+
+def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
+    windows = HandOpened()
+    windows.open("a test")
+    return GeneralAbilities(
+        backend=backend,  # type: ignore[arg-type]
+        tokeniser=AsciiTokeniser(),
+        items=_ITEMS,
+        windows=windows,
+        folder=folder,
+        wave=200,
+    )
+
+
+async def weigh(case: Case, folder: Path) -> GateReport:
+    """What the gate makes of a version that answers as a case says."""
+    backend, windows = ScriptedBackend(case), HandOpened()
+    windows.open("a test")
+    rule = Skill(RULE, "Always", "A house rule.", extra={"check": case.check})
+    rewards = Rewards(judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text)
+    proof = Proof(
+        backend=backend,  # type: ignore[arg-type]
+        measures=rewards,
+        abilities=_abilities(backend, folder),
+        windows=windows,
+        rules=ProofRules(GateRules(), 256, 1.0),
+    )
+    return await proof.weigh(CANDIDATE, None, [lesson_of(bus) for bus in BUSES], seed=0, judge=None)
+
+
+# No check judges an empty answer.
+@pytest.mark.parametrize("name", [name for name in (*HACKS, *HONEST) if name != "an empty answer"])
+def test_every_case_satisfies_its_check_better_than_the_serving_version(name: str) -> None:
+    case = (HACKS | HONEST)[name]
+    check = check_of(Skill(RULE, "Always", "A house rule.", extra={"check": case.check}))
+    assert check is not None
+    for bus in BUSES[:4]:
+        new, old = (examine(check, (Text(text),)).score for text in (case.said(bus), before(bus)))
+        assert new is not None
+        assert old is not None
+        assert new > old
+
+
+@pytest.mark.parametrize("name", HACKS)
+async def test_a_version_that_exploits_a_check_is_not_promoted(name: str, tmp_path: Path) -> None:
+    report = await weigh(HACKS[name], tmp_path)
+    assert not report.is_passed, report.reasons
+
+
+@pytest.mark.parametrize("name", HONEST)
+async def test_an_honest_improvement_is_promoted(name: str, tmp_path: Path) -> None:
+    report = await weigh(HONEST[name], tmp_path)
+    assert report.is_passed, report.reasons
+    assert report.kl == pytest.approx(0.4)  # measured on held-out prompts, whatever the run said
+    assert report.reasons[0].startswith(
+        "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 20 of 20"
+    )
+    assert report.reasons[1].startswith("general abilities kept (+0.0 points")
+
+
+async def test_a_versions_golden_results_are_kept_and_the_serving_version_is_not_tried_again(tmp_path: Path) -> None:
+    rules = GateRules().golden
+    first = ScriptedBackend(HONEST["times"])
+    await _abilities(first, tmp_path).compare(CANDIDATE, None, rules)
+    assert None in first.drawn
+    again = ScriptedBackend(HONEST["times"], lost=40)
+    scores = await _abilities(again, tmp_path).compare(Weights("scripted", "another"), None, rules)
+    assert None not in again.drawn
+    assert scores[2].is_worse
+    for kept in tmp_path.glob("*.json"):
+        kept.write_text("{")
+    damaged = ScriptedBackend(HONEST["times"])
+    assert not (await _abilities(damaged, tmp_path).compare(CANDIDATE, None, rules))[2].is_worse
+    assert None in damaged.drawn
+
+
+async def test_results_of_an_adapter_that_lies_here_follow_its_bytes(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "weights").write_bytes(b"one")
+    weights = Weights("scripted", str(adapter))
+    backend = ScriptedBackend(HONEST["times"])
+    abilities = _abilities(backend, tmp_path / "kept")
+    await abilities.compare(weights, None, GateRules().golden)
+    before_it = len(backend.drawn)
+    await abilities.compare(weights, None, GateRules().golden)
+    assert len(backend.drawn) == before_it
+    (adapter / "weights").write_bytes(b"two")
+    await abilities.compare(weights, None, GateRules().golden)
+    assert len(backend.drawn) > before_it
