@@ -1,4 +1,4 @@
-# make run | test | test-training | test-tinker | test-vllm | test-openclaw | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | test | test-training | test-tinker | test-vllm | test-openclaw | test-agents | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-training test-tinker test-vllm test-openclaw nightly quick check bench reach docs format install clean
+.PHONY: run test test-training test-tinker test-vllm test-openclaw test-agents nightly quick check bench reach docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -36,8 +36,12 @@ test-openclaw: $(VENV)/.dev
 	$(BIN)/python scripts/openclaw-env
 	METACLAW_TEST_OPENCLAW=1 $(BIN)/pytest -n0 bench/tests/test_openclaw.py
 
+# The real agent programs (2 GB once; needs npm), connected, asked once through the proxy, disconnected. AGENTS="claude codex" chooses some.
+test-agents: $(VENV)/.dev
+	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py
+
 # What takes too long for every change: hours on two cores.
-nightly: test-training test-tinker test-vllm test-openclaw
+nightly: test-training test-tinker test-vllm test-openclaw test-agents
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40

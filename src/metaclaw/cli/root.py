@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from metaclaw import __version__
+from metaclaw.cli.agents import agents
 from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
 from metaclaw.cli.cost import cost
@@ -19,6 +20,7 @@ from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.rules import rules
 from metaclaw.cli.sessions import sessions
+from metaclaw.cli.setup import setup
 from metaclaw.cli.skills import skills
 from metaclaw.cli.start import start
 from metaclaw.cli.status import status
@@ -59,5 +61,5 @@ def root(context: click.Context, home: Path | None) -> None:
 _SAID = (rules, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
-for command in (start, stop, status, doctor, config, key, *_SAID, *_LEARNED, *_RECORDED):
+for command in (start, stop, status, doctor, setup, config, key, agents, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

@@ -2,6 +2,7 @@
 
 from metaclaw.config.flat import flatten, missing_secrets
 from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replace_file
+from metaclaw.config.lines import Statement, statements
 from metaclaw.config.load import build, load
 from metaclaw.config.policy import DistillConfig, PolicyConfig, TrainingMode
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
@@ -58,6 +59,7 @@ __all__ = [
     "SleepRange",
     "Source",
     "SourceKind",
+    "Statement",
     "StoreConfig",
     "TeamConfig",
     "TelemetryConfig",
@@ -71,6 +73,7 @@ __all__ = [
     "prepare_home",
     "replace_file",
     "sleep_range",
+    "statements",
     "toml_value",
     "without_password",
 ]

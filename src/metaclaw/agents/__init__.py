@@ -1,0 +1,23 @@
+"""Agents: where each keeps its configuration, what connects it to the proxy, and how that is undone."""
+
+from metaclaw.agents.agent import Agent, Endpoint, Setting
+from metaclaw.agents.catalog import AGENTS, find_agent
+from metaclaw.agents.change import Change, difference
+from metaclaw.agents.connection import Connections, ConnectionState
+from metaclaw.agents.trial import Trial, find_program, require_program, run_trial
+
+__all__ = [
+    "AGENTS",
+    "Agent",
+    "Change",
+    "ConnectionState",
+    "Connections",
+    "Endpoint",
+    "Setting",
+    "Trial",
+    "difference",
+    "find_agent",
+    "find_program",
+    "require_program",
+    "run_trial",
+]

@@ -1,0 +1,104 @@
+"""What is known about one agent program."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from metaclaw.agents.formats import KeyPath, Text
+from metaclaw.errors import ConfigError
+
+Environment: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The proxy as an agent must know it. `model` is the one to ask for where an agent must name one, or if the person chose it.
+
+    `kinds` are the kinds of provider there are, `passthrough` those that get the caller's own credentials.
+    """
+
+    url: str
+    key: str = field(repr=False)
+    model: str | None = None
+    kinds: frozenset[str] = frozenset()
+    passthrough: frozenset[str] = frozenset()
+    is_model_chosen: bool = False
+
+    @property
+    def openai_url(self) -> str:
+        """The base URL of an OpenAI client."""
+        return f"{self.url}/v1"
+
+    def keyed_url(self, suffix: str = "") -> str:
+        """The base URL with our key in it, for clients whose own credentials are passed on."""
+        return f"{self.url}/k/{self.key}{suffix}"
+
+    def require_model(self, title: str) -> str:
+        """The model to write into an agent's configuration. Raises ConfigError if none is known."""
+        if self.model is None:
+            raise ConfigError(
+                f"{title} must be told which model to ask for, and no provider in config.toml lists one; say it with --model NAME, "
+                "or start the proxy first if the embedded model is to answer"
+            )
+        return self.model
+
+    def refuse_passthrough(self, title: str) -> None:
+        """Raise ConfigError where an agent that has only our key would ask a provider that wants the caller's."""
+        if "openai" in self.passthrough:
+            raise ConfigError(
+                f"the openai provider has api_key = passthrough, so {title} would have to send its own provider key, "
+                "which is never written for you; give the provider a key (api_key = env:NAME), or see metaclaw agents connect env"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value in an agent's configuration. With `within`, it is set only where that section exists already."""
+
+    path: KeyPath
+    value: object
+    within: KeyPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One agent program. An agent without `file` is connected by hand, as `steps` say."""
+
+    name: str
+    title: str
+    program: str
+    install: str
+    tried: str | None
+    settings: Callable[[Endpoint], list[Setting]] = lambda endpoint: []
+    file: Callable[[Environment], Path] | None = None
+    text: Text | None = None
+    steps: Callable[[Endpoint], list[str]] = lambda endpoint: []
+    question: Callable[[str], Sequence[str]] | None = None
+    after: str = ""
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether `connect` changes a file, rather than saying what to do."""
+        return self.file is not None
+
+
+def user_home(env: Environment) -> Path:
+    """The user's own folder."""
+    named = env.get("HOME", "")
+    return Path(named) if named else Path.home()
+
+
+def folder_of(env: Environment, variable: str, default: str) -> Path:
+    """A program's folder: the one a variable names, else its usual place in the user's folder."""
+    named = env.get(variable, "").strip()
+    return Path(named).expanduser() if named else user_home(env) / default
+
+
+def leaves(prefix: KeyPath, values: Mapping[str, object]) -> list[Setting]:
+    """One setting for each value of a section."""
+    found: list[Setting] = []
+    for name, value in values.items():
+        path = (*prefix, name)
+        found += leaves(path, value) if isinstance(value, Mapping) else [Setting(path, value)]
+    return found

@@ -1,0 +1,317 @@
+"""The agents that can be connected: their files, formats and settings."""
+
+import shlex
+from pathlib import Path
+
+from metaclaw.agents.agent import Agent, Endpoint, Environment, Setting, folder_of, leaves, user_home
+from metaclaw.agents.formats import DotenvFormat, Item, JsonFormat, TomlFormat, YamlFormat
+from metaclaw.errors import MetaClawError
+
+PROVIDER = "metaclaw"
+_CONTEXT_TOKENS = 128_000
+_ANSWER_TOKENS = 8_000
+
+
+def find_agent(name: str) -> Agent:
+    """The agent with this name. Raises MetaClawError with all names."""
+    wanted = name.strip().lower().replace("_", "-")
+    found = next((agent for agent in AGENTS if wanted in (agent.name, agent.program)), None)
+    if found is None:
+        raise MetaClawError(f"{name} is not an agent that is known here; there are: {', '.join(one.name for one in AGENTS)}")
+    return found
+
+
+def _claude_settings(endpoint: Endpoint) -> list[Setting]:
+    values = {"ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_AUTH_TOKEN": endpoint.key}
+    if "anthropic" in endpoint.passthrough:
+        values = {"ANTHROPIC_BASE_URL": endpoint.keyed_url()}
+    if "anthropic" in endpoint.kinds:
+        values |= {"ANTHROPIC_MODEL": endpoint.require_model("Claude Code")} if endpoint.is_model_chosen else {}
+    else:
+        # Another vendor's provider does not know Claude's model names.
+        model = endpoint.require_model("Claude Code")
+        values |= {"ANTHROPIC_MODEL": model, "ANTHROPIC_DEFAULT_HAIKU_MODEL": model}
+    return leaves(("env",), values)
+
+
+def _codex_settings(endpoint: Endpoint) -> list[Setting]:
+    provider: dict[str, object] = {"name": "MetaClaw", "base_url": endpoint.openai_url, "wire_api": "responses"}
+    provider |= {"http_headers": {"X-Metaclaw-Key": endpoint.key}}
+    if "openai" in endpoint.passthrough:
+        provider["requires_openai_auth"] = True
+    found = [Setting(("model_provider",), PROVIDER)]
+    if "openai" not in endpoint.kinds or endpoint.is_model_chosen:
+        found.insert(0, Setting(("model",), endpoint.require_model("Codex")))
+    return found + [Setting(("model_providers", PROVIDER, name), value) for name, value in provider.items()]
+
+
+def _openclaw_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("OpenClaw")
+    model = endpoint.require_model("OpenClaw")
+    listed = {
+        "id": model,
+        "name": model,
+        "reasoning": False,
+        "input": ["text"],
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": _CONTEXT_TOKENS,
+        "maxTokens": _ANSWER_TOKENS,
+    }
+    provider = {"baseUrl": endpoint.openai_url, "apiKey": endpoint.key, "api": "openai-completions", "models": [listed]}
+    defaults = ("agents", "defaults")
+    return [
+        *leaves(("models", "providers", PROVIDER), provider),
+        Setting((*defaults, "model", "primary"), f"{PROVIDER}/{model}"),
+        # Where models are listed there, others are refused.
+        Setting((*defaults, "models", f"{PROVIDER}/{model}", "alias"), "MetaClaw", within=(*defaults, "models")),
+    ]
+
+
+def _openclaw_file(env: Environment) -> Path:
+    if env.get("OPENCLAW_CONFIG_PATH", "").strip():
+        return Path(env["OPENCLAW_CONFIG_PATH"]).expanduser()
+    return folder_of(env, "OPENCLAW_STATE_DIR", ".openclaw") / "openclaw.json"
+
+
+def _opencode_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("opencode")
+    model = endpoint.require_model("opencode")
+    options = {"baseURL": endpoint.openai_url, "apiKey": endpoint.key}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "MetaClaw", "options": options}
+    return [
+        Setting(("model",), f"{PROVIDER}/{model}"),
+        *leaves(("provider", PROVIDER), provider),
+        Setting(("provider", PROVIDER, "models", model, "name"), model),
+    ]
+
+
+def _opencode_file(env: Environment) -> Path:
+    if env.get("OPENCODE_CONFIG", "").strip():
+        return Path(env["OPENCODE_CONFIG"]).expanduser()
+    folder = folder_of(env, "XDG_CONFIG_HOME", ".config") / "opencode"
+    commented = folder / "opencode.jsonc"
+    return commented if commented.exists() and not (folder / "opencode.json").exists() else folder / "opencode.json"
+
+
+def _hermes_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("Hermes")
+    values = {"default": endpoint.require_model("Hermes"), "provider": "custom"}
+    return leaves(("model",), {**values, "base_url": endpoint.openai_url, "api_key": endpoint.key})
+
+
+def _qwen_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("Qwen Code")
+    auth = {"selectedType": "openai", "apiKey": endpoint.key, "baseUrl": endpoint.openai_url}
+    return [*leaves(("security", "auth"), auth), Setting(("model", "name"), endpoint.require_model("Qwen Code"))]
+
+
+def _aider_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("aider")
+    model = f"openai/{endpoint.require_model('aider')}"
+    return leaves((), {"model": model, "openai-api-base": endpoint.openai_url, "openai-api-key": endpoint.key})
+
+
+def _ironclaw_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("IronClaw")
+    address = {"LLM_BACKEND": "openai_compatible", "LLM_BASE_URL": endpoint.openai_url, "LLM_API_KEY": endpoint.key}
+    return leaves((), {**address, "LLM_MODEL": endpoint.require_model("IronClaw")})
+
+
+def _picoclaw_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("PicoClaw")
+    model = f"openai/{endpoint.require_model('PicoClaw')}"
+    entry = {"model_name": PROVIDER, "model": model, "api_base": endpoint.openai_url, "api_key": endpoint.key}
+    return [
+        *leaves(("model_list", Item("model_name", PROVIDER)), entry),
+        Setting(("agents", "defaults", "model_name"), PROVIDER),
+    ]
+
+
+def _picoclaw_file(env: Environment) -> Path:
+    if env.get("PICOCLAW_CONFIG", "").strip():
+        return Path(env["PICOCLAW_CONFIG"]).expanduser()
+    return folder_of(env, "PICOCLAW_HOME", ".picoclaw") / "config.json"
+
+
+def _zeroclaw_settings(endpoint: Endpoint) -> list[Setting]:
+    endpoint.refuse_passthrough("ZeroClaw")
+    model = endpoint.require_model("ZeroClaw")
+    return leaves((), {"default_provider": f"custom:{endpoint.openai_url}", "api_key": endpoint.key, "default_model": model})
+
+
+def _nanoclaw_settings(endpoint: Endpoint) -> list[Setting]:
+    if "anthropic" in endpoint.passthrough:
+        return [Setting(("ANTHROPIC_BASE_URL",), endpoint.keyed_url())]
+    return leaves((), {"ANTHROPIC_BASE_URL": endpoint.url, "ANTHROPIC_API_KEY": endpoint.key})
+
+
+def _nanoclaw_file(env: Environment) -> Path:
+    """NanoClaw lives in its own checkout."""
+    home = user_home(env)
+    places = [home / "nanoclaw", home / "code" / "nanoclaw", home / ".nanoclaw"]
+    chosen = env.get("NANOCLAW_DIR", "").strip()
+    folder = Path(chosen).expanduser() if chosen else next((place for place in places if place.is_dir()), places[0])
+    return folder / ".env"
+
+
+def _copaw_steps(endpoint: Endpoint) -> list[str]:
+    model = shlex.quote(endpoint.require_model("CoPaw"))
+    return [
+        f"copaw models add-provider {PROVIDER} -n MetaClaw -u {endpoint.openai_url}",
+        f"copaw models add-model {PROVIDER} -m {model} -n {model}",
+        f"copaw models config-key {PROVIDER}   # it asks; answer with the key that `metaclaw key` prints",
+    ]
+
+
+def _nemoclaw_steps(endpoint: Endpoint) -> list[str]:
+    model = shlex.quote(endpoint.require_model("NemoClaw"))
+    credential = '--credential OPENAI_API_KEY="$(metaclaw key)"'
+    return [
+        f"openshell provider create --name {PROVIDER} --type openai {credential} --config OPENAI_BASE_URL={endpoint.openai_url}",
+        f"openshell inference set --provider {PROVIDER} --model {model}",
+    ]
+
+
+def _exports(endpoint: Endpoint) -> list[str]:
+    """What a shell must set for clients that read the vendors' usual variables."""
+    lines = []
+    if "openai" in endpoint.passthrough:
+        lines.append(f"export OPENAI_BASE_URL={endpoint.keyed_url('/v1')}   # your own OPENAI_API_KEY is passed on")
+    else:
+        lines += [f"export OPENAI_BASE_URL={endpoint.openai_url}", f"export OPENAI_API_BASE={endpoint.openai_url}"]
+        lines.append(f"export OPENAI_API_KEY={endpoint.key}")
+    if "anthropic" in endpoint.passthrough:
+        lines.append(f"export ANTHROPIC_BASE_URL={endpoint.keyed_url()}   # your own key or login is passed on")
+    else:
+        lines += [f"export ANTHROPIC_BASE_URL={endpoint.url}", f"export ANTHROPIC_AUTH_TOKEN={endpoint.key}"]
+    return lines
+
+
+AGENTS: tuple[Agent, ...] = (
+    Agent(
+        "claude-code",
+        "Claude Code",
+        "claude",
+        "npm install -g @anthropic-ai/claude-code",
+        "2.1.325",
+        _claude_settings,
+        lambda env: folder_of(env, "CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
+        JsonFormat(),
+        question=lambda text: ("-p", text),
+    ),
+    Agent(
+        "codex",
+        "Codex",
+        "codex",
+        "npm install -g @openai/codex",
+        "0.166.0",
+        _codex_settings,
+        lambda env: folder_of(env, "CODEX_HOME", ".codex") / "config.toml",
+        TomlFormat(),
+        question=lambda text: ("exec", "--skip-git-repo-check", "--sandbox", "read-only", text),
+    ),
+    Agent(
+        "openclaw",
+        "OpenClaw",
+        "openclaw",
+        "npm install -g openclaw",
+        "2026.9.6",
+        _openclaw_settings,
+        _openclaw_file,
+        JsonFormat(),
+        question=lambda text: ("agent", "--local", "--session-id", "metaclaw-test", "--message", text),
+        after="openclaw gateway restart",
+    ),
+    Agent(
+        "opencode",
+        "opencode",
+        "opencode",
+        "npm install -g opencode-ai",
+        "1.18.18",
+        _opencode_settings,
+        _opencode_file,
+        JsonFormat(),
+        question=lambda text: ("run", text),
+    ),
+    Agent(
+        "hermes",
+        "Hermes",
+        "hermes",
+        "pip install hermes-agent",
+        "0.19.0",
+        _hermes_settings,
+        lambda env: folder_of(env, "HERMES_HOME", ".hermes") / "config.yaml",
+        YamlFormat(),
+        question=lambda text: ("-z", text),
+        after="hermes gateway restart",
+    ),
+    Agent(
+        "qwen-code",
+        "Qwen Code",
+        "qwen",
+        "npm install -g @qwen-code/qwen-code",
+        "0.24.4",
+        _qwen_settings,
+        lambda env: user_home(env) / ".qwen" / "settings.json",
+        JsonFormat(),
+        question=lambda text: ("-p", text),
+    ),
+    Agent(
+        "aider",
+        "aider",
+        "aider",
+        "pip install aider-chat",
+        "0.86.2",
+        _aider_settings,
+        lambda env: user_home(env) / ".aider.conf.yml",
+        YamlFormat(),
+        question=lambda text: ("--no-git", "--dry-run", "--no-check-update", "--no-show-model-warnings", "--message", text),
+    ),
+    Agent("copaw", "CoPaw", "copaw", "pip install copaw", None, steps=_copaw_steps),
+    Agent(
+        "ironclaw",
+        "IronClaw",
+        "ironclaw",
+        "see github.com/nearai/ironclaw",
+        None,
+        _ironclaw_settings,
+        lambda env: user_home(env) / ".ironclaw" / ".env",
+        DotenvFormat(),
+        after="ironclaw service restart",
+    ),
+    Agent(
+        "picoclaw",
+        "PicoClaw",
+        "picoclaw",
+        "see github.com/sipeed/picoclaw",
+        None,
+        _picoclaw_settings,
+        _picoclaw_file,
+        JsonFormat(),
+        after="picoclaw gateway restart",
+    ),
+    Agent(
+        "zeroclaw",
+        "ZeroClaw",
+        "zeroclaw",
+        "see github.com/zeroclaw-labs/zeroclaw",
+        None,
+        _zeroclaw_settings,
+        lambda env: folder_of(env, "ZEROCLAW_CONFIG_DIR", ".zeroclaw") / "config.toml",
+        TomlFormat(),
+        after="zeroclaw service restart",
+    ),
+    Agent(
+        "nanoclaw",
+        "NanoClaw",
+        "nanoclaw",
+        "see github.com/nanocoai/nanoclaw",
+        None,
+        _nanoclaw_settings,
+        _nanoclaw_file,
+        DotenvFormat(),
+        after="restart its service; its agents run in containers, from which 127.0.0.1 is not this machine",
+    ),
+    Agent("nemoclaw", "NemoClaw", "nemoclaw", "see github.com/NVIDIA/NemoClaw", None, steps=_nemoclaw_steps),
+    Agent("env", "anything else", "", "", None, steps=_exports),
+)

@@ -1,0 +1,223 @@
+"""Connecting and disconnecting: the change to an agent's file, its backup, and the record by which it is undone."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from metaclaw.agents.agent import Agent, Endpoint, Setting
+from metaclaw.agents.change import Change, applied, undone
+from metaclaw.agents.formats import Item, KeyPath, UnreadableTextError
+from metaclaw.agents.formats.path import lookup
+from metaclaw.config import replace_file
+from metaclaw.errors import ConfigError, MetaClawError
+
+_NEW_FILE_MODE = 0o600
+
+
+class ConnectionState(StrEnum):
+    """Whether an agent talks to the proxy, as far as its configuration says."""
+
+    CONNECTED = "connected"
+    CHANGED = "changed since"
+    NOT_CONNECTED = "not connected"
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What was done to an agent's file."""
+
+    file: Path
+    existed: bool
+    digest: str
+    settings: tuple[Setting, ...]
+    folders: tuple[Path, ...]
+
+
+class Connections:
+    """The agents of one home. Records and backups are kept in `agents/` there, for their owner only."""
+
+    def __init__(self, home: Path, env: Mapping[str, str] | None = None) -> None:
+        self._folder = home / "agents"
+        self._env = os.environ if env is None else env
+
+    def file(self, agent: Agent) -> Path | None:
+        """The agent's configuration file: the one that was connected, else the one it would read now."""
+        record = self._record(agent)
+        return record.file if record is not None else None if agent.file is None else agent.file(self._env)
+
+    def backup(self, agent: Agent) -> Path:
+        """Where the file is kept as it was before."""
+        return self._folder / f"{agent.name}.backup"
+
+    def state(self, agent: Agent) -> ConnectionState:
+        """Whether the agent is connected, by its record and its file."""
+        record = self._record(agent)
+        if record is None or agent.text is None:
+            return ConnectionState.NOT_CONNECTED
+        content = _content(record.file)
+        try:
+            tree = agent.text.read("" if content is None else content.decode("utf-8"))
+        except (UnreadableTextError, UnicodeDecodeError):
+            return ConnectionState.CHANGED
+        in_place = all(lookup(tree, setting.path) == (True, setting.value) for setting in record.settings)
+        return ConnectionState.CONNECTED if in_place else ConnectionState.CHANGED
+
+    def plan_connect(self, agent: Agent, endpoint: Endpoint) -> "PlannedConnection":
+        """What connecting would change. Nothing is written."""
+        if agent.file is None or agent.text is None:
+            raise MetaClawError(f"{agent.title} is connected by hand; metaclaw agents connect {agent.name} prints how")
+        file, record = agent.file(self._env), self._record(agent)
+        if record is not None and record.file != file:
+            raise MetaClawError(
+                f"{agent.title} is connected in {record.file}, but its configuration is now {file}; "
+                f"first say: metaclaw agents disconnect {agent.name}"
+            )
+        current = _content(file)
+        original = current if record is None else self._restored(agent, record, current)[0]
+        text, settings = applied(file, agent.text, _decoded(file, original), agent.settings(endpoint))
+        return PlannedConnection(Change(file, current, text.encode("utf-8")), original, tuple(settings))
+
+    def connect(self, agent: Agent, plan: "PlannedConnection") -> None:
+        """Make the planned change. The backup and the record are written first."""
+        change = plan.change
+        assert change.after is not None
+        if _content(change.file) != change.before:
+            raise MetaClawError(f"{change.file} was changed by another program in the meantime; nothing was written. Try again")
+        known = self._record(agent)
+        folders = tuple(parent for parent in change.file.parents if not parent.exists()) or (known.folders if known else ())
+        digest = hashlib.sha256(change.after).hexdigest()
+        record = _Record(change.file, plan.original is not None, digest, plan.settings, folders)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if plan.original is not None:
+            replace_file(self.backup(agent), plan.original)
+        replace_file(self._record_file(agent), _written(record))
+        _write(change.file, change.after)
+
+    def plan_disconnect(self, agent: Agent) -> Change:
+        """What disconnecting would change. Nothing is written. Raises MetaClawError if the agent is not connected."""
+        record = self._record(agent)
+        if record is None:
+            raise MetaClawError(f"{agent.title} is not connected; there is nothing to undo")
+        current = _content(record.file)
+        restored, left = self._restored(agent, record, current)
+        notes = tuple(f"{path} was changed since and stays as it is" for path in left)
+        return Change(record.file, current, restored, notes)
+
+    def disconnect(self, agent: Agent, change: Change) -> None:
+        """Make the planned change, then drop the record and the backup."""
+        record = self._record(agent)
+        assert record is not None
+        if _content(change.file) != change.before:
+            raise MetaClawError(f"{change.file} was changed by another program in the meantime; nothing was written. Try again")
+        if change.after is None:
+            change.file.unlink(missing_ok=True)
+            _remove_empty(record.folders)
+        elif change.is_needed:
+            _write(change.file, change.after)
+        self._record_file(agent).unlink(missing_ok=True)
+        self.backup(agent).unlink(missing_ok=True)
+
+    def _restored(self, agent: Agent, record: _Record, current: bytes | None) -> tuple[bytes | None, list[str]]:
+        """The file as it was before: byte for byte where it is as we left it, else without our own lines."""
+        original = _content(self.backup(agent)) if record.existed else None
+        if record.existed and original is None:
+            raise MetaClawError(f"the backup {self.backup(agent)} is gone; take the lines of metaclaw out of {record.file} by hand")
+        if current is None:
+            return None, []
+        if hashlib.sha256(current).hexdigest() == record.digest:
+            return original, []
+        assert agent.text is not None
+        before = "" if original is None else _decoded(record.file, original)
+        text, left = undone(record.file, agent.text, _decoded(record.file, current), before, record.settings)
+        return text.encode("utf-8"), left
+
+    def _record_file(self, agent: Agent) -> Path:
+        return self._folder / f"{agent.name}.json"
+
+    def _record(self, agent: Agent) -> _Record | None:
+        path = self._record_file(agent)
+        content = _content(path)
+        if content is None:
+            return None
+        try:
+            return _read_record(content)
+        except (ValueError, KeyError, TypeError) as error:
+            raise MetaClawError(
+                f"{path}, which says how {agent.title} was connected, cannot be read ({type(error).__name__}); "
+                f"the file as it was before is {self.backup(agent)}"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedConnection:
+    """A change with what is needed to undo it."""
+
+    change: Change
+    original: bytes | None
+    settings: tuple[Setting, ...]
+
+
+def _content(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}); nothing was changed") from error
+
+
+def _decoded(file: Path, content: bytes | None) -> str:
+    try:
+        return "" if content is None else content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not a text in UTF-8; correct it first. The file was left as it is") from error
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Replace a file in one step, keeping who may read it. A link stays a link."""
+    try:
+        mode = file.stat().st_mode & 0o777 if file.exists() else _NEW_FILE_MODE
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, content)
+        file.chmod(mode)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror}); it was left as it is") from error
+
+
+def _remove_empty(folders: tuple[Path, ...]) -> None:
+    """Remove the folders that were made for a file, as far as they are empty."""
+    for folder in folders:
+        if not folder.is_dir() or any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def _written(record: _Record) -> bytes:
+    settings = [{"path": [_part(part) for part in setting.path], "value": setting.value} for setting in record.settings]
+    facts = {
+        "file": str(record.file),
+        "existed": record.existed,
+        "sha256": record.digest,
+        "settings": settings,
+        "folders": [str(folder) for folder in record.folders],
+    }
+    return json.dumps(facts, indent=1).encode()
+
+
+def _read_record(content: bytes) -> _Record:
+    facts = json.loads(content)
+    settings = tuple(Setting(_path(one["path"]), one["value"]) for one in facts["settings"])
+    folders = tuple(Path(folder) for folder in facts["folders"])
+    return _Record(Path(facts["file"]), bool(facts["existed"]), str(facts["sha256"]), settings, folders)
+
+
+def _part(part: str | Item) -> object:
+    return [part.key, part.value] if isinstance(part, Item) else part
+
+
+def _path(parts: list[object]) -> KeyPath:
+    return tuple(Item(*part) if isinstance(part, list) else str(part) for part in parts)

@@ -1,0 +1,262 @@
+"""`metaclaw agents`: point agent programs at the proxy, undo it exactly, and prove that an answer comes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.client import NotRunningError, at, connect
+from metaclaw.cli.output import ask, json_option, plain, plain_block, print_json, print_table
+from metaclaw.errors import ConfigError, MetaClawError
+
+if TYPE_CHECKING:
+    from metaclaw.agents import Agent, Change, Endpoint, Trial
+    from metaclaw.config import Config
+
+_UNTRIED = "untried"
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def agents(context: click.Context) -> None:
+    """Connect agent programs to the proxy, disconnect them, and test them. Without a command: list."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_, as_json=False)
+
+
+@agents.command(name="list")
+@json_option
+@click.pass_obj
+def list_(home: Path, as_json: bool) -> None:
+    """List the agents that are known, whether they are installed here, and whether they are connected."""
+    from metaclaw.agents import AGENTS, Connections, find_program
+
+    connections = Connections(home)
+    found = [
+        {
+            "name": agent.name,
+            "title": agent.title,
+            "installed": find_program(agent),
+            "state": connections.state(agent).value if agent.is_automatic else "by hand",
+            "file": connections.file(agent),
+            "tried_with": agent.tried,
+        }
+        for agent in AGENTS
+    ]
+    if as_json:
+        print_json({"agents": found})
+        return
+    print_table(
+        ("agent", "installed", "state", "tried with", "its configuration"),
+        [
+            (one["name"], "yes" if one["installed"] else "no", one["state"], one["tried_with"] or _UNTRIED, one["file"])
+            for one in found
+        ],
+    )
+
+
+@agents.command(name="connect")
+@click.argument("name")
+@click.option("--model", help="The model the agent asks for [the first that a provider lists].")
+@click.option("--subscription", is_flag=True, help="Claude Code and Codex: your own login is passed on to the provider.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: bool, as_json: bool) -> None:
+    """Point the agent NAME at the proxy. Shows the difference first and keeps a backup; `env` prints what to export."""
+    from metaclaw.agents import Connections, find_agent
+
+    agent = find_agent(name)
+    endpoint = replace(endpoint_of(home, agent, model, subscription=subscription), is_model_chosen=model is not None)
+    if not agent.is_automatic:
+        _print_steps(agent, endpoint, as_json=as_json)
+        return
+    connections = Connections(home)
+    plan = connections.plan_connect(agent, endpoint)
+    if plan.change.is_needed and not as_json:
+        show(plan.change, endpoint.key)
+    if plan.change.is_needed and not yes:
+        ask(f"Write this to {plan.change.file}?")
+    connections.connect(agent, plan)
+    if as_json:
+        backup = connections.backup(agent)
+        facts = {"agent": agent.name, "file": plan.change.file, "changed": plan.change.is_needed}
+        print_json({**facts, "backup": backup if backup.exists() else None})
+        return
+    if not plan.change.is_needed:
+        click.echo(f"{agent.title} is connected already; nothing was changed.")
+        return
+    click.echo(
+        f"{agent.title} is connected." + (f" The file as it was: {connections.backup(agent)}" if plan.original is not None else "")
+    )
+    if agent.after:
+        click.echo(f"If it is running: {agent.after}")
+    click.echo(f"Try it: metaclaw agents test {agent.name}      Undo it: metaclaw agents disconnect {agent.name}")
+
+
+@agents.command(name="disconnect")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
+    """Undo `connect`: byte for byte if the file is as it was left, else only the lines that were added are removed."""
+    from metaclaw.agents import Connections, find_agent
+
+    agent = find_agent(name)
+    connections = Connections(home)
+    change = connections.plan_disconnect(agent)
+    if not as_json:
+        show(change, _key_or_nothing(home))
+    if change.is_needed and not yes:
+        ask(f"Write this to {change.file}?")
+    connections.disconnect(agent, change)
+    if as_json:
+        print_json({"agent": agent.name, "file": change.file, "changed": change.is_needed, "left": list(change.notes)})
+        return
+    for note in change.notes:
+        click.echo(f"  {plain(note)}")
+    click.echo(f"{agent.title} is disconnected.")
+
+
+@agents.command(name="test")
+@click.argument("name")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=180.0, show_default=True, help="Seconds for the answer."
+)
+@json_option
+@click.pass_obj
+def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
+    """Run the agent NAME once through the proxy, without a person, and show its answer. Exits with 1 if none came."""
+    from metaclaw.agents import find_agent
+
+    agent = find_agent(name)
+    trial, turns = tried(home, agent, timeout_s)
+    is_good = trial.code == 0 and bool(trial.answer) and turns > 0
+    if as_json:
+        facts = {"agent": agent.name, "ok": is_good, "exit_code": trial.code, "answer": trial.answer, "turns_recorded": turns}
+        print_json({**facts, "errors": trial.errors if not is_good else ""})
+        return 0 if is_good else 1
+    for line in told(agent, trial, turns):
+        click.echo(line)
+    return 0 if is_good else 1
+
+
+def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
+    """What to say about a trial."""
+    if trial.code != 0 or not trial.answer:
+        tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
+        return [f"{agent.title} gave no answer (exit code {trial.code}). The end of what it printed:", tail, "See metaclaw doctor."]
+    answer = "\n".join(f"  {line}" for line in plain_block(trial.answer).splitlines()[-8:])
+    if turns == 0:
+        return [
+            f"{agent.title} answered, but not through the proxy:",
+            answer,
+            f"Connect it (metaclaw agents connect {agent.name}); if it is, a variable of your shell outranks its configuration.",
+        ]
+    return [f"{agent.title} answered through the proxy ({turns} turn{'s' * (turns != 1)} recorded):", answer]
+
+
+def tried(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int]":
+    """Run the agent once; its output, and how many turns the proxy recorded meanwhile."""
+    from metaclaw.agents import require_program, run_trial
+
+    require_program(agent)
+    _, api = connect(home)
+    before = _turns(api.facts("/api/status"))
+    trial = run_trial(agent, timeout_s)
+    return trial, _turns(api.facts("/api/status")) - before
+
+
+def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: bool = False) -> "Endpoint":
+    """The proxy as the agent must know it: where it runs, or where it will by the configuration."""
+    from metaclaw.agents import Endpoint
+    from metaclaw.cli.start import prepared
+
+    config = prepared(home, [])
+    key = config.proxy.api_key
+    assert key is not None
+    kinds = frozenset(provider.kind for provider in config.providers)
+    passthrough = frozenset(one.kind for one in config.providers if one.api_key is not None and one.api_key.is_passthrough)
+    if subscription:
+        _require_passthrough(agent, passthrough)
+    return Endpoint(_url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough)
+
+
+def show(change: "Change", key: str) -> None:
+    """Print a change as a difference."""
+    from metaclaw.agents import difference
+
+    if change.is_needed:
+        click.echo(plain_block(difference(change, key)))
+
+
+def _require_passthrough(agent: "Agent", passthrough: frozenset[str]) -> None:
+    kind = {"claude-code": "anthropic", "codex": "openai"}.get(agent.name)
+    if kind is None:
+        raise ConfigError(f"--subscription is for Claude Code and Codex; {agent.title} has no login that could be passed on")
+    if kind not in passthrough:
+        settings = f"providers.{kind}.kind={kind} providers.{kind}.api_key=passthrough"
+        raise ConfigError(
+            f"a login can only be passed on by a provider with api_key = passthrough, and config.toml has none of kind {kind}; "
+            f"add it with: metaclaw config set {settings}"
+        )
+
+
+def _url(home: Path, config: "Config") -> str:
+    """Where the proxy listens now, else where it will."""
+    from metaclaw.cli.client import OPEN_HOSTS
+    from metaclaw.instance import find
+
+    running = find(home)
+    if running is not None and running.url is not None:
+        address, _, port = running.url.removeprefix("http://").rpartition(":")
+    elif config.proxy.port == 0:
+        raise NotRunningError(home)
+    else:
+        address, port = config.proxy.host, str(config.proxy.port)
+    host = OPEN_HOSTS.get(address.strip("[]"), address.strip("[]"))
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _model(home: Path, config: "Config") -> str | None:
+    """The first model that a provider lists; without providers, the embedded one that the running proxy serves."""
+    listed = next((name for provider in config.fallback_order for name in provider.models), None)
+    if listed is not None or any(provider.kind != "embedded" for provider in config.providers):
+        return listed
+    try:
+        _, api = connect(home)
+        status, body = api.get("/v1/models")
+    except MetaClawError:
+        return None
+    models = at(body, "data") if status == 200 else None
+    first = models[0] if isinstance(models, list) and models else None
+    name = first.get("id") if isinstance(first, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _print_steps(agent: "Agent", endpoint: "Endpoint", *, as_json: bool) -> None:
+    steps = agent.steps(endpoint)
+    if as_json:
+        print_json({"agent": agent.name, "steps": steps})
+        return
+    if agent.name != "env":
+        click.echo(f"# {agent.title} keeps this in files whose format is not known here; say yourself (untried with the program):")
+    click.echo("\n".join(steps))
+
+
+def _turns(status: "Mapping[str, object]") -> int:
+    counts = status.get("counts")
+    turns = counts.get("turns") if isinstance(counts, Mapping) else None
+    return turns if isinstance(turns, int) else 0
+
+
+def _key_or_nothing(home: Path) -> str:
+    from metaclaw.cli.client import own_key
+
+    try:
+        return own_key(home)
+    except MetaClawError:
+        return ""

@@ -1,0 +1,269 @@
+"""`metaclaw setup`: from nothing to your own agents answering through the proxy, with at most four questions."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.agents import endpoint_of, show, told, tried
+from metaclaw.cli.client import Api, at, connect, message_in
+from metaclaw.cli.output import plain, plain_block
+from metaclaw.cli.start import start
+from metaclaw.cli.stop import stop
+from metaclaw.errors import ConfigError, MetaClawError
+
+if TYPE_CHECKING:
+    from metaclaw.agents import Agent
+    from metaclaw.config import Config
+    from metaclaw.domain.chat import Json
+
+KEEP = "keep"
+EMBEDDED = "embedded"
+SUBSCRIPTION = "claude-subscription"
+
+
+@dataclass(frozen=True, slots=True)
+class _Vendor:
+    """A provider that is known by the variable of its key."""
+
+    kind: str
+    variable: str
+    base_url: str | None = None
+
+
+_VENDORS = {
+    "openai": _Vendor("openai", "OPENAI_API_KEY"),
+    "anthropic": _Vendor("anthropic", "ANTHROPIC_API_KEY"),
+    "openrouter": _Vendor("openai", "OPENROUTER_API_KEY", "https://openrouter.ai/api/v1"),
+    "deepseek": _Vendor("openai", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1"),
+    "groq": _Vendor("openai", "GROQ_API_KEY", "https://api.groq.com/openai/v1"),
+    "mistral": _Vendor("openai", "MISTRAL_API_KEY", "https://api.mistral.ai/v1"),
+    "dashscope": _Vendor("openai", "DASHSCOPE_API_KEY", "https://dashscope.aliyuncs.com/compatible-mode/v1"),
+}
+
+
+@click.command()
+@click.option(
+    "--provider",
+    help=f"{', '.join(_VENDORS)}, {SUBSCRIPTION} (your login is passed on), {EMBEDDED}, or {KEEP}"
+    " [keep what is there, else the first key found, else embedded].",
+)
+@click.option("--base-url", help="Another address of this provider.")
+@click.option("--model", help="The model that agents ask for if they must name one.")
+@click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
+@click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
+@click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=180.0, show_default=True, help="Seconds for each answer."
+)
+@click.option("--yes", is_flag=True, help="Ask nothing: what no option says takes its default.")
+@click.pass_context
+def setup(
+    context: click.Context,
+    provider: str | None,
+    base_url: str | None,
+    model: str | None,
+    named: str | None,
+    daily_tokens: int | None,
+    trains: bool | None,
+    timeout_s: float,
+    yes: bool,
+) -> int:
+    """Choose a provider, connect your agents, start the proxy, and send one real request through each.
+
+    Asks at most four questions. Keys are taken from the environment and stored as references (env:NAME), never as values.
+    Running it again keeps what it does not ask about.
+    """
+    from metaclaw.config import load
+
+    home: Path = context.obj
+    config = load(home)
+    try:
+        provider = provider or (_default_provider(config) if yes else _ask_provider(config))
+        settings = _provider_settings(config, provider, base_url, model)
+        chosen = _chosen_agents(named, yes=yes)
+        if daily_tokens is None and not yes:
+            daily_tokens = _ask_budget()
+        can_train = provider == EMBEDDED or (provider == KEEP and config.untrainable is None)
+        if trains is None and can_train and not yes:
+            trains = click.confirm("Train the embedded model's weights while you are away?", default=config.policy is not None)
+    except click.Abort:
+        raise MetaClawError("nothing was changed; setup asks questions: answer them, or say --yes") from None
+    if trains and not can_train:
+        raise ConfigError(
+            "--train needs weights that can be trained here: the embedded model, or [policy] in config.toml (docs/training.md)"
+        )
+    settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
+    settings += _training_settings(config, trains)
+    _write(home, settings)
+    _serve(context, home, is_changed=bool(settings))
+    return _connect_and_ask(home, chosen, model, timeout_s)
+
+
+def _default_provider(config: "Config") -> str:
+    if config.providers:
+        return KEEP
+    return next(iter(_found_keys(config)), EMBEDDED)
+
+
+def _found_keys(config: "Config") -> list[str]:
+    """The vendors whose key is in the environment. Our own key, exported for clients, is none of them."""
+    own = config.proxy.api_key
+    ours = own.resolve() if own is not None and own.is_literal else None
+    return [name for name, vendor in _VENDORS.items() if os.environ.get(vendor.variable, "").strip() not in ("", ours)]
+
+
+def _ask_provider(config: "Config") -> str:
+    found = _found_keys(config)
+    if found:
+        click.echo("Keys in your environment: " + ", ".join(f"{name} ({_VENDORS[name].variable})" for name in found))
+    if config.providers:
+        click.echo("Configured now: " + ", ".join(provider.name for provider in config.providers))
+    choices = [*([KEEP] if config.providers else []), *_VENDORS, SUBSCRIPTION, EMBEDDED]
+    return str(click.prompt("Which provider", type=click.Choice(choices), default=_default_provider(config)))
+
+
+def _provider_settings(config: "Config", provider: str, base_url: str | None, model: str | None) -> list[str]:
+    """The settings that make this provider the one in the file, with a reference to its key."""
+    if provider == KEEP:
+        if base_url is not None:
+            raise ConfigError("--base-url needs --provider NAME")
+        return []
+    if provider == EMBEDDED:
+        hosted = [one.name for one in config.providers if one.kind != "embedded"]
+        if hosted and not any(one.kind == "embedded" for one in config.providers):
+            return ["providers.embedded.kind=embedded"]
+        return []
+    if provider == SUBSCRIPTION:
+        return ["providers.anthropic.kind=anthropic", "providers.anthropic.api_key=passthrough"]
+    vendor = _VENDORS.get(provider)
+    if vendor is None:
+        names = ", ".join((*_VENDORS, SUBSCRIPTION, EMBEDDED, KEEP))
+        raise ConfigError(f"{provider} is not a provider that setup knows; there are: {names}. Others go into config.toml by hand")
+    if not os.environ.get(vendor.variable, "").strip():
+        raise ConfigError(
+            f"{vendor.variable} is not set: export your key under this name, then run setup again. Nothing was changed"
+        )
+    section = f"providers.{provider}"
+    address = base_url or vendor.base_url
+    return [
+        f"{section}.kind={vendor.kind}",
+        f"{section}.api_key=env:{vendor.variable}",
+        *([f"{section}.base_url={address}"] if address else []),
+        *([f'{section}.wires=["chat"]'] if vendor.base_url else []),
+        *([f'{section}.models=["{model}"]'] if model else []),
+    ]
+
+
+def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
+    from metaclaw.agents import AGENTS, find_agent, find_program
+
+    installed = [agent for agent in AGENTS if agent.is_automatic and find_program(agent) is not None]
+    if named is None and not yes:
+        if not installed:
+            click.echo("No agent program was found on your PATH; metaclaw agents list says which are known.")
+            return []
+        default = ",".join(agent.name for agent in installed)
+        named = str(click.prompt("Which agents (names with commas, or none)", default=default))
+    if named is None or named.strip() == "all":
+        return installed
+    if named.strip() in ("", "none"):
+        return []
+    return [find_agent(name) for name in named.split(",") if name.strip()]
+
+
+def _ask_budget() -> int | None:
+    said = click.prompt("Most tokens a day for learning (a number, or keep)", default=KEEP)
+    text = str(said).replace(",", "").replace("_", "").strip()
+    if text == KEEP:
+        return None
+    if not text.isdecimal():
+        raise ConfigError(f"{said} is not a number of tokens; write, for example, 300000. Nothing was changed")
+    return int(text)
+
+
+def _training_settings(config: "Config", trains: bool | None) -> list[str]:
+    if trains is None or (not trains and config.policy is None):
+        return []
+    return ["policy.mode=auto" if trains else "policy.mode=skills_only"]
+
+
+def _write(home: Path, settings: list[str]) -> None:
+    from metaclaw.cli.start import prepared
+    from metaclaw.config.edit import set_values
+
+    prepared(home, [])
+    if settings:
+        path = set_values(home, settings)
+        click.echo(f"Wrote {path}: {', '.join(plain(setting) for setting in settings)}")
+
+
+def _serve(context: click.Context, home: Path, *, is_changed: bool) -> None:
+    """Have a proxy run with this configuration."""
+    from metaclaw.instance import find
+
+    if find(home) is not None:
+        if not is_changed:
+            return
+        context.invoke(stop, timeout_s=60.0, as_json=False)
+    context.invoke(start, detach=True, timeout_s=600.0)
+
+
+def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeout_s: float) -> int:
+    failed: list[str] = []
+    for agent in chosen:
+        try:
+            is_good = _connected_and_asked(home, agent, model, timeout_s)
+        except MetaClawError as error:
+            click.echo(f"{agent.title}: {plain_block(str(error))}", err=True)
+            is_good = False
+        failed += [] if is_good else [agent.name]
+    if not chosen:
+        failed += [] if _asked_directly(connect(home)[1], model) else ["the proxy"]
+    if failed:
+        click.echo(
+            f"\nNot proven: {', '.join(failed)}. Everything else is done; correct what is said above and run setup again.", err=True
+        )
+        return 1
+    click.echo("\nDone. metaclaw status says how it is; metaclaw agents disconnect NAME undoes a connection.")
+    return 0
+
+
+def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_s: float) -> bool:
+    from metaclaw.agents import Connections, find_program
+
+    connections = Connections(home)
+    endpoint = endpoint_of(home, agent, model)
+    plan = connections.plan_connect(agent, endpoint)
+    show(plan.change, endpoint.key)
+    connections.connect(agent, plan)
+    if find_program(agent) is None:
+        click.echo(f"{agent.title} is connected, but not installed here, so it was not asked: {agent.install}")
+        return True
+    trial, turns = tried(home, agent, timeout_s)
+    for line in told(agent, trial, turns):
+        click.echo(line)
+    return trial.code == 0 and bool(trial.answer) and turns > 0
+
+
+def _asked_directly(api: Api, model: str | None) -> bool:
+    """One chat request to the proxy itself, where there is no agent to send it."""
+    status, body = api.get("/v1/models")
+    models = at(body, "data")
+    first = models[0] if status == 200 and isinstance(models, list) and models else None
+    name = model or (first.get("id") if isinstance(first, Mapping) else None)
+    if not isinstance(name, str):
+        click.echo("No agent was connected and no model is known to ask for; say --model NAME.", err=True)
+        return False
+    said: dict[str, Json] = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 30}
+    status, body = api.post("/v1/chat/completions", said, timeout_s=180.0)
+    choices = at(body, "choices")
+    text = at(choices[0], "message", "content") if status == 200 and isinstance(choices, list) and choices else None
+    if not isinstance(text, str):
+        click.echo(f"{plain(name)} gave no answer ({status}): {plain(message_in(body))}", err=True)
+        return False
+    click.echo(f"{plain(name)} answered through the proxy:\n  {plain(text.strip())}")
+    return True

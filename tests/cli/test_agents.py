@@ -1,0 +1,230 @@
+"""`metaclaw agents` and `metaclaw setup` as a person uses them."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import metaclaw
+from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
+from tests.support.provider import Provider
+
+CONFIG = """
+[proxy]
+api_key = "mc-test-key"
+
+[[providers]]
+name = "openai"
+kind = "openai"
+api_key = "env:OPENAI_API_KEY"
+models = ["gpt-5.1"]
+"""
+PASSTHROUGH = '[[providers]]\nname = "anthropic"\nkind = "anthropic"\napi_key = "passthrough"\n'
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with a home of MetaClaw in it."""
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "HERMES_HOME", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("METACLAW_HOME", str(tmp_path / "mc"))
+    (tmp_path / "mc").mkdir(mode=0o700)
+    (tmp_path / "mc" / "config.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_connect_shows_the_difference_and_asks_first(user: Path) -> None:
+    file = user / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text('model = "gpt-5.5"  # mine\napproval_policy = "never"\n')
+    refused = metaclaw("agents", "connect", "codex", given="n\n")
+    assert refused.code == 1
+    assert '+model_provider = "metaclaw"' in refused.out
+    assert file.read_text() == 'model = "gpt-5.5"  # mine\napproval_policy = "never"\n'
+    assert metaclaw("agents", "connect", "codex", given="y\n").code == 0
+    assert 'model = "gpt-5.5"  # mine\napproval_policy = "never"\n' in file.read_text()
+    assert KEY in file.read_text()
+    assert KEY not in refused.out
+
+
+def test_a_connected_agent_is_listed_with_its_file_and_backup(user: Path) -> None:
+    file = user / ".claude" / "settings.json"
+    file.parent.mkdir()
+    file.write_text("{}")
+    file.chmod(0o640)
+    done = metaclaw("agents", "connect", "claude", "--yes", "--json")
+    assert done.facts["changed"] is True
+    assert Path(done.facts["backup"]).read_text() == "{}"
+    assert stat.S_IMODE(Path(done.facts["backup"]).stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    listed = {one["name"]: one for one in metaclaw("agents", "list", "--json").facts["agents"]}
+    assert (listed["claude-code"]["state"], listed["claude-code"]["file"]) == ("connected", str(file))
+    assert listed["picoclaw"]["tried_with"] is None
+
+
+def test_claude_code_with_a_subscription_gets_our_key_in_the_address_and_no_token(user: Path) -> None:
+    refused = metaclaw("agents", "connect", "claude-code", "--subscription", "--yes")
+    assert refused.code == 2
+    assert "providers.anthropic.api_key=passthrough" in refused.err
+    (user / "mc" / "config.toml").write_text(CONFIG + PASSTHROUGH)
+    assert metaclaw("agents", "connect", "claude-code", "--subscription", "--yes").code == 0
+    written = (user / ".claude" / "settings.json").read_text()
+    assert f'"ANTHROPIC_BASE_URL": "http://127.0.0.1:30000/k/{KEY}"' in written
+    assert "TOKEN" not in written
+
+
+def test_an_agent_that_must_name_a_model_says_so_where_none_is_known(user: Path) -> None:
+    (user / "mc" / "config.toml").write_text(CONFIG.replace('models = ["gpt-5.1"]', ""))
+    refused = metaclaw("agents", "connect", "hermes", "--yes")
+    assert (refused.code, "--model NAME" in refused.err) == (2, True)
+    assert not (user / ".hermes").exists()
+
+
+def test_a_model_that_is_named_is_written_also_where_none_is_needed(user: Path) -> None:
+    assert metaclaw("agents", "connect", "codex", "--yes").code == 0
+    assert "model = " not in (user / ".codex" / "config.toml").read_text()
+    assert metaclaw("agents", "connect", "codex", "--yes", "--model", "gpt-6").code == 0
+    assert 'model = "gpt-6"' in (user / ".codex" / "config.toml").read_text()
+
+
+def test_env_prints_what_to_export(user: Path) -> None:
+    out = metaclaw("agents", "connect", "env").out
+    assert f"export OPENAI_API_KEY={KEY}\n" in out
+    assert "export ANTHROPIC_BASE_URL=http://127.0.0.1:30000\n" in out
+
+
+def test_agents_whose_files_are_not_known_are_told_in_commands(user: Path) -> None:
+    done = metaclaw("agents", "connect", "nemoclaw")
+    assert "openshell provider create" in done.out
+    assert "untried" in done.out
+    assert metaclaw("agents", "disconnect", "nemoclaw", "--yes").code == 1
+
+
+def test_an_agent_that_is_not_installed_is_told_how_to_install(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(user))
+    refused = metaclaw("agents", "test", "codex")
+    assert (refused.code, "install it: npm install -g @openai/codex" in refused.err) == (1, True)
+    assert "without a person" in metaclaw("agents", "test", "picoclaw").err
+
+
+def test_a_configuration_that_is_a_link_stays_one(user: Path) -> None:
+    real = user / "dotfiles.toml"
+    real.write_text("# mine\n")
+    file = user / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.symlink_to(real)
+    assert metaclaw("agents", "connect", "codex", "--yes").code == 0
+    assert file.is_symlink()
+    assert "metaclaw" in real.read_text()
+    assert metaclaw("agents", "disconnect", "codex", "--yes").code == 0
+    assert (file.is_symlink(), real.read_text()) == (True, "# mine\n")
+
+
+def test_an_unknown_agent_is_refused_with_the_names_there_are(user: Path) -> None:
+    refused = metaclaw("agents", "connect", "nobody")
+    assert "claude-code, codex, openclaw" in refused.err
+
+
+def test_no_setting_touches_a_sandbox_or_a_permission(user: Path) -> None:
+    for name in (
+        "claude-code",
+        "codex",
+        "openclaw",
+        "opencode",
+        "hermes",
+        "qwen-code",
+        "aider",
+        "zeroclaw",
+        "picoclaw",
+        "ironclaw",
+    ):
+        done = metaclaw("agents", "connect", name, "--yes")
+        shown = done.out.lower()
+        assert done.code == 0, done.err
+        assert not [word for word in ("sandbox", "approval", "permission", "bypass", "yolo", "trust") if word in shown], name
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    running = Provider().start()
+    yield running
+    running.stop()
+
+
+SCRIPTED_AGENT = """#!{python}
+import json, os, pathlib, sys, urllib.request
+env = json.loads((pathlib.Path(os.environ["HOME"]) / ".claude" / "settings.json").read_text())["env"]
+body = {{"model": "echo", "max_tokens": 9, "messages": [{{"role": "user", "content": sys.argv[2]}}]}}
+headers = {{"Authorization": "Bearer " + env["ANTHROPIC_AUTH_TOKEN"], "Content-Type": "application/json"}}
+request = urllib.request.Request(env["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(), headers)
+print(json.load(urllib.request.urlopen(request))["content"][0]["text"])
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, provider: Provider) -> Program:
+    """A home with providers, and a program called `claude` that asks by what its configuration says."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "claude").write_text(SCRIPTED_AGENT.format(python=sys.executable))
+    (commands / "claude").chmod(0o755)
+    env = {**NOT_LEARNING, "HOME": str(tmp_path), "PATH": f"{commands}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+    return Program(tmp_path / "home", providers_toml(provider.url) + "\n# mine\n[judge]\nvotes = 5\n", env=env)
+
+
+def test_setup_starts_connects_and_proves_an_agent_and_keeps_the_rest(installed: Program, tmp_path: Path) -> None:
+    try:
+        done = installed.command("setup", "--yes", "--daily-tokens", "1000")
+        assert done.returncode == 0, done.stderr
+        assert "Claude Code answered through the proxy (1 turn recorded)" in done.stdout
+        assert "echo:" in done.stdout
+        written = (installed.home / "config.toml").read_text()
+        assert "votes = 5" in written
+        assert "# mine" in written
+        assert "daily_tokens = 1000" in written
+        again = installed.command("setup", "--yes")
+        assert again.returncode == 0, again.stderr
+        assert (installed.home / "config.toml").read_text() == written
+    finally:
+        installed.command("stop")
+
+
+def test_setup_asks_at_most_four_questions_and_enter_is_an_answer_to_each(installed: Program) -> None:
+    command = [sys.executable, "-m", "metaclaw", "setup"]
+    try:
+        done = subprocess.run(
+            command, env=installed.env, input="\n\n\n\n", capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        questions = [text for text in ("Which provider", "Which agents", "tokens a day", "Train") if text in done.stdout]
+        assert questions == ["Which provider", "Which agents", "tokens a day"]
+        assert "Claude Code answered through the proxy" in done.stdout
+    finally:
+        installed.command("stop")
+
+
+def test_setup_stores_a_key_as_a_reference(installed: Program, provider: Provider) -> None:
+    installed.env["OPENROUTER_API_KEY"] = "sk-or-secret"
+    try:
+        done = installed.command(
+            "setup", "--yes", "--provider", "openrouter", "--base-url", f"{provider.url}/v1", "--model", "echo", "--agents", "none"
+        )
+        assert done.returncode == 0, done.stderr
+        assert "echo answered through the proxy" in done.stdout
+        written = (installed.home / "config.toml").read_text()
+        assert 'api_key = "env:OPENROUTER_API_KEY"' in written
+        assert "sk-or-secret" not in written + done.stdout + done.stderr
+    finally:
+        installed.command("stop")
+
+
+def test_setup_without_the_key_says_which_variable_to_set(user: Path) -> None:
+    before = (user / "mc" / "config.toml").read_text()
+    refused = metaclaw("setup", "--yes", "--provider", "groq", "--agents", "none")
+    assert (refused.code, "GROQ_API_KEY is not set" in refused.err) == (2, True)
+    assert (user / "mc" / "config.toml").read_text() == before
