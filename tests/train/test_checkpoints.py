@@ -1,17 +1,17 @@
-"""Which weights are taken: the best on validation prompts, unless others are nearly as good and lose less of the golden set."""
+"""Which weights are taken: of the best on validation prompts, those that keep most of the golden set."""
 
-from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, golden_subset, set_aside, to_measure
+from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, split_golden, to_measure
 from metaclaw.train.curriculum import Prompt
 from metaclaw.train.golden import golden_items
 
 PROMPTS = [Prompt(f"t_{number}", "ab"[number % 2]) for number in range(120)]
 
 
-def test_the_best_is_taken_unless_it_loses_what_one_that_is_nearly_as_good_does_not() -> None:
-    best, whole, worse = Checkpoint(8, 1.0, 0.9, -3.0), Checkpoint(12, 1.0, 0.87, -1.0), Checkpoint(16, 1.0, 0.4, 0.0)
+def test_of_those_nearly_as_good_as_the_best_the_one_is_taken_that_keeps_most_of_the_golden_set() -> None:
+    best, whole, worse = Checkpoint(8, 1.0, 0.9, -3.0), Checkpoint(12, 1.0, 0.88, -1.0), Checkpoint(16, 1.0, 0.4, 0.0)
     assert choose_checkpoint([best, whole, worse], margin=1.0) is whole
     assert choose_checkpoint([best, worse], margin=1.0) is best
-    assert choose_checkpoint([best, whole, worse], margin=3.0) is best
+    assert choose_checkpoint([best, whole, worse], margin=3.0) is whole
 
 
 def test_smaller_sizes_are_measured_only_where_the_full_ones_lose_too_much() -> None:
@@ -21,9 +21,10 @@ def test_smaller_sizes_are_measured_only_where_the_full_ones_lose_too_much() -> 
     assert to_measure([8, 12], full, 1.0, scales=False) is None
     assert to_measure([8, 12], full, 4.0, scales=True) is None
     assert to_measure([8, 12], full, 1.0, scales=True) == (8, 0.9)
-    smaller = [Checkpoint(8, 0.9, 0.88, -0.5), Checkpoint(12, 0.9, 0.88, -2.0)]
-    assert to_measure([8, 12], full + smaller, 1.0, scales=True) is None
-    assert choose_checkpoint(full + smaller, 1.0) == smaller[0]
+    still, kept = Checkpoint(8, 0.9, 0.88, -2.0), Checkpoint(8, 0.8, 0.88, -0.5)
+    assert to_measure([8, 12], [*full, still], 1.0, scales=True) == (8, 0.8)
+    assert to_measure([8, 12], [*full, still, kept], 1.0, scales=True) is None
+    assert choose_checkpoint([*full, still, kept], 1.0) is kept
 
 
 def test_a_sixth_of_each_key_validates_and_is_never_drawn() -> None:
@@ -42,9 +43,12 @@ def test_a_small_batch_is_drawn_from_whole_and_validates_by_the_same_prompts() -
     assert len(validating) == 24
 
 
-def test_a_subset_of_the_golden_set_is_spread_over_it() -> None:
+def test_items_that_choose_a_checkpoint_do_not_prove_it() -> None:
     items = golden_items()
-    subset = golden_subset(items, 10)
-    assert len({item.name for item in subset}) == 10
-    assert subset[0] is items[0]
-    assert golden_subset(items[:4], 10) == items[:4]
+    choosing, proving = split_golden(items, 1_000)
+    assert {item.name for item in choosing} | {item.name for item in proving} == {item.name for item in items}
+    assert not {item.name for item in choosing} & {item.name for item in proving}
+    assert len(proving) == 901
+    few, same = split_golden(items, 10)
+    assert len({item.name for item in few} & {item.name for item in choosing}) == 10
+    assert same == proving

@@ -14,7 +14,7 @@ from metaclaw.train.golden import GoldenItem
 
 SCALES: Final = (1.0, 0.9, 0.8)
 """Sizes of the change, the first as it was learned."""
-_NEARLY: Final = 0.05
+_NEARLY: Final = 0.03
 _SHARE: Final = 6
 _LEAST: Final = 8
 
@@ -36,26 +36,26 @@ class Checkpoint:
 
 
 def choose_checkpoint(measured: Sequence[Checkpoint], margin: float) -> Checkpoint:
-    """The one that earns most among those that lose at most the margin, if one of these is nearly as good as the best of all; else,
-    of the nearly best, the one that loses least."""
+    """Of those that earn nearly as much as the best, the one that does best on the golden subset; one that loses more than
+    the margin only where all of them do."""
     best = max(one.reward for one in measured)
     able = [one for one in measured if one.reward >= best - _NEARLY]
     whole = [one for one in able if one.lost <= margin]
-    if whole:
-        return max(whole, key=lambda one: (one.reward, one.golden, one.step, one.scale))
-    return max(able, key=lambda one: (-one.lost, one.reward, one.step, one.scale))
+    return max(whole or able, key=lambda one: (one.golden, one.reward, one.step, one.scale))
 
 
 def to_measure(steps: Iterable[int], measured: Sequence[Checkpoint], margin: float, *, scales: bool) -> tuple[int, float] | None:
-    """The weights to be measured next, as step and scale; None where enough is known to choose."""
+    """The weights to be measured next, as step and scale; None where enough is known to choose. Smaller changes are measured of the
+    checkpoint that would be taken, and only where it loses more than the margin."""
     known = {(one.step, one.scale) for one in measured}
-    for scale in SCALES if scales else SCALES[:1]:
-        missing = [step for step in steps if (step, scale) not in known]
-        if missing:
-            return missing[0], scale
-        if choose_checkpoint(measured, margin).lost <= margin:
-            return None
-    return None
+    for step in steps:
+        if (step, SCALES[0]) not in known:
+            return step, SCALES[0]
+    chosen = choose_checkpoint(measured, margin)
+    if not scales or chosen.lost <= margin:
+        return None
+    at = choose_checkpoint([one for one in measured if one.scale == SCALES[0]], margin).step
+    return next(((at, scale) for scale in SCALES[1:] if (at, scale) not in known), None)
 
 
 def set_aside(prompts: Sequence[Prompt], most: int) -> tuple[list[Prompt], list[Prompt]]:
@@ -71,9 +71,13 @@ def set_aside(prompts: Sequence[Prompt], most: int) -> tuple[list[Prompt], list[
     return [prompt for prompt in prompts if prompt.turn not in names], sorted(apart, key=_place)[:most]
 
 
-def golden_subset(items: Sequence[GoldenItem], most: int) -> tuple[GoldenItem, ...]:
-    """At most so many items, spread evenly over the set."""
-    return tuple(items[at * len(items) // most] for at in range(most)) if len(items) > most else tuple(items)
+def split_golden(items: Sequence[GoldenItem], most: int) -> tuple[tuple[GoldenItem, ...], tuple[GoldenItem, ...]]:
+    """The items by which checkpoints are chosen, at most so many of every fourth, and those for the gate: what chose weights does
+    not prove them."""
+    choosing = items[3::4]
+    return tuple(choosing[at * len(choosing) // most] for at in range(most)) if len(choosing) > most else tuple(choosing), tuple(
+        item for at, item in enumerate(items) if at % 4 != 3
+    )
 
 
 def _place(prompt: Prompt) -> bytes:

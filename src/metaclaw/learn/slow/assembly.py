@@ -34,7 +34,7 @@ from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train.advantages import batch_advantages, group_advantages
-from metaclaw.train.checkpoints import golden_subset
+from metaclaw.train.checkpoints import split_golden
 from metaclaw.train.distill.teacher import Teacher
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
+_MOST_CHOOSING: Final = 300
 _STOP_WITHIN_S: Final = 15.0
 _LARGE_STEP: Final = 256
 _SMALL_STEP_RATE: Final = 2.5e-4
@@ -224,7 +225,7 @@ class SlowLearning:
         abilities = GeneralAbilities(
             backend=self._backend,
             tokeniser=self._tokeniser,
-            items=golden_items(),
+            items=split_golden(golden_items(), _MOST_CHOOSING)[1],
             windows=self._windows,
             folder=self._folder / "golden",
             base=base,
@@ -278,8 +279,8 @@ class SlowLearning:
             rehearsal=policy.rehearsal,
             rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=12),
             tokeniser=self._tokeniser,
-            golden=golden_subset(golden_items(), 128 if has_own_processor else 24),
-            golden_margin=100.0 * policy.golden_margin,
+            golden=split_golden(golden_items(), _MOST_CHOOSING if has_own_processor else 24)[0],
+            golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
             validation=128 if has_own_processor else 24,
             # On a CPU a piece takes about a second; elsewhere a whole step does.
             prompts_a_piece=32 if has_own_processor else 4,

@@ -82,11 +82,16 @@ class Proof:
         pairs: list[Pair] = []
         for seed in dict.fromkeys(seed for _, seed in wave):
             lessons = [lesson for lesson, mine in wave if mine == seed]
-            drawing = Drawing(1, self._rules.max_tokens, self._rules.temperature, seed)
+            drawing = Drawing(1, self._room(lessons), self._rules.temperature, seed)
             prompts = [lesson.prompt for lesson in lessons]
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
             pairs += [await self._pair(*one) for one in zip(lessons, new, old, strict=True)]
         return pairs
+
+    def _room(self, lessons: Sequence[Lesson]) -> int:
+        """The longest answer that is drawn for these turns: never longer than their clients allowed."""
+        most = self._rules.max_tokens
+        return max(most if lesson.max_tokens is None else min(most, lesson.max_tokens) for lesson in lessons)
 
     async def _pair(self, lesson: Lesson, mine: Rollout, theirs: Rollout) -> Pair:
         step, both = lesson.step, [mine, theirs]
@@ -101,7 +106,7 @@ class Proof:
         prompts = [lesson.prompt for lesson in some]
         if not prompts:
             return None
-        said = await self._sample(prompts, Drawing(1, self._rules.max_tokens, self._rules.temperature, seed), candidate)
+        said = await self._sample(prompts, Drawing(1, self._room(some), self._rules.temperature, seed), candidate)
         await self._windows.until_open()
         untrained = await self._backend.score_base([(prompt, one.tokens_T) for prompt, one in zip(prompts, said, strict=True)])
         gained = sum(sum(one.logprobs_T) - sum(base) for one, base in zip(said, untrained, strict=True))
