@@ -16,7 +16,7 @@ import pytest
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from tests.support.program import Program
-from tests.support.tiny import make_opinionated_model
+from tests.support.tiny import make_speaking_model
 
 pytestmark = pytest.mark.slow
 
@@ -28,16 +28,18 @@ mode = "rl"
 lora_rank = 8
 learning_rate = {rate}
 batch_turns = 8
-group_size = 8
+group_size = 16
+prompts_per_step = 8
 steps = {steps}
 max_new_tokens = 8
 held_out_share = 0.4
 canary_share = 0.0
 golden_margin = 1.0
 kl_limit = 100.0
+rehearsal = 0.0
 {base}
 """
-PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "[a-f]"
+PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "^[a-f][a-z]+$"
 SKILL = """---
 name: animals
 description: When asked to describe an animal
@@ -61,7 +63,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         _put_real_model(home)
         config = POLICY.format(rate=0.002, steps=3, base="")
     else:
-        config = POLICY.format(rate=0.02, steps=4, base=f'base_model = "{make_opinionated_model(folder / "miniature")}"')
+        config = POLICY.format(rate=0.008, steps=40, base=f'base_model = "{make_speaking_model(folder / "miniature")}"')
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running

@@ -54,6 +54,38 @@ def make_opinionated_model(folder: Path) -> Path:
     return folder
 
 
+def make_speaking_model(folder: Path) -> Path:
+    """The same, taught to answer anything with four to six random letters; with room for the golden set's tools."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    config = make_tiny_model(folder) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 4096}))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    opening = tokenizer.encode("<|im_end|>\n<|im_start|>assistant\n").ids
+    letters = torch.tensor(tokenizer.encode("abcdefghijklmnopqrstuvwxyz").ids)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    chance = torch.Generator().manual_seed(0)
+
+    def draw(most: int, size: int) -> torch.Tensor:
+        return torch.randint(most, (size,), generator=chance)
+
+    for _ in range(80):
+        length, asked = 4 + int(draw(3, 1)), 8 + int(draw(40, 1))
+        rows = [
+            torch.cat((draw(256, asked), torch.tensor(opening), letters[draw(26, length)], torch.tensor([END]))) for _ in range(16)
+        ]
+        ids = torch.stack(rows)
+        labels = ids.clone()
+        labels[:, : asked + len(opening)] = -100
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    model.save_pretrained(folder)
+    return folder
+
+
 def make_tokenizer(folder: Path) -> None:
     """Its tokenizer and chat template alone."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

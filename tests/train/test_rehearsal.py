@@ -16,8 +16,8 @@ def words(asked: list[Question]) -> list[str]:
 
 def test_no_question_is_one_of_the_golden_set() -> None:
     golden = [part.text for item in golden_items() for part in item.request.messages[-1].parts if isinstance(part, Text)]
-    asked = words(questions(10_000, 1))
-    assert len(asked) > 300
+    asked = words(questions(10_000, 1, golden))
+    assert len(asked) > 200
     assert not {text.lower() for text in asked} & {text.lower() for text in golden}
 
 

@@ -30,7 +30,7 @@ from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside,
 from metaclaw.train.curriculum import Prompt, choose_prompts
 from metaclaw.train.distill.teacher import taught
 from metaclaw.train.drift import figures_of, watch_of, weighted_mean
-from metaclaw.train.golden import read_answer
+from metaclaw.train.golden import golden_items, read_answer
 from metaclaw.train.records import StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
 from metaclaw.train.rehearsal import MAX_TOKENS, SURE_TIMES, Question, Rehearsed, forgotten, questions, rehearse
 from metaclaw.train.schedule import Phase, checkpoints, next_step, token_cap
@@ -282,7 +282,7 @@ class Run:
         tokeniser, size = self._recipe.tokeniser, self._recipe.rehearsal_size
         if tokeniser is None or not self._recipe.rehearsal:
             return []
-        excluded = [part.text for item in self._recipe.golden for part in item.request.messages[-1].parts if isinstance(part, Text)]
+        excluded = [part.text for item in golden_items() for part in item.request.messages[-1].parts if isinstance(part, Text)]
         asked = questions(size.questions, self._plan.seed, excluded)
         at_once = max(1, self._recipe.prompts_a_piece * self._recipe.group_size // size.answers)
         found: list[Rehearsed] = []
