@@ -39,7 +39,7 @@ kl_limit = 100.0
 rehearsal = 0.0
 {base}
 """
-PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "^[a-f][a-z]+$"
+PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "^[a-c][a-l]+$"
 SKILL = """---
 name: animals
 description: When asked to describe an animal
@@ -63,7 +63,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         _put_real_model(home)
         config = POLICY.format(rate=0.002, steps=3, base="")
     else:
-        config = POLICY.format(rate=0.008, steps=40, base=f'base_model = "{make_speaking_model(folder / "miniature")}"')
+        config = POLICY.format(rate=0.003, steps=60, base=f'base_model = "{make_speaking_model(folder / "miniature")}"')
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running
@@ -126,8 +126,8 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
     answer = ask(program, "mice", 2)
     assert answer.headers["x-metaclaw-policy"] == "1"
     assert program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")["policy_version"] == 1
-    after = share(program, 3)
-    assert after >= before + 0.2
+    after = sum(share(program, seed) for seed in (3, 13, 23)) / 3
+    assert after >= before + 0.1
 
     assert commanded(program, "rollback")["policy_version"] == 0
     assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
@@ -141,7 +141,8 @@ def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_w
     version = wait_until_absorbed(program, 600)
     assert told(program, "hares", 8) == (version, [])
     # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
-    assert share(program, 9) >= 0.5
+    # A quarter of the untrained miniature's answers follow it by chance.
+    assert (share(program, 9) + share(program, 19)) / 2 >= 0.34
     commanded(program, "rollback", "0")
     assert told(program, "hares", 10) == ("0", ["animals"])
     commanded(program, "promote", version)

@@ -55,7 +55,7 @@ def make_opinionated_model(folder: Path) -> Path:
 
 
 def make_speaking_model(folder: Path) -> Path:
-    """The same, taught to answer anything with four to six random letters; with room for the golden set's tools."""
+    """The same, taught to answer anything with four random letters from a to l; with room for the golden set's tools."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -64,7 +64,7 @@ def make_speaking_model(folder: Path) -> Path:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     opening = tokenizer.encode("<|im_end|>\n<|im_start|>assistant\n").ids
-    letters = torch.tensor(tokenizer.encode("abcdefghijklmnopqrstuvwxyz").ids)
+    letters = torch.tensor(tokenizer.encode("abcdefghijkl").ids)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     chance = torch.Generator().manual_seed(0)
 
@@ -72,10 +72,8 @@ def make_speaking_model(folder: Path) -> Path:
         return torch.randint(most, (size,), generator=chance)
 
     for _ in range(80):
-        length, asked = 4 + int(draw(3, 1)), 8 + int(draw(40, 1))
-        rows = [
-            torch.cat((draw(256, asked), torch.tensor(opening), letters[draw(26, length)], torch.tensor([END]))) for _ in range(16)
-        ]
+        asked = 8 + int(draw(40, 1))
+        rows = [torch.cat((draw(256, asked), torch.tensor(opening), letters[draw(12, 4)], torch.tensor([END]))) for _ in range(16)]
         ids = torch.stack(rows)
         labels = ids.clone()
         labels[:, : asked + len(opening)] = -100
