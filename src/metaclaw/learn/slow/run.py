@@ -1,4 +1,4 @@
-"""One training run: a pool of turns, optimiser steps until they help no more, and the best of the weights on the way.
+"""One training run: a pool of turns, optimiser steps as long as they help, and the best checkpoint.
 
 Each step: the prompts that need it most are answered again by the weights as they are (drawn and scored pieces are in the journal,
 so nothing is drawn twice), rewards become advantages, and the data are learned from piece by piece, beside some of the untrained
@@ -124,7 +124,7 @@ class Run:
         self._rehearsed = await self._rehearsal()
 
     async def _learn(self, label: str) -> None:
-        """Steps until there is one no more; weights are kept on the way."""
+        """Make steps until the schedule ends the run; keep checkpoints on the way."""
         while True:
             await self._keep_checkpoint(label)
             following = next_step(self._records, self._recipe.schedule)
@@ -203,7 +203,7 @@ class Run:
         return stats
 
     def _old(self, step: int, data: Sequence[Datum]) -> list[Datum]:
-        """What a step rehearses: no more than it costs to learn from what was drawn."""
+        """The rehearsal data of a step; they cost at most as much as the drawn data."""
         drawn = normaliser(data)
         room = int(drawn) + sum(len(prompt) for _, prompt in {(one.turn, one.prompt) for one in data})
         weight = self._recipe.rehearsal * drawn
