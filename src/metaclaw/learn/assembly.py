@@ -46,8 +46,7 @@ from metaclaw.learn.supervise import Supervisor
 from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
-from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
-from metaclaw.privacy.capabilities import skill_capabilities
+from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.skills.evolve import Evolver
 from metaclaw.skills.gate import Gate, GateMode
@@ -126,7 +125,7 @@ class Learning:
         self.budget = budget or Budget(config, books.spending)
         timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
         self.models = Models(providers, timeout_s, self.budget)
-        self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+        self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts)
         self.judge_for = self._judges()

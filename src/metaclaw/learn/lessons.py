@@ -13,8 +13,8 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.skills.evolve import Failure, Kind, group
-from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
+from metaclaw.text import count_terms
 
 _LISTED: Final = 5_000
 _LOOKED_AT: Final = 200

@@ -1,12 +1,12 @@
-"""Cuts texts into sentences and finds those that tell somebody what to do, in the languages people write to agents in."""
+"""Sentences: splitting a text into them, and recognising instructions, in the languages people write to agents in."""
 
 import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metaclaw.privacy.unicode import plain
-from metaclaw.privacy.words import VERBS
+from metaclaw.text.characters import without_hidden_characters
+from metaclaw.text.words import VERBS
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _BREAK = re.compile(
@@ -63,20 +63,16 @@ _REPORTED = re.compile(
     r"\b(?:\w*error|\w*exception|traceback|warning|expected|got|failed|cannot|could not|couldn't|was|were|has been|exited?)\b",
     re.IGNORECASE,
 )
-
-
 _COMMENT = re.compile(r"<!--|-->|/\*|\*/")
 _ATTRIBUTE = re.compile(
     r"<[^<>\n]{0,300}?(?:alt|title|content|aria-label|placeholder|value)=[\"']([^\"'<>\n]{1,500})[\"'][^<>\n]{0,300}>"
 )
 _BLOCK_TAG = re.compile(r"</?(?:p|br|div|li|td|tr|span|h\d|b|i|em|strong|script|style|noscript|body|html)\b[^<>]{0,300}>")
 _FIELD = re.compile(r"[{\[\s]*[\"'][\w:./ -]{1,60}[\"']\s*:\s*[\"'\[{]*(.*)", re.DOTALL)
-_STEP = re.compile(r"(?:[-*•+]|\d{1,3}[.)])[ \t]+")
+_LIST_MARK = re.compile(r"(?:[-*•+]|\d{1,3}[.)])[ \t]+")
 _STATES = re.compile(
     r"\b(?:is|are|was|were|has|have|had|means?|contains?|stands? for|ist|sind|est|sont|es|son|è)\b|=|:", re.IGNORECASE
 )
-
-
 _WANTS = re.compile(r"\b(?:please|i want|i need|we need|rules?|regeln|reglas|règles|regole)\b|规则|規則|ルール", re.IGNORECASE)
 _MATERIAL_WORDS = (
     "look see check read review explain translate summarise summarize rephrase correct analyse analyze answer reply compare fix"
@@ -87,14 +83,14 @@ _MATERIAL_VERBS = frozenset(_MATERIAL_WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class Imperative:
-    """A sentence that tells somebody what to do, as it was written."""
+    """An instruction as it was written: a sentence, or a line of a shell script if `is_command`."""
 
     text: str
     is_command: bool = False
 
 
-def sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
-    """The text's sentences, list entries and headings; lines of code blocks only where asked for."""
+def split_sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
+    """The text's sentences, list entries and headings; with `with_code` also the lines of its code blocks."""
     for piece in _BREAK.split(text if with_code else _FENCE.sub("\n\n", text)):
         bare = piece.strip(" \t\r\n*_")
         if len(bare) > 1:
@@ -102,7 +98,7 @@ def sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
 
 
 def commands(text: str) -> Iterator[str]:
-    """The lines of the text's code blocks that a shell would run."""
+    """The shell commands in the text's code blocks."""
     for fence in _FENCE.finditer(text):
         for line in fence[3].splitlines():
             prompted = _PROMPT.match(line)
@@ -110,44 +106,30 @@ def commands(text: str) -> Iterator[str]:
                 yield (line[prompted.end() :] if prompted else line).strip()
 
 
-def imperatives(text: str) -> tuple[Imperative, ...]:
-    """Every instruction in the text, also where it is disguised by invisible characters, entities or comments.
-
-    An entry of a list is one as well, whatever its words, unless it states how something is.
-    """
-    seen = open_text(text)
-    told = (
-        Imperative(_STEP.sub("", sentence, count=1))
-        for sentence in sentences(seen)
-        if is_imperative(sentence) or _is_step(sentence)
-    )
-    return (*told, *(Imperative(command, is_command=True) for command in commands(seen)))
-
-
 def instructions(text: str) -> tuple[Imperative, ...]:
-    """What a skill's text would have an agent do: its imperatives, and whatever else does not state how something is.
+    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact.
 
-    No list of verbs is complete, and in a skill every sentence is there to be followed.
+    No list of verbs is complete, and an agent follows every sentence of a skill.
     """
-    seen = open_text(text)
+    seen = visible_text(text)
     told = (
-        _STEP.sub("", one, count=1)
-        for one in sentences(seen)
+        _LIST_MARK.sub("", one, count=1)
+        for one in split_sentences(seen)
         if is_imperative(one) or not (_STATES.search(one) or one.startswith("#"))
     )
     return (*map(Imperative, told), *(Imperative(command, is_command=True) for command in commands(seen)))
 
 
-def open_text(text: str) -> str:
-    """The text with nothing hidden: plain characters, entities spelled out, comments and attributes laid open."""
-    shown = plain(html.unescape(text) if "&" in text else text)
+def visible_text(text: str) -> str:
+    """The text with hidden characters replaced, entities decoded, and the contents of comments and attributes as lines."""
+    shown = without_hidden_characters(html.unescape(text) if "&" in text else text)
     for pattern, instead in ((_COMMENT, "\n"), (_ATTRIBUTE, r"\n\1\n"), (_BLOCK_TAG, "\n")):
         shown = pattern.sub(instead, shown)
     return shown
 
 
 def is_imperative(sentence: str) -> bool:
-    """Whether a sentence orders, forbids, or claims somebody's wish."""
+    """Whether a sentence orders or forbids something, or says what somebody wants."""
     if _MODAL.search(sentence):
         return True
     field = _FIELD.match(sentence)
@@ -167,8 +149,8 @@ def is_imperative(sentence: str) -> bool:
     return any(_first_word(part) in VERBS for part in re.split(r",\s+(?:and |then )?|:\s+|\band then\b", rest)[1:4])
 
 
-def lays_down(lead: str) -> bool:
-    """Whether a line that heads a block lays something down, so that the block is meant as well: `From now on:`, `Use these:`."""
+def introduces_rules(lead: str) -> bool:
+    """Whether a line before a block makes the block an instruction: `From now on:`, `Use these:`."""
     last = _BREAK.split(lead.strip())[-1]
     word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
     if word in _MATERIAL_VERBS:
@@ -177,17 +159,13 @@ def lays_down(lead: str) -> bool:
 
 
 def begins_with_verb(sentence: str) -> bool:
-    """Whether a sentence begins with an imperative, after words such as `please` and `so`."""
+    """Whether a sentence begins with a verb of command, after words such as `please` and `so`."""
     return _first_word(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) in VERBS
 
 
-def lays_down_first(sentence: str) -> bool:
+def begins_with_rule(sentence: str) -> bool:
     """Whether a sentence begins with words such as `always` and `from now on`."""
     return _MODAL.match(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) is not None
-
-
-def _is_step(sentence: str) -> bool:
-    return _STEP.match(sentence) is not None and _STATES.search(sentence) is None
 
 
 def _first_word(text: str) -> str:

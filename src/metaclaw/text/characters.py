@@ -1,4 +1,4 @@
-"""Characters that hide: invisible ones, look-alikes of Latin letters, and letters smuggled in as tags."""
+"""Hidden characters: invisible ones, look-alikes of Latin letters, and letters written as Unicode tags."""
 
 import re
 import unicodedata
@@ -25,23 +25,23 @@ INVISIBLE = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}]")
 HIDDEN = re.compile(
     f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}]|(?<=[A-Za-z0-9])[{_ALIKE}]|[{_ALIKE}](?=[A-Za-z0-9])"
 )
-"""What is taken out or spelled plainly: look-alikes only where they touch a Latin letter or digit."""
+"""Characters to remove or to replace by plain ones. Look-alikes match only next to a Latin letter or digit."""
 
 _SUSPECT = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}{_ALIKE}]")
-_SMUGGLED = re.compile(
+_HIDDEN_ON_PURPOSE = re.compile(
     f"(?<![\U0001f3f4{_TAGS}])[{_TAGS}]|[\u202a-\u202e\u2066-\u2069]"
     f"|(?<=[\x21-\x7e])[\u200b-\u200d\u2060\u00ad\ufeff](?=[\x21-\x7e])"
     f"|(?<=[A-Za-z])[{_ALIKE}](?=[A-Za-z])|(?<=[{_ALIKE}])[A-Za-z]{{2}}(?=[{_ALIKE}])"
 )
 
 
-def may_hide(text: str) -> bool:
-    """Whether there is any character at all that could be hiding: a quick look, before a close one."""
+def may_contain_hidden(text: str) -> bool:
+    """Whether the text has any candidate for HIDDEN: a quick test before the exact one."""
     return not text.isascii() and _SUSPECT.search(text) is not None
 
 
-def unhidden(found: str) -> str:
-    """What one match of HIDDEN stands for; empty where it is invisible."""
+def visible_form(found: str) -> str:
+    """The plain character for one match of HIDDEN; empty for an invisible one."""
     code = ord(found[0])
     if 0xE0020 <= code <= 0xE007E:
         return chr(code - 0xE0000)
@@ -50,11 +50,11 @@ def unhidden(found: str) -> str:
     return "" if INVISIBLE.match(found) else unicodedata.normalize("NFKC", found)
 
 
-def plain(text: str) -> str:
-    """The text as a reader would see it, or would have to fear it: nothing invisible, no disguised letters."""
-    return text if text.isascii() else HIDDEN.sub(lambda found: unhidden(found[0]), text)
+def without_hidden_characters(text: str) -> str:
+    """The text without invisible characters and with look-alikes as plain letters."""
+    return text if text.isascii() else HIDDEN.sub(lambda found: visible_form(found[0]), text)
 
 
-def smuggles(text: str) -> bool:
-    """Whether the text hides something on purpose. Joiners in scripts and emoji that need them are not that."""
-    return not text.isascii() and _SMUGGLED.search(text) is not None
+def hides_characters(text: str) -> bool:
+    """Whether the text hides characters on purpose. Joiners that a script or an emoji needs do not count."""
+    return not text.isascii() and _HIDDEN_ON_PURPOSE.search(text) is not None

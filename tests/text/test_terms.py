@@ -2,7 +2,7 @@
 
 import pytest
 
-from metaclaw.skills.terms import count_terms, list_terms, stem
+from metaclaw.text import count_terms, list_terms, stem
 
 
 @pytest.mark.parametrize(

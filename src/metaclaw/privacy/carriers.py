@@ -1,13 +1,11 @@
-"""Secrets that are known by what carries them: URLs, HTTP headers, cookies, commands, password files, Kubernetes secrets."""
+"""Secrets recognised by their place: URLs, HTTP headers, cookies, commands, password files, Kubernetes secrets."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from metaclaw.privacy.examined import Examination
-from metaclaw.privacy.hits import Certainty, Hit
-from metaclaw.privacy.randomness import is_digest, is_mixed
-from metaclaw.privacy.values import is_name, is_token, is_typed, is_word_about
+from metaclaw.privacy.matches import Certainty, SecretMatch, ValueCheck
+from metaclaw.privacy.secret_values import is_digest, is_mixed, is_name, is_token, is_typed, is_word_about
 
 
 def _literal(value: str) -> bool:
@@ -24,7 +22,7 @@ def _user_token(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A place that holds a secret in group 1. The pattern begins at one of the anchors; each comes with a word that it contains."""
+    """A pattern with a secret in group 1. It starts at one of the anchors; each anchor comes with its longest word."""
 
     label: str
     anchors: tuple[tuple[str, str], ...]
@@ -144,43 +142,43 @@ _KUBERNETES_VALUE = re.compile(
 )
 
 
-def carried(examination: Examination, low: str, words: str) -> Iterator[Hit]:
-    """Every secret that its carrier gives away. `words` are the words of `low`, each once: what is not there is not looked for."""
+def find_carried(check: ValueCheck, low: str, words: str) -> Iterator[SecretMatch]:
+    """Find secrets by their place. `words` are the distinct words of `low`; patterns without a word there are skipped."""
     for carrier in CARRIERS:
         for anchor, word in carrier.anchors:
             if word in words:
-                yield from _at(carrier, anchor, examination, low)
+                yield from _at(carrier, anchor, check, low)
     if _QUERY.search(words):
         for match in _QUERY.finditer(low):
-            if examination.holds(*match.span(1), _opaque):
-                yield Hit(match.start(1), match.end(1), "TOKEN:url", Certainty.NAMED)
+            if check.holds(*match.span(1), _opaque):
+                yield SecretMatch(match.start(1), match.end(1), "TOKEN:url", Certainty.NAMED)
     if "cookie" in words:
-        yield from _cookies(examination, low)
+        yield from _cookies(check, low)
     if "secret" in words and "kind" in words:
-        yield from _kubernetes(examination.text)
+        yield from _kubernetes(check.text)
 
 
-def _at(carrier: Carrier, anchor: str, examination: Examination, low: str) -> Iterator[Hit]:
+def _at(carrier: Carrier, anchor: str, check: ValueCheck, low: str) -> Iterator[SecretMatch]:
     at = low.find(anchor)
     while at >= 0:
         end = at + len(anchor)
         match = carrier.pattern.match(low, at)
-        if match is not None and examination.holds(*match.span(1), carrier.is_secret):
-            yield Hit(*match.span(1), carrier.label, Certainty.NAMED)
+        if match is not None and check.holds(*match.span(1), carrier.is_secret):
+            yield SecretMatch(*match.span(1), carrier.label, Certainty.NAMED)
             end = match.end(1)
         at = low.find(anchor, end)
 
 
-def _cookies(examination: Examination, low: str) -> Iterator[Hit]:
-    """Each value of a cookie header that could be a session; a theme or a language stays."""
+def _cookies(check: ValueCheck, low: str) -> Iterator[SecretMatch]:
+    """Values of cookie headers that may be sessions; themes and languages are left alone."""
     for line in _COOKIE_LINE.finditer(low):
-        for pair in _COOKIE.finditer(examination.text, line.start(1), line.end(1)):
-            if not _COOKIE_WORDS.match(pair[1]) and examination.holds(*pair.span(2), _opaque):
-                yield Hit(pair.start(2), pair.end(2), "COOKIE", Certainty.NAMED)
+        for pair in _COOKIE.finditer(check.text, line.start(1), line.end(1)):
+            if not _COOKIE_WORDS.match(pair[1]) and check.holds(*pair.span(2), _opaque):
+                yield SecretMatch(pair.start(2), pair.end(2), "COOKIE", Certainty.NAMED)
 
 
-def _kubernetes(text: str) -> Iterator[Hit]:
-    """Each value in the `data` of a Secret: base64 up to the end of the document."""
+def _kubernetes(text: str) -> Iterator[SecretMatch]:
+    """Base64 values in the `data` of a Kubernetes Secret."""
     done = 0
     for kind in _KUBERNETES.finditer(text):
         if kind.start() < done:
@@ -193,7 +191,7 @@ def _kubernetes(text: str) -> Iterator[Hit]:
             continue
         for value in _KUBERNETES_VALUE.finditer(text, data.end(), ceiling):
             if len(value[1]) % 4 == 0 and not is_digest(value[1]) and value[1].lower() not in ("secret", "opaque"):
-                yield Hit(value.start(1), value.end(1), "SECRET:kubernetes", Certainty.NAMED)
+                yield SecretMatch(value.start(1), value.end(1), "SECRET:kubernetes", Certainty.NAMED)
 
 
 def _is_user_and_password(value: str) -> bool:

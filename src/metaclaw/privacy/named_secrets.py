@@ -1,4 +1,4 @@
-"""Secrets that are known by a name that stands before them: settings, command-line flags, logins, and plain speech.
+"""Secrets recognised by the name before them: settings, command-line flags, logins, table columns, and sentences.
 
 Everything runs over the text in lower case, which keeps every character in its place. One quick pattern finds words that could name
 a secret; the bounded ones behind it look only at what follows such a word, so that hostile text takes time linear in its length.
@@ -8,10 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from metaclaw.privacy.examined import Examination
-from metaclaw.privacy.hits import PLACEHOLDER, Certainty, Hit
-from metaclaw.privacy.randomness import is_mixed
-from metaclaw.privacy.values import is_meant, is_password, is_token, is_typed, is_word_about
+from metaclaw.privacy.matches import PLACEHOLDER, Certainty, SecretMatch, ValueCheck
+from metaclaw.privacy.secret_values import is_meant, is_mixed, is_password, is_token, is_typed, is_word_about
 
 # Alternatives share their first letters: this is the one pattern that runs over everything.
 _HINTS = (
@@ -66,9 +64,9 @@ _FIELD_END = re.compile(r"&(?=[\w.%-]{1,60}=)|\\[nrt]|;(?=[A-Za-z][A-Za-z ]{1,30
 _CLOSING = {"“": "”", "«": "»", "「": "」"}
 
 
-def named(examination: Examination, low: str) -> Iterator[Hit]:
-    """Every secret behind a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
-    text = examination.text
+def find_named(check: ValueCheck, low: str) -> Iterator[SecretMatch]:
+    """Find secrets after a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
+    text = check.text
     foreign = any(word in low for word in (_LATIN if text.isascii() else _FOREIGN))
     for hint in (_ANY_HINT if foreign else _HINT).finditer(low):
         start, end = hint.span()
@@ -76,34 +74,34 @@ def named(examination: Examination, low: str) -> Iterator[Hit]:
             continue
         if low[end : end + 1] not in _AFTER:
             continue
-        if examination.is_exhausted(end):
-            yield Hit(end, min(end + _MAX_VALUE, len(text)), "SECRET", Certainty.NAMED)
+        if check.is_exhausted(end):
+            yield SecretMatch(end, min(end + _MAX_VALUE, len(text)), "SECRET", Certainty.NAMED)
         else:
-            yield from _behind(examination, low, hint)
+            yield from _behind(check, low, hint)
 
 
-def _behind(examination: Examination, low: str, hint: re.Match[str]) -> Iterator[Hit]:
-    """What follows a word that could name a secret."""
-    text = examination.text
+def _behind(check: ValueCheck, low: str, hint: re.Match[str]) -> Iterator[SecretMatch]:
+    """Secrets after a word that may name one."""
+    text = check.text
     start, end = hint.span()
     assigned, weak = _ASSIGNED.match(low, end), _is_weak(hint[0], low, start)
     if assigned is not None and weak is not None and _may_be_assigned(hint[0], text, low, start):
-        yield from _value(examination, assigned, start, hint[0], weak=weak)
+        yield from _value(check, assigned, start, hint[0], weak=weak)
     elif assigned is not None and (
         text[start:end] == "pass" or (hint[0] == "key" and _SOMEBODYS.search(low, max(0, start - 8), start))
     ):
-        yield from _plain(examination, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
+        yield from _plain(check, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
     elif low[end : end + 1] in " \t" or not low[end : end + 1].isascii():
-        yield from _said(examination, low, hint, weak=weak)
+        yield from _said(check, low, hint, weak=weak)
     beside = _BESIDE.match(low, end) if weak is not None else None
     if beside is not None and not (weak and hint[0].startswith("session")):
         quoted = beside[0][-1:] in ("'", '"')
         typed = _is_typed_token if weak else is_meant if quoted else is_typed
-        yield from _plain(examination, beside.end(), "SECRET" if weak else "PASSWORD", typed)
+        yield from _plain(check, beside.end(), "SECRET" if weak else "PASSWORD", typed)
 
 
 def _is_weak(word: str, low: str, start: int) -> bool | None:
-    """Whether the name alone does not make its value a secret; None where it names nothing secret."""
+    """Whether the value must look like a secret as well; None if the word names no secret."""
     if word == "key":
         before = low[max(0, start - 16) : start]
         return False if _STRONG_KEY.search(before) else True if _KEY.search(before) else None
@@ -125,8 +123,8 @@ def _begins_a_word(text: str, start: int) -> bool:
     return not before.isalpha() or (text[start].isupper() and before.islower())
 
 
-def _value(examination: Examination, match: re.Match[str], name_start: int, word: str, *, weak: bool) -> Iterator[Hit]:
-    text, start, quote = examination.text, match.end(), match["quote"]
+def _value(check: ValueCheck, match: re.Match[str], name_start: int, word: str, *, weak: bool) -> Iterator[SecretMatch]:
+    text, start, quote = check.text, match.end(), match["quote"]
     if quote:
         end = _closing(text, quote, start)
         is_secret = is_token if weak else _is_set_password
@@ -137,9 +135,9 @@ def _value(examination: Examination, match: re.Match[str], name_start: int, word
         end = start + len(value)
         config = in_line and _ends_line(text, end)
         is_secret = partial(is_token, quoted=False) if weak else partial(is_password, quoted=False, config=config)
-    if examination.holds(start, end, is_secret):
+    if check.holds(start, end, is_secret):
         label = "PASSWORD" if not weak and "secret" not in word and "cred" not in word and word != "key" else "SECRET"
-        yield Hit(start, end, label, Certainty.NAMED)
+        yield SecretMatch(start, end, label, Certainty.NAMED)
 
 
 def _closing(text: str, quote: str, start: int) -> int:
@@ -167,35 +165,35 @@ def _ends_line(text: str, end: int) -> bool:
     return not rest or rest[0] in "#;,\"'&|\\})" or rest.startswith("//")
 
 
-def _said(examination: Examination, low: str, hint: re.Match[str], *, weak: bool | None) -> Iterator[Hit]:
-    """Behind a space: a flag's value, a login's password, or a secret that somebody tells."""
-    text = examination.text
+def _said(check: ValueCheck, low: str, hint: re.Match[str], *, weak: bool | None) -> Iterator[SecretMatch]:
+    """After a space: a flag's value, a login's password, or a secret in a sentence."""
+    text = check.text
     start, end = hint.span()
     if text[start - 1 : start] in ("-", "_", "y", "i", "s", "h", "e") and _FLAG_BEFORE.search(low, max(0, start - 60), start):
         flag = _FLAG.match(low, end)
         if flag is not None:
-            yield from _quoted_or_plain(examination, flag, _is_set_password, weak=weak is not False)
+            yield from _quoted_or_plain(check, flag, _is_set_password, weak=weak is not False)
         return
     if hint[0].startswith("pass") and _LOGIN_BEFORE.search(low, max(0, start - 130), start):
         after = end + len(low[end : end + 20]) - len(low[end : end + 20].lstrip())
-        yield from _plain(examination, after, "PASSWORD", _is_login_password)
+        yield from _plain(check, after, "PASSWORD", _is_login_password)
     if _begins_a_word(text, start) or weak is False:
         told = _SPOKEN.match(low, end)
         if told is not None:
-            yield from _quoted_or_plain(examination, told, _is_spoken_password, weak=weak is not False)
+            yield from _quoted_or_plain(check, told, _is_spoken_password, weak=weak is not False)
 
 
 def _quoted_or_plain(
-    examination: Examination, match: re.Match[str], is_secret: Callable[[str], bool], *, weak: bool
-) -> Iterator[Hit]:
+    check: ValueCheck, match: re.Match[str], is_secret: Callable[[str], bool], *, weak: bool
+) -> Iterator[SecretMatch]:
     quote, start = match["quote"], match.end()
     label = "SECRET" if weak else "PASSWORD"
     if not quote:
-        yield from _plain(examination, start, label, is_token if weak else is_secret)
+        yield from _plain(check, start, label, is_token if weak else is_secret)
         return
-    end = _closing(examination.text, _CLOSING.get(quote, quote), start)
-    if examination.holds(start, end, is_token if weak else _is_one_word_password):
-        yield Hit(start, end, label, Certainty.NAMED)
+    end = _closing(check.text, _CLOSING.get(quote, quote), start)
+    if check.holds(start, end, is_token if weak else _is_one_word_password):
+        yield SecretMatch(start, end, label, Certainty.NAMED)
 
 
 def _is_set_password(value: str) -> bool:
@@ -223,9 +221,36 @@ def _is_typed_token(value: str) -> bool:
     return len(value) >= 16 and is_typed(value)
 
 
-def _plain(examination: Examination, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[Hit]:
-    found = _BARE.match(examination.text, start)
+def _plain(check: ValueCheck, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[SecretMatch]:
+    found = _BARE.match(check.text, start)
     if found is not None:
         end = start + len(found[0].rstrip(".,;:?)。，、"))
-        if examination.holds(start, end, is_secret):
-            yield Hit(start, end, label, Certainty.NAMED)
+        if check.holds(start, end, is_secret):
+            yield SecretMatch(start, end, label, Certainty.NAMED)
+
+
+_TABLE = re.compile(r"^([ \t]*\|[^\n]{1,500})\n[ \t]*\|[ \t:|+-]{3,500}\n((?:[ \t]*\|[^\n]{1,2000}(?:\n|\Z)){1,500})", re.MULTILINE)
+_SECRET_HEADING = re.compile(r"pass|secret|token|api.?key|[a-z]_key|credential|pwd|пароль|密码")
+
+
+def find_in_tables(text: str, low: str) -> Iterator[SecretMatch]:
+    """Find secrets in Markdown tables: cells under headings such as `Password`."""
+    if "|" not in low or ("|--" not in low and "| --" not in low and "|:-" not in low):
+        return
+    for table in _TABLE.finditer(low):
+        columns = [at for at, heading in enumerate(table[1].split("|")) if _SECRET_HEADING.search(heading)]
+        at = table.start(2)
+        for row in table[2].split("\n") if columns else ():
+            yield from _cells(text, at, row, columns)
+            at += len(row) + 1
+
+
+def _cells(text: str, at: int, row: str, columns: list[int]) -> Iterator[SecretMatch]:
+    for column, cell in enumerate(row.split("|")):
+        if column in columns:
+            bare = cell.strip(" \t`")
+            start = at + cell.find(bare)
+            value = text[start : start + len(bare)]
+            if is_meant(value):
+                yield SecretMatch(start, start + len(bare), "PASSWORD", Certainty.NAMED)
+        at += len(cell) + 1

@@ -1,10 +1,41 @@
-"""What a tool's answer came to, as facts: which tool, whether it worked, what class of error. Not what the tool wants."""
+"""Passages of a session with their sources, and the facts of tool results."""
 
 import json
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from metaclaw.domain.chat import Text, ToolCall, ToolResult
+
+
+class PassageSource(StrEnum):
+    """Where a passage comes from."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    WEB = "web"
+    OUTCOME = "outcome"
+
+    @property
+    def commands(self) -> bool:
+        """Whether instructions from this source count."""
+        return self in (PassageSource.USER, PassageSource.OUTCOME)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether third parties may have written it."""
+        return self in (PassageSource.TOOL, PassageSource.WEB)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of text with its source."""
+
+    source: PassageSource
+    text: str
+
 
 _EXIT = re.compile(
     r"(?:exit(?:ed)?(?: with)?(?: status| code)?|returncode|return code|status)[\"'>]?[ \t]*[:=>]?[ \t]*(-?\d{1,5})\b"
@@ -31,8 +62,8 @@ _MAX_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeRecord:
-    """One tool result as a judge or evolver may know it. `named` are names that the error itself speaks of."""
+class ToolOutcome:
+    """The facts of one tool result. `named` are the names in its error message."""
 
     tool: str
     argument_keys: tuple[str, ...]
@@ -44,7 +75,7 @@ class OutcomeRecord:
     text: str
 
 
-def outcome_of(result: ToolResult, call: ToolCall | None) -> OutcomeRecord:
+def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
     """The facts of one tool result."""
     text = "\n".join(part.text for part in result.parts if isinstance(part, Text))
     look = text[:_MAX_LOOK]
@@ -52,7 +83,7 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> OutcomeRecord:
     ok = not result.is_error and not code
     found = None if ok else _ERROR_CLASS.search(look)
     arguments = _arguments(call)
-    return OutcomeRecord(
+    return ToolOutcome(
         call.name if call is not None else "unknown tool",
         tuple(arguments),
         ok,
@@ -65,18 +96,18 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> OutcomeRecord:
 
 
 def exit_code(text: str) -> int | None:
-    """The exit code that the text tells, if it tells one."""
+    """The exit code in the text, or None."""
     found = _EXIT.search(text[:300]) or _EXIT.search(text[-300:])
     return int(found[1] or found[2]) if found else None
 
 
 def error_lines(text: str) -> list[str]:
-    """The lines that speak of something having gone wrong."""
+    """The lines that report an error."""
     return [found[0].strip() for found in _ERROR_LINE.finditer(text[:_MAX_LOOK])]
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Names that lines about errors put in quotes or behind a noun: a missing module, an unknown option. Names, not sentences."""
+    """Quoted names, and names after a noun, in error lines: a missing module, an unknown option."""
     names: dict[str, None] = {}
     for line in error_lines(text)[:20]:
         for found in _NAMED.finditer(line):
@@ -95,7 +126,7 @@ def _arguments(call: ToolCall | None) -> dict[str, object]:
 
 
 def _program(arguments: dict[str, object]) -> str | None:
-    """The program a shell call ran: what it is, not what it was told."""
+    """The first words of a shell command."""
     command = next((arguments[key] for key in ("command", "cmd", "script") if key in arguments), None)
     words = command.split() if isinstance(command, str) else [str(word) for word in command] if isinstance(command, list) else []
     return " ".join(word for word in words[:3] if re.fullmatch(r"[\w./:@-]{1,40}", word)) or None

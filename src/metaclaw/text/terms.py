@@ -1,15 +1,20 @@
-"""From text to index terms: words of any script, identifiers taken apart, light stemming, stop words left out.
+"""Terms of a text: words of any script, identifiers split into words, stemmed, without stop words.
 
-Two texts share a term where a person would say they share a word: `parseHTTPRequest`, "parsing HTTP requests" and
+Two texts share a term if they share a word: `parseHTTPRequest`, "parsing HTTP requests" and
 `parse-http-request` give the same terms. Scripts without spaces (Chinese, Japanese, Korean) give overlapping pairs of characters.
+
+`count_terms` and `list_terms` are for search. `sentence_terms` is for comparing what two sentences say: it keeps addresses and
+other compounds whole, and cuts stems short so that more forms of a word are equal.
 """
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
-from metaclaw.skills.words import BRANDS, STOP_WORDS
+from metaclaw.text.characters import without_hidden_characters
+from metaclaw.text.words import BRANDS, FUNCTION_WORDS, GENERIC_WORDS, STOP_WORDS
 
 MAX_WORD_CHARS = 40
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
@@ -28,6 +33,10 @@ _LOOKS_LIKE_AN_ID = re.compile(
 _DERIVED = ("ization", "isation", "ation", "ator", "ate", "ion", "er", "or", "ly")
 _VOWEL = re.compile(r"[aeiouy]")
 _MEMO_SIZE = 100_000
+_COMPOUND = re.compile(r"[^\W_]+(?:[-'’._/:@+#][^\W_]+)*|[^\W_]+")
+_JOINT = re.compile(r"[-'’._/:@+#]")
+_PREFIX_CHARS = 6
+_CJK_RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
 def count_terms(text: str) -> dict[str, int]:
@@ -50,18 +59,18 @@ def terms_of(word: str) -> tuple[str, ...]:
 
 
 def list_words(text: str) -> list[str]:
-    """The words of a text, in order, before they are taken apart."""
+    """The words of a text, in order, before identifiers are split."""
     return text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
 
 
 class _KnownWords(dict[str, tuple[str, ...]]):
-    """The terms of each word met so far."""
+    """Cache of the terms of each word."""
 
     def __missing__(self, word: str) -> tuple[str, ...]:
-        terms = tuple(dict.fromkeys(_take_apart(word[: MAX_WORD_CHARS * 4])))
-        if len(self) >= _MEMO_SIZE:  # a bound, not a policy: starting afresh is cheap
+        terms = tuple(dict.fromkeys(_split_word(word[: MAX_WORD_CHARS * 4])))
+        if len(self) >= _MEMO_SIZE:  # cheap to rebuild
             self.clear()
-        # What is no word will hardly come again, unless it is as short as the number of a list's item.
+        # Random strings are not kept: they rarely occur twice. Short ones, such as list numbers, do.
         if len(word) <= MAX_WORD_CHARS and (word.isalpha() or len(word) <= 2):
             self[word] = terms
         return terms
@@ -70,8 +79,8 @@ class _KnownWords(dict[str, tuple[str, ...]]):
 _known_words = _KnownWords()
 
 
-def _take_apart(word: str) -> Iterator[str]:
-    if word.isascii() and ((word.isalpha() and word.islower()) or word.isdecimal()):  # the common cases: nothing to take apart
+def _split_word(word: str) -> Iterator[str]:
+    if word.isascii() and ((word.isalpha() and word.islower()) or word.isdecimal()):  # the common cases
         yield from _usable(word)
         return
     if _IS_CJK.match(word):
@@ -86,7 +95,7 @@ def _take_apart(word: str) -> Iterator[str]:
         return
     if "+" in word or "#" in word:
         for part in filter(None, re.split(r"[+#]+", word)):
-            yield from _take_apart(part)
+            yield from _split_word(part)
         return
     yield from _usable(folded)
     if folded != word and folded not in BRANDS:
@@ -105,7 +114,7 @@ def _pieces(run: str, size: int) -> Iterator[str]:
 
 
 def _usable(word: str) -> Iterator[str]:
-    """The word's stem, or nothing where it says nothing: stop words, single letters, small numbers, years, random identifiers."""
+    """The word's stem; nothing for stop words, single letters, small numbers, years and random identifiers."""
     if len(word) < 2 or len(word) > MAX_WORD_CHARS or word in STOP_WORDS:
         return
     if word.isalpha():
@@ -122,7 +131,7 @@ def _without_accents(word: str) -> str:
 
 
 def stem(word: str) -> str:
-    """A light stem: what plural, tense and the commonest derivations of an English word have in common."""
+    """The word without plural, tense and the commonest derivational endings of English."""
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return word
     word = _without_inflection(word)
@@ -160,3 +169,36 @@ def _without_inflection(word: str) -> str:
                 return bare[:-1]
             return bare + "e" if bare.endswith("at") else bare
     return word
+
+
+def sentence_terms(text: str) -> frozenset[str]:
+    """Terms for comparing sentences. A compound (`build:prod`, `evil.example`) counts as a whole and by its parts."""
+    found: set[str] = set()
+    for match in _COMPOUND.finditer(without_hidden_characters(text)):
+        word = match[0]
+        cjk = _CJK_RUN.findall(word)
+        for run in cjk:
+            found |= {run[at : at + 2] for at in range(len(run) - 1)} or {run}
+        if cjk or word.casefold() in FUNCTION_WORDS:
+            continue
+        found.add(_short_stem(word))
+        parts = _JOINT.split(word)
+        if len(parts) > 1:
+            found |= {_short_stem(part) for part in parts if len(part) > 2 and part.casefold() not in FUNCTION_WORDS}
+    return frozenset(term for term in found if len(term) > 1 or term.isdigit())
+
+
+def specific_terms(found: frozenset[str]) -> frozenset[str]:
+    """Those of the terms that do not fit every task."""
+    return found - _GENERIC_STEMS
+
+
+@lru_cache(maxsize=65_536)
+def _short_stem(word: str) -> str:
+    low = word.casefold().replace("’", "'").removesuffix("'s")
+    if any(char in low for char in "._/:@+#") or any(map(str.isdigit, low)):
+        return low
+    return stem(low)[:_PREFIX_CHARS] if low.isascii() else low[: _PREFIX_CHARS + 1]
+
+
+_GENERIC_STEMS = frozenset(map(_short_stem, GENERIC_WORDS))
