@@ -7,7 +7,7 @@ import pytest
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.verdict import Fault, Outcome
 from metaclaw.outcome import sense
-from tests.outcome.building import Ran, bash, edit, heard, kinds, past, ran, step
+from tests.outcome.steps import Ran, bash, edit, heard, kinds, past, ran, step
 
 CODEX = "Chunk ID: 1a2b3c\nWall time: 0.1 seconds\nProcess exited with code {code}\nOriginal token count: 3\nOutput:\n{output}\n"
 

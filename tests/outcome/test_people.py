@@ -6,7 +6,7 @@ from metaclaw.domain.chat import Finish
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome
 from metaclaw.outcome import sense
-from tests.outcome.building import bash, edit, heard, kinds, step
+from tests.outcome.steps import bash, edit, heard, kinds, step
 
 TASK, ANSWER = "make the button blue", "The button is green now."
 

@@ -14,7 +14,7 @@ from metaclaw.errors import BudgetError, JudgeError, UpstreamError
 from metaclaw.outcome import Judge
 from metaclaw.outcome.judge import RANK_SCHEMA, SCHEMA, read_vote
 from metaclaw.ports import Purpose
-from tests.outcome.building import bash, step
+from tests.outcome.steps import bash, step
 
 
 def record(one: Step) -> str:

@@ -12,10 +12,10 @@ from benchmarks.failure_sense_cases.fit import BELIEFS
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Signal
 from metaclaw.outcome import sense
-from metaclaw.outcome.sensing import MARGIN, fuse, is_sure, sigmoid
-from metaclaw.outcome.weights import WEIGHTS
-from metaclaw.outcome.words import content_words, likeness, spoken
-from tests.outcome.building import past, ran, step
+from metaclaw.outcome.phrases import content_words, likeness, spoken
+from metaclaw.outcome.signals import WEIGHTS, signal
+from metaclaw.outcome.verdicts import MARGIN, fuse, is_sure, sigmoid
+from tests.outcome.steps import past, ran, step
 
 TEXTS = st.text(max_size=300) | st.sampled_from(
     ["no, wrong", "Exit code 1\nx", '{"exit_code": 1}', '{"error": {"a": 1}}', "thanks!", "不对", "Error: x", "{", "git checkout x"]
@@ -115,3 +115,7 @@ def test_hostile_text_takes_no_longer_for_being_long(name: str) -> None:
         for one in (failed, spoken_to):
             fastest = min(_seconds(lambda one=one: sense(one)) for _ in range(3))  # type: ignore[misc]
             assert fastest < 0.05, f"{name} of {size} characters took {fastest:.3f} s"
+
+
+def test_a_signal_that_has_not_been_fitted_weighs_nothing() -> None:
+    assert signal("new.detector", "words").evidence == 0.0

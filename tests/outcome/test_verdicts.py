@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes, outranks
-from metaclaw.outcome import MARGIN, Calibration, Isotonic, fit_isotonic, raw_score, sense, session_verdict, verdict
-from tests.outcome.building import bash, step
+from metaclaw.outcome import Calibration, Isotonic, fit_isotonic, raw_score, sense, verdict
+from tests.outcome.steps import bash, step
 
 UNDECIDED = step("who maintains it?", "Kim does.", said="hm")
 WRONG = step("make it blue", "It is green.", said="no, that's wrong")
@@ -71,38 +70,3 @@ def test_more_votes_for_failure_never_lower_the_score(passed: int, failed: int, 
     fewer, more = raw_score(sensed, votes(passed, failed, unknown)), raw_score(sensed, votes(passed, failed + 1, unknown))
     assert more is not None
     assert fewer is None or fewer <= more
-
-
-def turn(outcome: Outcome, p_fail: float | None, fault: Fault | None = None) -> Verdict:
-    return Verdict(TurnId("t"), outcome, Source.DETECTOR, p_fail, fault=fault)
-
-
-PASSED, FAILED = turn(Outcome.PASS, 0.05), turn(Outcome.FAIL, 0.95, Fault.AGENT)
-UNKNOWN, OUTSIDE = turn(Outcome.UNKNOWN, None), turn(Outcome.FAIL, None, Fault.ENVIRONMENT)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "outcome"),
-    [
-        ([], Outcome.UNKNOWN),
-        ([UNKNOWN, OUTSIDE], Outcome.UNKNOWN),
-        ([PASSED] * 20, Outcome.PASS),
-        ([PASSED, PASSED, FAILED], Outcome.FAIL),
-        ([FAILED, PASSED, PASSED], Outcome.UNKNOWN),
-        ([FAILED, *[PASSED] * 6], Outcome.PASS),
-        ([FAILED, FAILED, FAILED, PASSED], Outcome.FAIL),
-        ([FAILED, UNKNOWN, OUTSIDE], Outcome.FAIL),
-    ],
-)
-def test_a_session_is_what_its_last_turns_made_of_it(verdicts: list[Verdict], outcome: Outcome) -> None:
-    assert session_verdict(verdicts).outcome is outcome
-
-
-@given(st.lists(st.sampled_from([PASSED, FAILED, UNKNOWN, OUTSIDE]), max_size=12))
-def test_one_more_failure_at_the_end_never_mends_a_session(verdicts: list[Verdict]) -> None:
-    before, after = session_verdict(verdicts), session_verdict([*verdicts, FAILED])
-    assert after.p_fail is not None
-    assert after.p_fail >= (FAILED.p_fail or 0.0)
-    assert after.failed == before.failed + 1
-    assert after.outcome is Outcome.FAIL
-    assert abs(1 - 2 * after.p_fail) >= MARGIN
