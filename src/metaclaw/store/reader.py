@@ -77,6 +77,23 @@ class LedgerReader:
             row = connection.execute(select(sessions).where(sessions.c.id == pack_text(session))).one_or_none()
             return None if row is None else session_of(row)
 
+    def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
+        """Ids of sessions that begin with `prefix`, in order."""
+        return [SessionId(found) for found in self._beginning(sessions, prefix, limit)]
+
+    def find_turns(self, prefix: str, limit: int = 2) -> list[TurnId]:
+        """Ids of turns that begin with `prefix`, in order."""
+        return [TurnId(found) for found in self._beginning(turns, prefix, limit)]
+
+    def _beginning(self, table: Table, prefix: str, limit: int) -> list[str]:
+        column, packed = table.c.id, pack_text(prefix)
+        query = select(column).where(column.startswith(packed, autoescape=True)).order_by(column).limit(limit)
+        if self._database.kind == "sqlite":
+            # SQLite's LIKE ignores case and uses no index.
+            query = query.where(column >= packed, column < packed + chr(0x10FFFF))
+        with self._database.reading("looking for an id") as connection:
+            return [unpack_text(found) for found in connection.execute(query).scalars()]
+
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
         """A session's turns in the order they were recorded, from behind the cursor `after`."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after)
