@@ -1,6 +1,6 @@
-"""Polite neighbours: why this machine should be left alone although the person is away: battery, metered network, load, heat.
+"""Machine load: reasons not to train although the user is away (battery, metered network, other programs, heat).
 
-What cannot be read is no objection: a machine without a battery, or a kernel that does not tell its temperature, may train.
+What cannot be read is no reason: a machine without a battery or a temperature sensor may train.
 """
 
 import os
@@ -21,8 +21,8 @@ _HOTTEST_C: Final = 130.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What is allowed. `trains_here` says that this machine does the work, `uses_network` that a service does."""
+class LoadLimits:
+    """What is allowed. `trains_here` is set if this machine does the work, `uses_network` if a service does."""
 
     on_battery: bool = False
     on_metered: bool = False
@@ -32,17 +32,17 @@ class Limits:
     uses_network: bool = False
 
     @classmethod
-    def of(cls, config: ScheduleConfig, *, trains_here: bool) -> "Limits":
-        """What `[schedule]` says, for a trainer here or elsewhere."""
+    def of(cls, config: ScheduleConfig, *, trains_here: bool) -> "LoadLimits":
+        """The limits in `[schedule]`."""
         return cls(config.on_battery, config.on_metered, config.max_load, config.max_temperature_c, trains_here, not trains_here)
 
 
-class Neighbours:
-    """Looks every few seconds, in a thread; `hear` is called when the objections have changed."""
+class MachineLoad:
+    """Checks the machine every few seconds, in a thread; `hear` is called when the objections have changed."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: LoadLimits,
         *,
         hear: Callable[[], None] = lambda: None,
         is_metered: Callable[[], Awaitable[bool | None]] | None = None,
@@ -60,17 +60,17 @@ class Neighbours:
 
     @property
     def objections(self) -> Sequence[str]:
-        """Why the machine should be left alone, as of the last look."""
+        """Reasons not to use the machine, as of the last check."""
         return self._objections
 
     async def follow(self) -> None:
-        """Look again and again."""
+        """Check for ever."""
         while True:
             await self.look()
             await self._sleep(_LOOK_EVERY_S)
 
     async def look(self) -> None:
-        """Look once."""
+        """Check once."""
         found = tuple(await anyio.to_thread.run_sync(lambda: list(self._here())))
         if self._limits.uses_network and not self._limits.on_metered and self._is_metered is not None and await self._is_metered():
             found = (*found, "the network is metered")
@@ -92,7 +92,7 @@ class Neighbours:
 
 
 def is_on_battery(system: Path) -> bool | None:
-    """Whether a battery feeds this machine; None where there is none, or nobody can say."""
+    """Whether the machine runs on battery; None without one, or if unknown."""
     supplies = [(_text(one / "type"), one) for one in _entries(system / "class" / "power_supply")]
     if any(kind in ("Mains", "USB") and _text(one / "online") == "1" for kind, one in supplies):
         return False
@@ -103,14 +103,14 @@ def is_on_battery(system: Path) -> bool | None:
 
 
 def temperature_c(system: Path) -> float | None:
-    """The hottest of the sensors that tell; None where none does."""
+    """The highest temperature of all sensors, or None."""
     told = [_text(zone / "temp") for zone in _entries(system / "class" / "thermal") if zone.name.startswith("thermal_zone")]
     degrees = [int(text) / 1000 for text in told if text.lstrip("-").isdigit()]
     return max((one for one in degrees if _COLDEST_C < one < _HOTTEST_C), default=None)
 
 
 class OthersLoad:
-    """How busy the processors were between two looks with what is not ours: neither this process nor its children."""
+    """Processor use of other programs between two calls: neither this process nor its children."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class OthersLoad:
         self._seen: tuple[float, float, float] | None = None
 
     def look(self) -> float | None:
-        """Busy cores of others as a share of all cores; None at the first look and where the kernel does not tell."""
+        """Cores used by others as a share of all cores; None at the first call and if the kernel does not tell."""
         busy = _busy_s(self._processes)
         if busy is None:
             return None
@@ -139,7 +139,7 @@ class OthersLoad:
         return max(0.0, others_s / (now[0] - before[0]) / self._cores)
 
     def _own_s(self) -> float:
-        """Processor time of this process and of all below it."""
+        """Processor time of this process and its descendants."""
         parents, spent = {}, {}
         for one in _entries(self._processes):
             if one.name.isdigit():
@@ -163,7 +163,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 def _busy_s(processes: Path) -> float | None:
-    """Processor time spent by everybody."""
+    """Processor time spent by all processes."""
     first = _text(processes / "stat").partition("\n")[0].split()
     if len(first) < 9 or first[0] != "cpu":
         return None

@@ -4,14 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from metaclaw.schedule.decide import Moment, Rules, decide, in_words
-from metaclaw.schedule.reading import Named, Presence, Reading
+from metaclaw.schedule.decision import Moment, NamedReading, Presence, Reading, WindowRules, decide, in_words
 from tests.schedule.stage import NOON
 
-RULES = Rules(timedelta(minutes=2), timedelta(minutes=1))
-AWAY = Named("sleep", Reading(Presence.AWAY, "asleep"))
-PRESENT = Named("input", Reading(Presence.PRESENT, "a key"))
-UNKNOWN = Named("calendar", Reading(Presence.UNKNOWN, "no event"))
+RULES = WindowRules(timedelta(minutes=2), timedelta(minutes=1))
+AWAY = NamedReading("sleep", Reading(Presence.AWAY, "asleep"))
+PRESENT = NamedReading("input", Reading(Presence.PRESENT, "a key"))
+UNKNOWN = NamedReading("calendar", Reading(Presence.UNKNOWN, "no event"))
 SHORT, LONG = timedelta(seconds=119), timedelta(minutes=2)
 
 
@@ -36,7 +35,7 @@ SHORT, LONG = timedelta(seconds=119), timedelta(minutes=2)
     ],
 )
 def test_the_table(
-    readings: list[Named],
+    readings: list[NamedReading],
     objections: tuple[str, ...],
     is_open: bool,
     shut_s_ago: float | None,

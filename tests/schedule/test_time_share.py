@@ -4,14 +4,14 @@ import anyio
 import pytest
 
 from metaclaw.domain.window import Window
-from metaclaw.schedule import HandOpened, SharedTime
+from metaclaw.schedule import ManualWindows, SharedWindows
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_training_gets_its_share_although_no_window_opens() -> None:
-    inner = HandOpened()
-    shared = SharedTime(inner, 0.25)
+    inner = ManualWindows()
+    shared = SharedWindows(inner, 0.25)
     heard: list[bool] = []
     shared.on_change(lambda window: heard.append(window is not None))
     assert shared.window is None
@@ -25,8 +25,8 @@ async def test_training_gets_its_share_although_no_window_opens() -> None:
 
 
 async def test_a_window_of_the_schedule_goes_on_when_the_share_is_over() -> None:
-    inner = HandOpened()
-    shared = SharedTime(inner, 0.5)
+    inner = ManualWindows()
+    shared = SharedWindows(inner, 0.5)
     heard: list[Window | None] = []
     shared.on_change(heard.append)
     shared.open()
@@ -39,7 +39,7 @@ async def test_a_window_of_the_schedule_goes_on_when_the_share_is_over() -> None
 
 
 async def test_it_opens_and_shuts_by_itself() -> None:
-    shared = SharedTime(HandOpened(), 0.5, period_s=0.02)
+    shared = SharedWindows(ManualWindows(), 0.5, period_s=0.02)
     changes: list[bool] = []
     enough = anyio.Event()
 
@@ -57,7 +57,7 @@ async def test_it_opens_and_shuts_by_itself() -> None:
 
 
 async def test_all_of_the_time_is_never_interrupted() -> None:
-    shared = SharedTime(HandOpened(), 1.0, period_s=0.001)
+    shared = SharedWindows(ManualWindows(), 1.0, period_s=0.001)
     with anyio.move_on_after(0.05):
         await shared.run()
     assert shared.window is not None

@@ -8,15 +8,13 @@ import pytest
 
 from metaclaw.config import Config, load
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule import HandOpened, Traffic, Windows, build_windows, read_calendars
-from metaclaw.schedule.build import question_for
-from metaclaw.schedule.inputs import input_sources, try_inputs
-from metaclaw.schedule.signals.asking import ToldOrAsked
-from metaclaw.schedule.signals.inactivity import NotOfferedError, Report, SignalError
+from metaclaw.schedule import ManualWindows, ScheduledWindows, Traffic, build_windows, read_calendars
+from metaclaw.schedule.assembly import calendar_query, input_sources, try_inputs
+from metaclaw.schedule.signals.input import FallbackSource, InputReport, NotOfferedError, SignalError
 from tests.schedule.stage import NOON, HandClock
 
 
-def made(config: Config, home: Path, events: list[str] | None = None) -> Windows | HandOpened:
+def made(config: Config, home: Path, events: list[str] | None = None) -> ScheduledWindows | ManualWindows:
     def announce(kind: str, facts: Mapping[str, object]) -> None:
         if events is not None:
             events.append(kind)
@@ -39,7 +37,7 @@ def test_without_training_there_are_no_windows(home: Path) -> None:
 
 def test_rl_ignores_windows(home: Path) -> None:
     windows = made(configured(home, '[policy]\nmode = "rl"\n'), home)
-    assert isinstance(windows, HandOpened)
+    assert isinstance(windows, ManualWindows)
     assert windows.window is not None
     assert windows.facts() == {"open": True, "reason": "mode rl trains whenever a batch is full", "signals": []}
 
@@ -49,7 +47,7 @@ async def test_auto_decides_and_keeps_its_habits(home: Path) -> None:
     text = '[policy]\n[schedule]\nsleep = ["00:00-24:00"]\nmax_load = 0\nmax_temperature_c = 0\non_battery = true\n'
     events: list[str] = []
     windows = made(configured(home, text), home, events)
-    assert isinstance(windows, Windows)
+    assert isinstance(windows, ScheduledWindows)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(windows.run)
@@ -87,7 +85,7 @@ def test_secrets_of_calendars_are_read_when_they_are_needed(home: Path, monkeypa
     )
     schedule = configured(home, text).schedule
     monkeypatch.setenv("DAV_PASSWORD", "lovelace")
-    question = question_for(schedule.calendars[0], schedule, home / "tokens", NOON)
+    question = calendar_query(schedule.calendars[0], schedule, home / "tokens", NOON)
     assert (question.kind, question.password, question.needs_titles) == ("caldav", "lovelace", False)
     assert question.begins < NOON < question.ends
 
@@ -108,21 +106,21 @@ def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
-    class Source:
+    class InputSource:
         hears_all = True
         tells_after_s = 0.0
 
         def __init__(self, name: str, error: SignalError | None = None) -> None:
             self.name, self._error = name, error
 
-        async def follow(self, report: Report) -> None:
+        async def follow(self, report: InputReport) -> None:
             if self._error is not None:
                 raise self._error
             report.idle(1.0)
             await anyio.sleep_forever()
 
-    missing = Source("input (Wayland)", NotOfferedError("it has no ext-idle-notify"))
-    tried = try_inputs([Source("input (X11)"), missing, ToldOrAsked(missing, Source("input (screen saver, asked)"))])
+    missing = InputSource("input (Wayland)", NotOfferedError("it has no ext-idle-notify"))
+    tried = try_inputs([InputSource("input (X11)"), missing, FallbackSource(missing, InputSource("input (screen saver, asked)"))])
     assert tried == [("input (X11)", None), ("input (Wayland)", "it has no ext-idle-notify"), ("input (screen saver, asked)", None)]
 
 

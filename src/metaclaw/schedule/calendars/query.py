@@ -1,14 +1,68 @@
-"""HTTP for calendars: bounded in size and redirects; credentials stay with the host they were given for."""
+"""Calendar queries: what the program asks the reader process, what it replies, and HTTP limited in size and redirects.
+
+Credentials are only sent to the host they were given for.
+"""
 
 import base64
 import http.client
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from metaclaw.schedule.calendars.event import CalendarError
+import msgspec
+
+from metaclaw.errors import MetaClawError
+
+
+class CalendarError(MetaClawError):
+    """A calendar cannot be read; the owner must correct its address, password or file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarEvent:
+    """A busy event. Free, cancelled and declined events are left out."""
+
+    begins: datetime
+    ends: datetime
+    title: str
+
+
+class GoogleEndpoints(msgspec.Struct, frozen=True):
+    """Addresses of Google's services; tests use their own."""
+
+    api: str = "https://www.googleapis.com/calendar/v3"
+    token: str = "https://oauth2.googleapis.com/token"
+    consent: str = "https://accounts.google.com/o/oauth2/v2/auth"
+
+
+class CalendarQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read. Passed through a pipe, since it contains secrets."""
+
+    kind: str
+    begins: datetime
+    ends: datetime
+    zone: str | None
+    url: str = ""
+    user: str | None = None
+    password: str | None = None
+    client_id: str = ""
+    client_secret: str = ""
+    calendar: str = "primary"
+    token_file: str = ""
+    google: GoogleEndpoints = GoogleEndpoints()
+    needs_titles: bool = False
+    timeout_s: float = 10.0
+
+
+class CalendarReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The events, or an error."""
+
+    events: list[CalendarEvent] = []
+    trouble: str | None = None
+
 
 MOST_BYTES: Final = 10 * 1024 * 1024
 _MOST_REDIRECTS: Final = 5
@@ -47,7 +101,7 @@ def fetch(
         if moved is None:
             return answer
         url = urljoin(url, moved)
-    raise CalendarError("its server sends us around in a circle")
+    raise CalendarError("its server redirects in a circle")
 
 
 def _once(url: str, method: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float) -> tuple[Fetched, str | None]:

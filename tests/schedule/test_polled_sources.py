@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from metaclaw.schedule.signals.asking import ask_again_and_again
-from metaclaw.schedule.signals.inactivity import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError
+from metaclaw.schedule.signals.input import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError, poll_input
 from metaclaw.schedule.signals.macos import mac_input, parse_idle_s
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import Heard
@@ -105,7 +104,7 @@ class WorldBell:
 def lived(world: World, bell: WorldBell | None = None) -> None:
     """Let the world pass from its beginning to its end."""
     with pytest.raises(OverError):
-        asyncio.run(ask_again_and_again(world.asked, world.stage.keyboard, bell=bell, sleep=world.pass_, clock=lambda: world.at))
+        asyncio.run(poll_input(world.asked, world.stage.keyboard, bell=bell, sleep=world.pass_, clock=lambda: world.at))
 
 
 GAPS = st.lists(st.one_of(st.floats(0.05, 3.0), st.floats(25.0, 45.0)), min_size=1, max_size=5)
@@ -195,7 +194,7 @@ async def test_who_answers_too_late_is_not_believed() -> None:
         return 0.0
 
     with pytest.raises(SignalError, match="nobody answers within"):
-        await ask_again_and_again(ask, Heard())
+        await poll_input(ask, Heard())
 
 
 async def once(seconds: float) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.schedule.clock import Jumps, SystemClock
-from metaclaw.schedule.zone import LocalZone, fixed
+from metaclaw.schedule.clock import ClockJumps, LocalZone, SystemClock, fixed
 from tests.schedule.stage import HandClock
 
 _ZONES = Path("/usr/share/zoneinfo")
@@ -41,7 +40,7 @@ def test_a_variable_goes_before_the_setting(tmp_path: Path, monkeypatch: pytest.
 
 def test_clocks_that_part_are_noticed_and_those_that_creep_are_not() -> None:
     clock = HandClock()
-    jumps = Jumps(clock)
+    jumps = ClockJumps(clock)
     clock.go(hours=3)
     assert jumps.look() is None
     clock.jump(hours=8)
@@ -50,4 +49,4 @@ def test_clocks_that_part_are_noticed_and_those_that_creep_are_not() -> None:
     for _ in range(100):
         clock.jump(seconds=0.5)
         assert jumps.look() is None
-    assert Jumps(SystemClock()).look() is None
+    assert ClockJumps(SystemClock()).look() is None

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.schedule.inputs import try_inputs
-from metaclaw.schedule.signals.asking import Bell, ToldAndAsked
-from metaclaw.schedule.signals.inactivity import SignalError
-from metaclaw.schedule.signals.macos import mac_input
-from metaclaw.schedule.signals.powerd import PowerdBell
+from metaclaw.schedule.assembly import try_inputs
+from metaclaw.schedule.signals.input import PolledSource, SignalError, Wakeup
+from metaclaw.schedule.signals.macos import PowerdWakeup, mac_input
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import following
 
@@ -24,7 +22,7 @@ RINGS_AFTER_S = 310.0
 
 
 @asynccontextmanager
-async def listened(bell: Bell) -> AsyncIterator[None]:
+async def listened(bell: Wakeup) -> AsyncIterator[None]:
     with anyio.fail_after(60):
         await bell.begin()
         try:
@@ -62,7 +60,7 @@ class LibSystem:
 @pytest.mark.anyio
 async def test_on_macos_what_powerd_posts_rings_once() -> None:
     system = LibSystem()
-    bell = PowerdBell(system)
+    bell = PowerdWakeup(system)
     async with listened(bell):
         assert system.names == [b"com.apple.system.powermanagement.useractivity2"]
         assert not await bell.rings(0.0)
@@ -76,7 +74,7 @@ async def test_on_macos_what_powerd_posts_rings_once() -> None:
 @pytest.mark.anyio
 async def test_on_macos_what_is_posted_while_somebody_is_there_does_not_ring_later() -> None:
     system = LibSystem()
-    bell = PowerdBell(system)
+    bell = PowerdWakeup(system)
     async with listened(bell):
         assert not await bell.rings(0.0)
         bell.disarm()
@@ -88,7 +86,7 @@ async def test_on_macos_what_is_posted_while_somebody_is_there_does_not_ring_lat
 @pytest.mark.anyio
 async def test_on_macos_that_posts_no_more_the_source_says_that_it_is_asked() -> None:
     system = LibSystem()
-    bell = PowerdBell(system)
+    bell = PowerdWakeup(system)
     await bell.begin()
     os.close(system.writer)
     system.writer = os.open(os.devnull, os.O_RDONLY)
@@ -96,13 +94,13 @@ async def test_on_macos_that_posts_no_more_the_source_says_that_it_is_asked() ->
         assert not await bell.rings(0.05)
     assert not bell.is_heard
     with pytest.raises(SignalError, match="notify status 1000000"):
-        await PowerdBell(LibSystem(status=1_000_000)).begin()
+        await PowerdWakeup(LibSystem(status=1_000_000)).begin()
 
 
 @pytest.mark.anyio
 async def test_where_there_is_no_such_system_there_is_no_bell() -> None:
     with pytest.raises(SignalError, match="no Mac"):
-        await PowerdBell().begin()
+        await PowerdWakeup().begin()
 
 
 class Quiet:
@@ -128,7 +126,7 @@ async def test_a_ring_is_a_question_and_only_the_answer_says_whether_somebody_is
     idle_s, system = 300.0, LibSystem()
     rang: list[bool] = []
 
-    class Noted(PowerdBell):
+    class Noted(PowerdWakeup):
         async def rings(self, within_s: float) -> bool:
             rang.append(await super().rings(within_s))
             return rang[-1]
@@ -136,7 +134,7 @@ async def test_a_ring_is_a_question_and_only_the_answer_says_whether_somebody_is
     async def ask() -> float:
         return idle_s
 
-    source = ToldAndAsked("macOS", ask, Noted(system), rings_after_s=RINGS_AFTER_S)
+    source = PolledSource("macOS", ask, Noted(system), rings_after_s=RINGS_AFTER_S)
     with anyio.fail_after(60):
         async with following(source) as heard:
             await heard.next()
@@ -154,7 +152,7 @@ def test_doctor_names_what_tells_and_what_is_asked() -> None:
     async def ask() -> float:
         return 3.0
 
-    told, asked = ToldAndAsked("a system", ask, Quiet()), ToldAndAsked("macOS", ask, PowerdBell(LibSystem(status=1)))
+    told, asked = PolledSource("a system", ask, Quiet()), PolledSource("macOS", ask, PowerdWakeup(LibSystem(status=1)))
     assert try_inputs([told, asked]) == [("input (a system)", None), ("input (macOS, asked)", None)]
 
 
@@ -179,7 +177,7 @@ async def test_a_mac_that_tells_is_waited_for_and_one_that_does_not_costs_no_win
         return b'"HIDIdleTime" = 20000000000'
 
     for status, tells_after_s in ((0, RINGS_AFTER_S), (1, 0.0)):
-        source = mac_input(print_idle, bell=PowerdBell(LibSystem(status=status)))
+        source = mac_input(print_idle, bell=PowerdWakeup(LibSystem(status=status)))
         async with following(source) as heard:
             await heard.next()
             assert heard.idles == [20.0]

@@ -1,11 +1,11 @@
-"""Polite neighbours: battery, load, heat and metered networks, read from folders like the kernel's."""
+"""Machine load: battery, load, heat and metered networks, read from folders like the kernel's."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from metaclaw.schedule.neighbours import Limits, Neighbours, OthersLoad, is_on_battery, temperature_c
+from metaclaw.schedule.machine_load import LoadLimits, MachineLoad, OthersLoad, is_on_battery, temperature_c
 
 
 def put(folder: Path, **files: str) -> None:
@@ -70,18 +70,18 @@ async def test_each_objection_can_be_switched_off_and_only_changes_are_told(tmp_
     put(tmp_path / "class" / "thermal" / "thermal_zone0", temp="95000")
     heard: list[int] = []
 
-    def built(limits: Limits) -> Neighbours:
-        return Neighbours(limits, hear=lambda: heard.append(1), system=tmp_path, processes=tmp_path / "none")
+    def built(limits: LoadLimits) -> MachineLoad:
+        return MachineLoad(limits, hear=lambda: heard.append(1), system=tmp_path, processes=tmp_path / "none")
 
-    strict = built(Limits())
+    strict = built(LoadLimits())
     await strict.look()
     await strict.look()
     assert strict.objections == ("on battery", "the machine is hot")
     assert len(heard) == 1
-    easy = built(Limits(on_battery=True, max_temperature_c=0))
+    easy = built(LoadLimits(on_battery=True, max_temperature_c=0))
     await easy.look()
     assert easy.objections == ()
-    elsewhere = built(Limits(trains_here=False))
+    elsewhere = built(LoadLimits(trains_here=False))
     await elsewhere.look()
     assert elsewhere.objections == ()
 
@@ -96,10 +96,10 @@ async def test_a_metered_network_matters_to_a_service_only(
     async def is_metered() -> bool | None:
         return answer
 
-    limits = Limits(on_metered=allowed, trains_here=False, uses_network=True)
-    neighbours = Neighbours(limits, is_metered=is_metered, system=tmp_path, processes=tmp_path)
+    limits = LoadLimits(on_metered=allowed, trains_here=False, uses_network=True)
+    neighbours = MachineLoad(limits, is_metered=is_metered, system=tmp_path, processes=tmp_path)
     await neighbours.look()
     assert len(neighbours.objections) == objections
-    here = Neighbours(Limits(), is_metered=is_metered, system=tmp_path, processes=tmp_path)
+    here = MachineLoad(LoadLimits(), is_metered=is_metered, system=tmp_path, processes=tmp_path)
     await here.look()
     assert here.objections == ()

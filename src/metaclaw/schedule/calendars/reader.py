@@ -1,6 +1,6 @@
-"""Reading a calendar in a process of its own: a huge or hostile one costs the program nothing, and is over when its time is.
+"""The calendar reader, a process of its own with limits on time and memory, since a calendar may be huge or hostile.
 
-As a program it reads one question from its input and writes one answer: `python -m metaclaw.schedule.calendars.child`.
+As a program it reads one query from its input and writes one reply: `python -m metaclaw.schedule.calendars.reader`.
 """
 
 import os
@@ -13,16 +13,16 @@ from zoneinfo import ZoneInfo
 import anyio
 import msgspec
 
-from metaclaw.schedule.calendars.event import Answer, CalendarError, Event, Question
-from metaclaw.schedule.zone import LocalZone
+from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent, CalendarQuery, CalendarReply
+from metaclaw.schedule.clock import LocalZone
 
 _MEMORY_BYTES: Final = 1024**3
 _STARTING_S: Final = 30.0
 
 
-async def read(question: Question, *, starting_s: float = _STARTING_S) -> list[Event]:
+async def read(question: CalendarQuery, *, starting_s: float = _STARTING_S) -> list[CalendarEvent]:
     """The events of a calendar; `starting_s` is how long the child may take to start. Raises CalendarError."""
-    command = [sys.executable, "-m", "metaclaw.schedule.calendars.child"]
+    command = [sys.executable, "-m", "metaclaw.schedule.calendars.reader"]
     try:
         with anyio.fail_after(question.timeout_s + starting_s):
             done = await anyio.run_process(command, input=msgspec.json.encode(question), check=False, stderr=subprocess.PIPE)
@@ -31,7 +31,7 @@ async def read(question: Question, *, starting_s: float = _STARTING_S) -> list[E
     except OSError as error:
         raise CalendarError(f"the process that reads it cannot be started ({error.strerror})") from error
     try:
-        answer = msgspec.json.decode(done.stdout, type=Answer)
+        answer = msgspec.json.decode(done.stdout, type=CalendarReply)
     except msgspec.DecodeError:
         raise CalendarError(f"reading it failed (exit {done.returncode})") from None
     if answer.trouble is not None:
@@ -39,26 +39,26 @@ async def read(question: Question, *, starting_s: float = _STARTING_S) -> list[E
     return answer.events
 
 
-def answer_to(question: Question) -> Answer:
-    """What this calendar says; trouble is an answer too."""
+def answer_to(question: CalendarQuery) -> CalendarReply:
+    """The reply to a query: events, or an error."""
     try:
-        return Answer(events=_read(question))
+        return CalendarReply(events=_read(question))
     except CalendarError as error:
-        return Answer(trouble=str(error))
+        return CalendarReply(trouble=str(error))
     except ImportError:
-        return Answer(trouble="it needs the calendar extra: pip install 'metaclaw[calendar]'")
+        return CalendarReply(trouble="it needs the calendar extra: pip install 'metaclaw[calendar]'")
     except (MemoryError, RecursionError):
-        return Answer(trouble="it is too large to be read")
+        return CalendarReply(trouble="it is too large to be read")
 
 
-def _read(question: Question) -> list[Event]:
+def _read(question: CalendarQuery) -> list[CalendarEvent]:
     zone: tzinfo = LocalZone()() if question.zone is None else ZoneInfo(question.zone)
     if question.kind == "google":
         from metaclaw.schedule.calendars.google import read_google
 
         return read_google(question, zone)
     if question.kind == "caldav":
-        from metaclaw.schedule.calendars.caldav import read_caldav
+        from metaclaw.schedule.calendars.ics import read_caldav
 
         return read_caldav(question, zone)
     from metaclaw.schedule.calendars.ics import read_ics
@@ -67,13 +67,13 @@ def _read(question: Question) -> list[Event]:
 
 
 def main() -> int:
-    """One question, one answer."""
+    """Answer one query."""
     if sys.platform != "win32":
         import resource
 
         os.nice(10)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    answer = answer_to(msgspec.json.decode(sys.stdin.buffer.read(), type=Question))
+    answer = answer_to(msgspec.json.decode(sys.stdin.buffer.read(), type=CalendarQuery))
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0
 

@@ -1,4 +1,4 @@
-"""Windows with a share of the time beside them: where training has its own processor, it need not wait until you are away."""
+"""A share of the time for training while the user works, for training with its own processor."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from metaclaw.ports import Windows
 _PERIOD_S: Final = 60.0
 
 
-class SharedTime:
-    """The windows of a schedule and, while none is open, the first `share` of every minute."""
+class SharedWindows:
+    """Scheduled windows and, while none is open, the first `share` of every minute."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SharedTime:
         return window
 
     def has_room(self, seconds: float) -> bool:
-        """A piece that is longer than our part of a minute is begun all the same."""
+        """Whether work of this length fits. In our part of a minute everything does."""
         return self._mine is not None or self._windows.has_room(seconds)
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
