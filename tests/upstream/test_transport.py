@@ -12,7 +12,7 @@ import pytest
 
 from metaclaw.errors import ConfigError, UpstreamError
 from metaclaw.upstream import HttpEndpoint
-from metaclaw.upstream.dial import Proxy, read_address
+from metaclaw.upstream.transport import Proxy, read_address
 from tests.upstream.loopback import Conversation, answering, endpoint, plain, post, read, serve
 
 
@@ -96,7 +96,7 @@ async def test_https_goes_through_a_tunnel(certificate: Certificate, monkeypatch
 
         async def proxy(conversation: Conversation) -> None:
             asked.append((await conversation.hear()).line)
-            await conversation.say(b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
+            await conversation.say(b"HTTP/1.1 200 ProviderConnection established\r\nVia: test\r\n\r\n")
             reader, writer = await asyncio.open_connection("127.0.0.1", origin.port)
             await asyncio.gather(pump(conversation.reader, writer), pump(reader, conversation.writer))
 

@@ -5,23 +5,28 @@ through, as far as the budget goes, and counts every call it takes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
+from math import isfinite
 from typing import Final
+
+import anyio.to_thread
+import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.upstream.failures import TIMEOUT
-from metaclaw.upstream.fallback import moves_on
 from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent
+from metaclaw.upstream.routing import moves_on
+from metaclaw.upstream.transport import TIMEOUT
 from metaclaw.wires import collect, encode_json, estimate_tokens, plain, read_answer, wire_format
 
 _PATHS: Final = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
 _PREFERRED: Final = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 _HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
-# What servers say to a field they do not know, or know and cannot do.
+# Error statuses for a field that the server does not support.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422, 501})
 _USUAL_ANSWER_TOKENS: Final = 500
 _MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
@@ -55,7 +60,7 @@ class HttpModel:
         self._model = model
         self._meter = meter
         self._pause_s = pause_s
-        self._desk = _Desk(f"provider {provider.name}", max_concurrency, timeout_s)
+        self._call_slots = _CallSlots(f"provider {provider.name}", max_concurrency, timeout_s)
         self._wants_words = False
         self._wants_no_seed = False
 
@@ -66,7 +71,7 @@ class HttpModel:
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         """A whole answer. Raises UpstreamError, after a second try where that may help."""
-        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._desk.turn() as deadline:
+        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn() as deadline:
             try:
                 return await self._understood(request, purpose, charge)
             except UpstreamError as error:
@@ -78,7 +83,7 @@ class HttpModel:
             return await self._understood(request, purpose, charge)
 
     async def _understood(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
-        """Ask; where the provider does not understand what we added to the request, ask without it, and remember that."""
+        """Ask; if the provider does not support what we added to the request, ask without it, from now on."""
         wanted = self._wanted(request)
         try:
             return await self._call(wanted, purpose, charge)
@@ -125,7 +130,7 @@ class LocalModel:
         self._provider = provider
         self._model = model
         self._meter = meter
-        self._desk = _Desk(f"provider {provider.name}", max_concurrency, timeout_s)
+        self._call_slots = _CallSlots(f"provider {provider.name}", max_concurrency, timeout_s)
 
     @property
     def name(self) -> str:
@@ -134,7 +139,7 @@ class LocalModel:
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
         """A whole answer. Raises UpstreamError."""
-        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._desk.turn():
+        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn():
             with _at_fault():
                 wanted = _in_words(replace(plain(request), model=self._model, stream=False, include_usage=False))
                 with _counted(wanted, charge) as count:
@@ -145,15 +150,15 @@ class LocalModel:
 
 
 class _RefusedError(UpstreamError):
-    """The provider answered, and not with an answer; `after_s` is when it wants to be asked again, where it says so."""
+    """The provider returned an error; `after_s` is its Retry-After, if any."""
 
     def __init__(self, message: str, *, status: int, code: str, after_s: float | None) -> None:
         super().__init__(message, status=status, retryable=moves_on(status), code=code)
         self.after_s = after_s
 
 
-class _Desk:
-    """Lets so many callers in at once, each for so long."""
+class _CallSlots:
+    """Limits concurrent calls and the time of each."""
 
     def __init__(self, whom: str, max_concurrency: int, timeout_s: float) -> None:
         self._whom = whom
@@ -162,7 +167,7 @@ class _Desk:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
-        """A slot, and the moment on the loop's clock by which it must be given back. The wait for a slot does not count."""
+        """A slot and its deadline on the loop's clock. Waiting for a slot does not count."""
         async with self._slots:
             deadline = asyncio.get_running_loop().time() + self._timeout_s
             try:
@@ -175,7 +180,7 @@ class _Desk:
 
 @contextmanager
 def _counted(request: ChatRequest, charge: Charge) -> Iterator[Callable[[Completion], None]]:
-    """Count one call. It failed unless its answer is handed over.
+    """Count one call. It counts as failed unless its answer is handed over.
 
     A provider that refuses or cannot be reached has worked on nothing; one that is given up on, because it takes too long, has.
     """
@@ -206,7 +211,7 @@ def _expected(request: ChatRequest) -> int:
 
 @contextmanager
 def _at_fault() -> Iterator[None]:
-    """Inside, a request that cannot be put in this model's terms is the model's failure: callers wait for one kind of error."""
+    """Translate WireError to UpstreamError: callers handle one kind of error."""
     try:
         yield
     except WireError as error:
@@ -223,7 +228,7 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
         message, code = wire_format(wire).parse_error(reply.status, body)
         after_s = _seconds(named.get("retry-after", ""))
         raise _RefusedError(f"provider {provider} refused: {message}", status=reply.status, code=code, after_s=after_s)
-    # Some servers stream though nobody asked them to.
+    # Some servers stream without being asked.
     return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
 
 
@@ -240,7 +245,7 @@ async def gather_body(reply: Reply, provider: str) -> bytes:
 
 
 def _seconds(word: str) -> float | None:
-    """A Retry-After in seconds; the other way to write it, a date, is for pauses longer than anybody here waits."""
+    """A Retry-After in seconds. Dates are ignored: they are for longer pauses than we wait."""
     return float(word) if word.isdecimal() else None
 
 
@@ -249,7 +254,7 @@ def _without_seed(request: ChatRequest) -> ChatRequest:
 
 
 def _in_words(request: ChatRequest) -> ChatRequest:
-    """The same request with its schema said at the end of the system text."""
+    """The request with its schema at the end of the system text."""
     if request.json_schema is None:
         return request
     schema = request.json_schema.get("schema") or {"type": "object"}
@@ -260,3 +265,79 @@ def _in_words(request: ChatRequest) -> ChatRequest:
     else:
         messages = (Message(Role.SYSTEM, (said,)), first, *others)
     return replace(request, messages=messages, json_schema=None)
+
+
+_EMBEDDINGS_PATH: Final = "/embeddings"
+_EMBEDDING_HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
+_HEAD_CHARS, _TAIL_CHARS = 700, 300
+_MOST_DIMENSIONS: Final = 8192
+
+
+class _Embedded(msgspec.Struct):
+    embedding: list[float]
+    index: int | None = None
+
+
+class _Reply(msgspec.Struct):
+    data: list[_Embedded]
+
+
+class HttpEmbeddings:
+    """One embedding model of a provider. `redact` replaces secrets in the texts before they are sent; it runs in a thread."""
+
+    def __init__(
+        self, provider: HttpProvider, model: str, redact: Callable[[Sequence[str]], Sequence[str]], *, timeout_s: float = 30.0
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._redact = redact
+        self._timeout_s = timeout_s
+        self._who = f"provider {provider.name}"
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """A vector for each text, as float32 in the machine's byte order. Raises UpstreamError."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                redacted = await anyio.to_thread.run_sync(self._redact, texts)
+                body = encode_json({"model": self._model, "input": [_ends(text) for text in redacted]})
+                return self._read(await self._call(body), len(texts))
+        except TimeoutError as cause:
+            message = f"{self._who} gave no embeddings within {self._timeout_s:g} s"
+            raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
+        except WireError as error:
+            raise UpstreamError(f"{self._who} cannot be asked: {error}", status=error.status, code=error.code) from error
+
+    async def _call(self, body: bytes) -> bytes:
+        reply = await self._provider.call(Call("POST", _EMBEDDINGS_PATH, "", _EMBEDDING_HEADERS, body), {})
+        try:
+            answer = await gather_body(reply, self._provider.name)
+        finally:
+            await reply.aclose()
+        if reply.status >= 400:
+            message, code = wire_format(Wire.CHAT).parse_error(reply.status, answer)
+            raise UpstreamError(f"{self._who} refused ({reply.status}): {message}", status=reply.status, code=code)
+        return answer
+
+    def _read(self, answer: bytes, count: int) -> list[bytes]:
+        try:
+            data = msgspec.json.decode(answer, type=_Reply).data
+        except (msgspec.MsgspecError, ValueError) as cause:
+            raise UpstreamError(f"{self._who} sent no embeddings: {cause}") from cause
+        if all(one.index is not None for one in data):
+            data.sort(key=lambda one: one.index or 0)
+        sizes = {len(one.embedding) for one in data}
+        if len(data) != count or len(sizes) != 1 or not 0 < min(sizes) <= _MOST_DIMENSIONS:
+            raise UpstreamError(f"{self._who} sent {len(data)} embeddings of {sorted(sizes)} dimensions for {count} texts")
+        if not all(isfinite(sum(one.embedding)) for one in data):
+            raise UpstreamError(f"{self._who} sent an embedding that is not finite")
+        return [array("f", one.embedding).tobytes() for one in data]
+
+
+def _ends(text: str) -> str:
+    """The beginning and the end of a long text."""
+    return text if len(text) <= _HEAD_CHARS + _TAIL_CHARS else f"{text[:_HEAD_CHARS]} {text[-_TAIL_CHARS:]}"

@@ -3,7 +3,7 @@
 import pytest
 
 from metaclaw.domain.chat import Wire
-from metaclaw.upstream import Candidate, Destination, candidates
+from metaclaw.upstream import Destination, ProviderCandidate, candidates
 
 OPENAI = frozenset({Wire.CHAT, Wire.RESPONSES})
 ANTHROPIC = frozenset({Wire.MESSAGES})
@@ -44,20 +44,24 @@ def test_where_nobody_speaks_the_wire_the_first_provider_is_asked() -> None:
 
 def test_a_prefix_picks_the_provider_and_is_not_sent() -> None:
     providers = [Destination("a", ("m",), OPENAI), Destination("b", ("m",), OPENAI), Destination("any", (), OPENAI)]
-    assert candidates(providers, Wire.CHAT, "b/m") == (Candidate("b", "m"), Candidate("a", "m"), Candidate("any", "m"))
+    assert candidates(providers, Wire.CHAT, "b/m") == (
+        ProviderCandidate("b", "m"),
+        ProviderCandidate("a", "m"),
+        ProviderCandidate("any", "m"),
+    )
 
 
 def test_a_listed_prefix_form_is_found_by_both_names_and_not_sent() -> None:
     providers = [Destination("a", ("other",), OPENAI), Destination("b", ("b/m",), OPENAI)]
-    assert candidates(providers, Wire.CHAT, "b/m") == (Candidate("b", "m"),)
-    assert candidates(providers, Wire.CHAT, "m") == (Candidate("b", "m"),)
+    assert candidates(providers, Wire.CHAT, "b/m") == (ProviderCandidate("b", "m"),)
+    assert candidates(providers, Wire.CHAT, "m") == (ProviderCandidate("b", "m"),)
 
 
 def test_a_slash_that_is_part_of_the_models_name_stays() -> None:
     providers = [Destination("anthropic", ("claude",), ANTHROPIC), Destination("router", ("anthropic/claude",), OPENAI)]
-    assert candidates(providers, Wire.CHAT, "anthropic/claude")[0] == Candidate("router", "anthropic/claude")
-    assert candidates(providers, Wire.CHAT, "router/anthropic/claude")[0] == Candidate("router", "anthropic/claude")
-    assert candidates([Destination("o", (), OPENAI)], Wire.CHAT, "meta/llama") == (Candidate("o", "meta/llama"),)
+    assert candidates(providers, Wire.CHAT, "anthropic/claude")[0] == ProviderCandidate("router", "anthropic/claude")
+    assert candidates(providers, Wire.CHAT, "router/anthropic/claude")[0] == ProviderCandidate("router", "anthropic/claude")
+    assert candidates([Destination("o", (), OPENAI)], Wire.CHAT, "meta/llama") == (ProviderCandidate("o", "meta/llama"),)
 
 
 @pytest.mark.parametrize(

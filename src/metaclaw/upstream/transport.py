@@ -1,19 +1,79 @@
-"""Opening a connection to a provider: straight, through TLS, or through the HTTP proxy the environment names."""
+"""Opening connections to a provider, direct, with TLS or through an HTTP proxy; and the translation of their errors."""
 
 import asyncio
 import base64
+import errno
 import importlib
 import importlib.util
 import ipaddress
 import os
+import socket
 import ssl
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from metaclaw.errors import ConfigError
-from metaclaw.upstream.failures import GarbledError
+import httptools
+
+from metaclaw.errors import ConfigError, UpstreamError
+
+UNREACHABLE = "upstream_unreachable"
+TIMEOUT = "upstream_timeout"
+BUSY = "upstream_busy"
+BROKEN = "upstream_closed"
+MALFORMED = "upstream_garbled"
+REDIRECTED = "upstream_redirect"
+
+
+class ClosedEarlyError(ConnectionError):
+    """The provider closed the connection before the answer was whole."""
+
+
+class MalformedAnswerError(ValueError):
+    """The provider sent something that is not an HTTP answer we can relay."""
+
+
+def failure(peer: str, cause: BaseException, *, head_seen: bool) -> UpstreamError:
+    """The UpstreamError for an error on an open connection. Retryable only before the first byte of the response."""
+    retryable = not head_seen
+    match cause:
+        case UpstreamError():
+            return cause
+        case TimeoutError():
+            return UpstreamError(f"{peer} {_words(cause)}", status=504, retryable=retryable, code=TIMEOUT)
+        case httptools.HttpParserError() | MalformedAnswerError() | zlib.error():
+            return UpstreamError(f"{peer} sent a malformed answer: {_words(cause)}", retryable=False, code=MALFORMED)
+        case _:
+            return UpstreamError(f"{peer} broke off: {_words(cause)}", retryable=retryable, code=BROKEN)
+
+
+@contextmanager
+def opening_errors(peer: str) -> Iterator[None]:
+    """Translate the errors of opening a connection."""
+    try:
+        yield
+    except TimeoutError as cause:
+        raise UpstreamError(f"{peer} did not accept a connection in time", status=504, retryable=True, code=UNREACHABLE) from cause
+    except ssl.SSLError as cause:
+        raise UpstreamError(f"{peer} cannot be trusted or does not speak TLS: {_words(cause)}", code=UNREACHABLE) from cause
+    except (OSError, UnicodeError, MalformedAnswerError) as cause:
+        raise UpstreamError(f"{peer} cannot be reached: {_words(cause)}", retryable=True, code=UNREACHABLE) from cause
+
+
+def _words(cause: BaseException) -> str:
+    match cause:
+        case socket.gaierror():
+            return "its host name does not resolve"
+        case ssl.SSLCertVerificationError():
+            return f"certificate refused ({cause.verify_message})"
+        case OSError(errno=int(number)) if number in errno.errorcode:
+            return os.strerror(number).lower()
+        case _:
+            return str(cause) or type(cause).__name__
+
 
 _MAX_TUNNEL_HEAD_BYTES = 16 * 1024
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -23,7 +83,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy on the way; its credentials never show."""
+    """An HTTP proxy. Its credentials never show in messages."""
 
     host: str
     port: int
@@ -35,7 +95,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a provider listens, and what lies on the way."""
+    """The address of a provider, and the HTTP proxy to use."""
 
     scheme: str
     host: str
@@ -112,7 +172,7 @@ async def _dial_through_tunnel(address: Address, proxy: Proxy, context: ssl.SSLC
 
 
 class _Tunnel(asyncio.Protocol):
-    """Asks a proxy to CONNECT and waits for its word."""
+    """Sends CONNECT to a proxy and waits for its reply."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -129,7 +189,9 @@ class _Tunnel(asyncio.Protocol):
         status_line = (await self._answered).split(b"\r\n", 1)[0]
         words = status_line.split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].startswith(b"2"):
-            raise GarbledError(f"the proxy {proxy.host}:{proxy.port} refused the tunnel: {status_line[:100].decode('latin-1')}")
+            raise MalformedAnswerError(
+                f"the proxy {proxy.host}:{proxy.port} refused the tunnel: {status_line[:100].decode('latin-1')}"
+            )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -141,7 +203,7 @@ class _Tunnel(asyncio.Protocol):
         if b"\r\n\r\n" in self._head:
             self._answered.set_result(self._head)
         elif len(self._head) > _MAX_TUNNEL_HEAD_BYTES:
-            self._answered.set_exception(GarbledError("the proxy's answer to CONNECT has no end"))
+            self._answered.set_exception(MalformedAnswerError("the proxy's answer to CONNECT has no end"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._answered.done():
@@ -152,7 +214,7 @@ def _proxy_for(scheme: str, host: str) -> Proxy | None:
     """The proxy HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names, unless NO_PROXY or loopback says to go straight."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
-    # Imported by those who have a proxy: it brings all of HTTP and mail along.
+    # Imported only with a proxy: it loads many modules.
     from urllib.request import getproxies_environment, proxy_bypass
 
     proxies = getproxies_environment()
@@ -170,7 +232,7 @@ def _proxy_for(scheme: str, host: str) -> Proxy | None:
 
 
 def _shown(url: str) -> str:
-    """A broken base URL as messages may show it: not at all where it might hold credentials."""
+    """An invalid base URL for messages; hidden if it may contain credentials."""
     return "base_url" if "@" in url else f"base_url {url!r}"
 
 
