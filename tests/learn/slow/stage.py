@@ -24,7 +24,7 @@ from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.schedule import HandOpened
+from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.scribe import Scribe
@@ -159,7 +159,7 @@ class Stage:
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database)
         self.batches, self.policies = SqlBatches(database), SqlPolicies(database)
         builder = StepBuilder(lambda agent, text: text)
-        self.windows = HandOpened()
+        self.windows = ManualWindows()
         self.windows.open("a test")
         self.backend = Plug(self.folder / "policies")
         self.turns = QueryTurns(
