@@ -26,6 +26,7 @@ from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.judge_queue import Allowance
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.maintenance import Maintenance
@@ -139,6 +140,7 @@ class House:
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
+    may_train: Callable[[TurnId], bool] = lambda turn: False
     told: list[tuple[str, dict[str, Json]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -186,6 +188,7 @@ class House:
                 redact=self.redact,
                 foreign=messages.foreign,
                 teams=self.teams,
+                trial=CheckTrial(self.reader, self.recorded, self.redact),
                 now=self.clock,
             ),
             listener=lambda provider, model: self.listener,
@@ -213,6 +216,7 @@ class House:
             rules=FastRules(self.min_failures, self.teams),
             pauses_s=self.pauses_s,
             book=self.book,
+            may_train=self.may_train,
         )
         self.outcomes = OutcomeLoop(
             reader=self.reader,

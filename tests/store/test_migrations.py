@@ -59,6 +59,8 @@ LANDED = {
     "0008.sqlite.sql": "1477c5a6fc1ae462b5f2670a1a432f2c0cc8649d822765f6457bb2295c28eb5e",
     "0009.postgresql.sql": "f7284cc9f6af7bd12b20f55aa81425dd1ec72e9044b0b7ec4e6a987dc9dc9653",
     "0009.sqlite.sql": "b3e20f878516ff58bf53e101cd7ffaf537f24bf6d4abe8888f3526c317dc9bd2",
+    "0011.postgresql.sql": "e2d93266c55590103d884cf463ff9c1d3e18a49b004b9610755cb3a88e46c6d9",
+    "0011.sqlite.sql": "adead41cba77635b7bf0d5e8528f3ca08403c6321cad681d6914a3936ac9019d",
 }
 
 

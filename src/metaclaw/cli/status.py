@@ -41,7 +41,11 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
         click.secho(f"! {plain(trouble)}", bold=True)
     if isinstance(waiting, int) and waiting:
         _call_for_decision(waiting)
-    elif not troubles:
+    questions = rows(at(facts, "questions"))
+    for question in questions:
+        click.secho(f"! rule {plain(at(question, 'name'))} ({plain(_short(at(question, 'text')))}):", bold=True)
+        click.echo(f"    {plain(at(question, 'question'))}")
+    if not (waiting or troubles or questions):
         click.echo("Nothing is wrong, and nothing waits for you.")
     print_facts(_words(facts) if show_all else _brief(_words(facts)))
     if not show_all:
@@ -87,7 +91,7 @@ def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
 
 
 def _call_for_decision(waiting: int) -> None:
-    """Nothing else in the program waits for a person, so this stands on top."""
+    """What waits for a person stands on top."""
     wait = "waits" if waiting == 1 else "wait"
     click.secho(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
     click.echo("    metaclaw candidates list --standing waiting")

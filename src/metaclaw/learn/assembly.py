@@ -4,13 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.learn.admission import CandidateAdmission
 from metaclaw.learn.assessment import Assessment, ReplayScorer
@@ -22,6 +22,7 @@ from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.judge_queue import Allowance
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
@@ -63,6 +64,7 @@ from metaclaw.store import (
 from metaclaw.upstream import Spent
 
 _QUESTION_TOKENS: Final = 3_000
+_REMEMBERED: Final = 4_096
 
 
 class EventSink(Protocol):
@@ -249,6 +251,7 @@ class Learning:
             redact=self.redact,
             foreign=messages.foreign,
             teams=self._teams,
+            trial=CheckTrial(self.reader, self.recorded, self.redact),
             failed=self.failed,
             catch_up=self._catch_up,
         )
@@ -309,7 +312,21 @@ class Learning:
             catch_up=self._catch_up,
             book=self.book,
             is_unread=self.listening.is_unread,
+            may_train=self._may_train(),
         )
+
+    def _may_train(self) -> Callable[[TurnId], bool]:
+        """Whether weights could learn from a turn: some are trained, and its tokens are on record."""
+        policy = self._config.policy
+        if policy is None or policy.mode == "skills_only":
+            return lambda turn: False
+
+        @lru_cache(_REMEMBERED)
+        def may_train(turn: TurnId) -> bool:
+            found = self.reader.turn(turn)
+            return found is not None and found.turn.tokens is not None
+
+        return may_train
 
     def _outcomes(self) -> OutcomeLoop:
         assessment = Assessment(
@@ -341,6 +358,7 @@ class Learning:
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
+        self.fast.let_go(session)
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:

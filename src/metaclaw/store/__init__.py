@@ -6,6 +6,7 @@ from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.cursors import SqlCursors
 from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.descent import Descent
+from metaclaw.store.enforcement import SqlTrueAnswers, StoredAnswer
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
@@ -79,9 +80,11 @@ __all__ = [
     "SqlPolicies",
     "SqlSpending",
     "SqlTeams",
+    "SqlTrueAnswers",
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
+    "StoredAnswer",
     "Succession",
     "Sums",
     "TurnRow",
