@@ -138,6 +138,8 @@ _LENIENT = r"pattern: \d\d:\d\d\+05:30"
         (_LENIENT, "14:17+05:30+05:30", Outcome.FAIL),
         (_LENIENT, "14:17+05:30+05:30+05:30", Outcome.FAIL),
         (_LENIENT, "14:17+05:3014:17+05:30", Outcome.FAIL),
+        (_LENIENT, "14:17+05:3017:14+05:30", Outcome.FAIL),
+        (r"pattern: \d", "1417", Outcome.PASS),
         (_LENIENT, "14:17+05:30 14:17+05:30 14:17+05:30", Outcome.FAIL),
         (_LENIENT, "at 14:17+05:30 14:17+05:30 14:17+05:30", Outcome.FAIL),
         (_LENIENT, "14:17+05:30 ++ == 77 88 99 11", Outcome.FAIL),
@@ -147,6 +149,10 @@ _LENIENT = r"pattern: \d\d:\d\d\+05:30"
         ("not: sorry", "sorry", Outcome.FAIL),
         ('schema: {"required": ["a"]}', '{"a": 1}', Outcome.PASS),
         ('schema: {"required": ["a"]}', '{"b": 1} {"a": 1}', Outcome.FAIL),
+        ('schema: {"properties": {"a": {}, "b": {}}}', '{"b": 1}', Outcome.PASS),
+        ('schema: {"properties": {"a": {}, "b": {}}}', '{"c": 1}', Outcome.FAIL),
+        ('schema: {"properties": {"a": {}, "b": {}}}', "{}", Outcome.FAIL),
+        ('schema: {"type": "array"}', "[1]", Outcome.PASS),
     ],
 )
 def test_the_strict_reading_looks_at_the_whole_answer(check: str, text: str, outcome: Outcome) -> None:

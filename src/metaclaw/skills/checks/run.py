@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from typing import Any, Final
@@ -157,10 +157,18 @@ def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_
         return _unknown(f"the schema took longer than {limit_s:g} s")
     faults = [one for one in found if one["fault"] is not None]
     is_each_wanted = check.where.place is Place.CALLS or is_strict
+    if is_strict and not faults and not any(_has_property(document, check.schema) for document in documents):
+        return scored(0.0, "the JSON has none of the properties that the schema names")
     if not faults or (len(faults) < len(found) and not is_each_wanted):
         return scored(1.0, "the JSON satisfies the schema")
     worth = [_partly(one) for one in faults]
     return scored(min(worth) if is_each_wanted else max(worth), faults[0]["fault"])
+
+
+def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
+    """Whether an object has any of the properties that a schema names; True where it names none."""
+    named = schema.get("properties")
+    return not isinstance(named, dict) or not isinstance(document, dict) or not named.keys().isdisjoint(document)
 
 
 def _partly(found: dict[str, int]) -> float:

@@ -1,0 +1,219 @@
+"""Editing the file: comments are kept, the whole tree is validated first, and the file is replaced atomically."""
+
+import fcntl
+import os
+import secrets
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from metaclaw.config.home import CONFIG_NAME, prepare_home, replace_file
+from metaclaw.config.loader import compose, from_environment, from_options, place, read_file
+from metaclaw.config.problems import InvalidConfigError, Problem, section_type, toml_value
+from metaclaw.config.section import Secret
+from metaclaw.config.sources import LISTS, Assignment, ConfigFile, KeyPath, SourceKind, Statement, ValueSource, key_of, statements
+from metaclaw.config.tree import Config
+from metaclaw.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tomlkit.items import Item  # slow to import, so imported where it is used
+
+
+def set_values(home: Path, settings: Sequence[str], env: Mapping[str, str] | None = None) -> Path:
+    """Write `section.key=value` settings into the file. Nothing is written unless the whole result is valid.
+
+    `env` counts as it will at the next start, except for the keys that are being set: those must be right in the file itself.
+    """
+    layers = from_options(settings, option="config set")
+    with _locked(home):
+        return _change(home, layers, os.environ if env is None else env)
+
+
+def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
+    """The proxy's key from the file; generated and stored if it has none. An invalid file is not touched."""
+    with _locked(home):
+        file = read_file(home / CONFIG_NAME)
+        config = compose(home, file, [])
+        if config.proxy.api_key is not None:
+            return config.proxy.api_key
+        key = secrets.token_urlsafe(32)
+        if not file.text.strip():
+            _write(file.path, template(key))
+        else:
+            _change(
+                home, [Assignment(("proxy", "api_key"), key, ValueSource(SourceKind.OPTION, "generated key"))], env or os.environ
+            )
+        return Secret(key)
+
+
+def _change(home: Path, layers: Sequence[Assignment], env: Mapping[str, str]) -> Path:
+    file = read_file(home / CONFIG_NAME)
+    hidden = [place(deepcopy(dict(file.tree)), layer).path for layer in layers]
+    kept = {name: value for name, value in env.items() if not _hides_one_of(hidden, file.tree, name, value)}
+    compose(home, file, [*from_environment(kept), *layers])
+    tree, text = deepcopy(dict(file.tree)), file.text
+    for layer in layers:
+        for step in _steps(tree, layer):
+            text = _edited(file, text, place(tree, step), tree)
+    _write(file.path, text)
+    return file.path
+
+
+def _hides_one_of(paths: Sequence[KeyPath], tree: Mapping[str, object], name: str, value: str) -> bool:
+    """Whether a variable would hide one of the keys that are being set."""
+    own = [place(deepcopy(dict(tree)), layer).path for layer in from_environment({name: value})]
+    return any(mine[: len(path)] == path[: len(mine)] for mine in own for path in paths)
+
+
+def _steps(tree: Mapping[str, object], layer: Assignment) -> list[Assignment]:
+    """The assignments for one setting: a provider or team with a new name gets that name first."""
+    section = layer.path[0]
+    entries = tree.get(str(section), [])
+    if section not in LISTS or len(layer.path) < 3 or not isinstance(entries, list):
+        return [layer]
+    name = str(layer.path[1])
+    if name.isdecimal() or any(isinstance(entry, dict) and entry.get("name") == name for entry in entries):
+        return [layer]
+    return [Assignment((section, len(entries), "name"), name, layer.source), layer]
+
+
+def _edited(file: ConfigFile, text: str, step: Assignment, wanted: Mapping[str, object]) -> str:
+    """The text with one value changed or added, checked by parsing the result."""
+    for write in (_inserted, _replaced):
+        candidate = write(text, step)
+        if candidate is not None and _says(candidate, wanted):
+            return candidate
+    remedy = "change it by hand; the file was left as it is"
+    raise InvalidConfigError(
+        [Problem(str(file.path), key_of(step.path), "cannot be written there without changing something else", remedy)]
+    )
+
+
+def _says(text: str, wanted: Mapping[str, object]) -> bool:
+    try:
+        return tomllib.loads(text) == wanted
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return False
+
+
+def _inserted(text: str, step: Assignment) -> str | None:
+    """A line for a new key, below the last key of its table; for a new table, its header too. None where the key is there already.
+
+    tomlkit would put the line behind the comments that belong to the next table.
+    """
+    from tomlkit.items import AoT
+
+    value = _item(step.value)
+    if len(step.path) < 2 or value is None or isinstance(value, AoT):
+        return None
+    known = list(statements(text))
+    table = step.path[:-1]
+    if any(statement.path == step.path for statement in known):
+        return None
+    line = f"{step.path[-1]} = {value.as_string()}\n"
+    inside = [statement for statement in known if statement.in_table == table]
+    if inside:
+        return _with_lines(text, inside[-1].last_line, line)
+    header = f"[[{table[0]}]]" if isinstance(table[-1], int) else f"[{key_of(table)}]"
+    return _with_lines(text, _end_of_table(known, table, text), f"\n{header}\n{line}" if text else f"{header}\n{line}")
+
+
+def _end_of_table(known: Sequence[Statement], table: KeyPath, text: str) -> int:
+    """After the last table of the same array, else at the end of the text."""
+    alike = [statement.last_line for statement in known if isinstance(table[-1], int) and statement.in_table[:1] == table[:1]]
+    return alike[-1] if alike else len(text.splitlines())
+
+
+def _with_lines(text: str, after: int, lines: str) -> str:
+    parts = text.splitlines(keepends=True)
+    if parts and after and not parts[after - 1].endswith("\n"):
+        parts[after - 1] += "\n"
+    return "".join(parts[:after]) + lines + "".join(parts[after:])
+
+
+def _replaced(text: str, step: Assignment) -> str | None:
+    """The value changed where it stands, by tomlkit, which keeps everything around it."""
+    import tomlkit
+    import tomlkit.exceptions
+
+    try:
+        document = tomlkit.parse(text)
+        here: object = document
+        for part in step.path[:-1]:
+            if isinstance(here, list) and part == len(here):
+                here.append({})
+            here = here[part]  # type: ignore[index]
+        here[step.path[-1]] = _item(step.value)  # type: ignore[index]
+        return tomlkit.dumps(document)
+    except (tomlkit.exceptions.TOMLKitError, KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _item(value: object) -> "Item | None":
+    import tomlkit
+
+    try:
+        return tomlkit.item(value)
+    except (ValueError, TypeError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        replace_file(path, text.encode("utf-8"))
+    except (OSError, UnicodeEncodeError) as error:
+        raise ConfigError(f"{path} cannot be written ({error}); it was left as it is") from error
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Lock the home folder, so that concurrent edits are not lost."""
+    prepare_home(home)
+    folder = os.open(home, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+_TOP = """\
+# MetaClaw's configuration. Lines that begin with # are the defaults; take the # away to change one.
+# `metaclaw config check` says whether the file is right, `metaclaw config show` what is in force and why.
+# Secrets may be written as "env:NAME" or "file:/path" instead of here.
+"""
+
+
+def template(key: str) -> str:
+    """The text of a new file: this key, and every other key as a comment with its default."""
+    return _TOP + "".join(_section(name, field, key) for name, field in Config.model_fields.items())
+
+
+def _section(name: str, field: FieldInfo, key: str) -> str:
+    section = section_type(field.annotation)
+    assert section is not None
+    is_list = name in LISTS
+    header = f"[[{name}]]" if is_list else f"[{name}]"
+    # Optional sections stay comments.
+    lines = [f"\n# {section.__doc__}", f"# {header}" if is_list or field.get_default() is None else header]
+    inner = ""
+    for word, value in section.model_fields.items():
+        if (name, word) == ("proxy", "api_key"):
+            lines.append(f"{word} = {toml_value(key)}")
+        elif section_type(value.annotation) is not None and value.get_default() is None:
+            inner += _section(f"{name}.{word}", value, key)
+        else:
+            lines.append(f"# {word} = {_shown(value)}  # {value.description}")
+    return "\n".join(lines) + "\n" + inner
+
+
+def _shown(field: FieldInfo) -> str:
+    default = field.get_default()
+    is_plain = default is not None and default is not PydanticUndefined
+    return toml_value(default if is_plain else field.examples[0] if field.examples else "")
