@@ -120,8 +120,8 @@ def test_right_checks_are_taken_and_wrong_ones_refused(program: Program) -> None
         Agent(program).say(f"Please run: {command}")
     for file in FINE_FILES:
         Agent(program).say(f"Please write: {file}")
-    for answer in FINE_ANSWERS:
-        Agent(program).say(f"Please say: {answer}")
+    for words in FINE_ANSWERS:
+        Agent(program).say(f"Please say: {words}")
     for one in ALL:
         agent = Agent(program)
         if one.did:
