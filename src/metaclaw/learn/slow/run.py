@@ -24,6 +24,7 @@ from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, roll
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
 from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.variations import base_turn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train.backends.aside import together
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
@@ -75,7 +76,7 @@ class Tally:
 
 class Run:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `demonstrations` finds right
-    answers that are known for prompts like these."""
+    answers that are known for prompts like these; `varied` are prompts that were made from those of the turns."""
 
     def __init__(
         self,
@@ -89,10 +90,13 @@ class Run:
         pace: Pace,
         is_stale: Callable[[], bool],
         demonstrations: Callable[[Sequence[Lesson]], Awaitable[list[Demonstration]]] = _no_demonstrations,
+        varied: Sequence[Lesson] = (),
     ) -> None:
         self._plan = plan
-        self._lessons = {lesson.turn: lesson for lesson in lessons}
+        self._lessons = {lesson.turn: lesson for lesson in (*lessons, *varied)}
         self._pool, self._validation = set_aside([Prompt(one.turn, one.key) for one in lessons], recipe.validation)
+        drawn_from = {prompt.turn for prompt in self._pool}
+        self._pool += [Prompt(one.turn, one.key) for one in varied if base_turn(one.turn) in drawn_from]
         self._recipe = recipe
         self._backend = backend
         self._rewards = rewards
