@@ -3,7 +3,7 @@
 A few dozen recorded requests are soon known by heart, and right answers to them say little about the next one. A check that reads
 the request can score answers to a request that was never made. So new requests are made from recorded ones of the same kind:
 
-- every number becomes another one between the least and the largest that stand in its place, small ones as often as large ones;
+- every number becomes another one between the least and the largest that stand in its place, now and then a short one;
 - words that few of these requests have (names, things) become other such words, or everyday ones; words that many have stay.
 
 Where most words of a request are rare, the sentences are not of one kind, and only numbers change.
@@ -25,6 +25,8 @@ _LEAST_TASKS: Final = 10
 _LEAST_CHARS: Final = 3
 _MOST_RARE: Final = 0.5
 _MOST_DIGITS: Final = 12
+_BY_LENGTH: Final = 0.25
+"""How often a number's length is drawn first: otherwise short ones would hardly ever come up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Span:
     def draw(self, chance: random.Random) -> str:
         """One of them: any, or any of those with a number of digits."""
         least, largest = self.least, self.largest
-        if chance.random() < 0.5:
+        if chance.random() < _BY_LENGTH:
             digits = chance.randint(len(str(least)), len(str(largest)))
             least, largest = max(least, 10 ** (digits - 1) if digits > 1 else 0), min(largest, 10**digits - 1)
         return str(chance.randint(least, largest)).zfill(self.width)

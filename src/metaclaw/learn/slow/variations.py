@@ -19,7 +19,7 @@ from metaclaw.wires import plain
 log = logging.getLogger(__name__)
 
 _MOST_PROMPTS: Final = 512
-_MOST_OF_A_TURN: Final = 12
+_MOST_OF_A_TURN: Final = 6
 _MOST_TASK_CHARS: Final = 400
 _MARK: Final = "~"
 
