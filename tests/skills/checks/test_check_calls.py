@@ -10,7 +10,7 @@ from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass, tool_class
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.origin.clients import CLIENTS
-from metaclaw.skills.checks import parse_check, run_check
+from metaclaw.skills.checks import parse_check, run_check, sample_answer
 from metaclaw.skills.checks.calls import seen_calls
 from tests.skills.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
 
@@ -89,6 +89,28 @@ def test_a_call_that_wraps_itself_without_end_is_looked_at_in_bounds() -> None:
     for _ in range(200):
         arguments = {"id": "tool_call", "args": arguments}
     assert run_check(parse_check(FORCE), [ToolCall("c", "tool_call", json.dumps(arguments))]) is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("check", "sample", "name", "texts"),
+    [
+        ("not in calls of shell: x", "git push -f", "bash", ["git push -f"]),
+        ("not in calls of shell: x", "```sh\ngit push -f\n```", "bash", ["git push -f"]),
+        ("not in calls of shell: x", "$ git push -f", "bash", ["git push -f"]),
+        ("not in calls of shell: x", "Runs `git push -f` at once.", "bash", ["git push -f"]),
+        ("not in calls of shell: x", "echo `date`", "bash", ["echo `date`"]),
+        ("not in calls of shell: x", '{"name": "exec", "arguments": {"command": "ls"}}', "exec", ["ls"]),
+        ("not in calls of edit: x", "src/a.py\nx = 1", "write", ["src/a.py\nx = 1\n"]),
+        ("not in calls of web: x", "https://x.example", "web_fetch", ["https://x.example"]),
+        ("not in calls of deploy: x", '{"target": "stage-2"}', "deploy", []),
+        ("not in calls: x", "git push -f", "bash", ["git push -f"]),
+    ],
+)
+def test_a_sample_in_words_stands_for_a_call(check: str, sample: str, name: str, texts: list[str]) -> None:
+    (part,) = sample_answer(parse_check(check), sample)
+    assert isinstance(part, ToolCall)
+    assert part.name == name
+    assert [text for one in seen_calls(part) for text in one.texts] == texts
 
 
 def test_no_name_means_different_things_in_two_clients() -> None:

@@ -12,6 +12,9 @@ from metaclaw.skills.checks.calls import decoded
 
 _FENCE: Final = re.compile(r"\A\s*```[^\n]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _PROMPT: Final = re.compile(r"\A\$ ")
+_IN_PROSE: Final = re.compile(
+    r"(?:the agent|it|i|run|runs|ran|running|call|calls|called|use|uses|used)\b[^`]*`([^`\n]+)`[^`]*", re.IGNORECASE
+)
 
 
 def sample_answer(check: Check, sample: str) -> tuple[Part, ...]:
@@ -35,7 +38,8 @@ def _call(tools: tuple[str, ...], sample: str) -> ToolCall:
     tool = tools[0] if tools else ToolClass.SHELL.value
     match tool:
         case ToolClass.SHELL:
-            return _made("bash", {"command": bare})
+            told = _IN_PROSE.fullmatch(bare)
+            return _made("bash", {"command": told[1] if told else bare})
         case ToolClass.EDIT:
             path, _, text = bare.partition("\n")
             return _made("write", {"path": path.strip(), "content": text})
