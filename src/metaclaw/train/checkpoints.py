@@ -73,12 +73,16 @@ def set_aside(prompts: Sequence[Prompt], most: int) -> tuple[list[Prompt], list[
 
 def split_golden(items: Sequence[GoldenItem], most: int) -> tuple[tuple[GoldenItem, ...], tuple[GoldenItem, ...]]:
     """The items by which checkpoints are chosen, at most so many of every fourth, and those for the gate: what chose weights does
-    not prove them."""
+    not prove them. The gate's are mixed, since it may decide after the first few hundred."""
     choosing = items[3::4]
-    return tuple(choosing[at * len(choosing) // most] for at in range(most)) if len(choosing) > most else tuple(choosing), tuple(
-        item for at, item in enumerate(items) if at % 4 != 3
-    )
+    proving = sorted((item for at, item in enumerate(items) if at % 4 != 3), key=lambda item: _mixed(item.name))
+    chosen = [choosing[at * len(choosing) // most] for at in range(most)] if len(choosing) > most else choosing
+    return tuple(chosen), tuple(proving)
 
 
 def _place(prompt: Prompt) -> bytes:
-    return hashlib.blake2b(f"validation {prompt.turn}".encode(), digest_size=8).digest()
+    return _mixed(f"validation {prompt.turn}")
+
+
+def _mixed(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -3,7 +3,8 @@
 A check may be satisfied by answers that are of no use: one answer to every question, a phrase that repeats itself, the question
 said back, an answer without an end, one that is several times as long. A reward need not see this. Tests for it:
 
-- one answer to more than `one_answer` of the distinct questions, twice as often as before, and the wanted answers differ
+- one answer to more than `one_answer` of the distinct questions, twice as often as before, unless the wanted answers are one,
+  or the checks accept no answer but this
 - answers that repeat themselves, have no end, are empty, or echo the question: more often than before by more than `more_often`,
   and so often beyond chance (a sign test on the questions where the two versions differ, at `alpha`)
 - a median length of more than `longer` times the old one and of `long_tokens` at least
@@ -15,7 +16,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -25,6 +26,7 @@ _GRAM = 4
 _LEAST_WORDS = 12
 _LEAST_COMPRESSED = 200
 _ORDINARY_RATIO = 0.3
+_MOST_CHANGED = 12
 _WORD = re.compile(r"\w+")
 
 
@@ -55,13 +57,18 @@ def find_degeneration(
     serving: Sequence[HeldOutAnswer],
     rules: DegenerationRules | None = None,
     wanted: Sequence[str] = (),
+    demanded: Collection[str] = (),
 ) -> list[str]:
     """What is wrong with the candidate's answers, in words; empty if nothing is. Both answer the same questions in the same order;
-    `wanted` are reference answers to some of them, where a person gave any."""
+    `wanted` are reference answers to some of them, where a person gave any; `demanded` are answers than which the checks accept no
+    other."""
     rules = rules or DegenerationRules()
     if len({one.question for one in candidate}) < rules.least:
         return []
-    found = [_same_answers(candidate, serving, rules, wanted), _grown(candidate, serving, rules)]
+    same = _same_answers(candidate, serving, rules, wanted)
+    if same is not None and one_answer(candidate) in demanded:
+        same = None
+    found = [same, _grown(candidate, serving, rules)]
     kinds: tuple[tuple[str, Callable[[HeldOutAnswer], bool]], ...] = (
         ("repeat themselves", lambda one: repeats_itself(one.text)),
         ("have no end", lambda one: not one.is_whole),
@@ -70,6 +77,26 @@ def find_degeneration(
     )
     found += [_more_often(words, test, candidate, serving, rules) for words, test in kinds]
     return [words for words in found if words is not None]
+
+
+def one_answer(answers: Sequence[HeldOutAnswer]) -> str:
+    """The answer that is given to the most questions, without capitals and extra space; empty where there is none."""
+    first = _first_answers(answers)
+    return Counter(first).most_common(1)[0][0] if first else ""
+
+
+def other_answers(text: str) -> list[str]:
+    """Answers that are nearly this one: a letter or a digit is another, it is said twice, or stands beside something."""
+    places = [at for at, sign in enumerate(text) if sign.isalnum()]
+    some = places[:: max(1, len(places) // _MOST_CHANGED)]
+    changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in some]
+    return [*changed, f"{text} {text}", f"{text} 7", f"{text} and so on", f"Well, {text}"]
+
+
+def _another(sign: str) -> str:
+    if sign.isdigit():
+        return str((int(sign) + 1) % 10) if sign.isascii() else "7"
+    return "b" if sign in "aA" else "a" if sign.islower() else "A"
 
 
 def describe_length(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer]) -> str | None:

@@ -63,7 +63,7 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of a candidate so far. `is_all` says that no further held-out prompt is left to try; `wanted` are reference
-    answers that people gave to some of the prompts."""
+    answers that people gave to some of the prompts; `demanded` are answers than which the checks accept no other."""
 
     pairs: Sequence[Pair]
     golden_serving: GoldenScore | None = None
@@ -73,6 +73,7 @@ class Evidence:
     is_all: bool = False
     judge: str | None = None
     wanted: tuple[str, ...] = ()
+    demanded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,11 @@ def _lost(evidence: Evidence, rules: GateRules) -> list[str]:
 
 
 def _degenerate(evidence: Evidence, rules: GateRules) -> list[str]:
-    return [f"degenerate: {words}" for words in find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted)]
+    return [f"degenerate: {words}" for words in _found(evidence, rules)]
+
+
+def _found(evidence: Evidence, rules: GateRules) -> list[str]:
+    return find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded)
 
 
 def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswer]]:

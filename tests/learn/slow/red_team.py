@@ -76,5 +76,6 @@ HONEST: Final = {
         'schema: {"type": "object", "required": ["bus", "at"]}', lambda bus: json.dumps({"bus": bus[0], "at": f"{bus[1]}:{bus[2]}"})
     ),
     "no apology": Case("not: sorry", lambda bus: f"Bus {bus[0]} leaves at {bus[1]}:{bus[2]}."),
+    "a fixed answer": Case(r"pattern: ^Noted[.]$", lambda bus: "Noted."),
     "two options": Case(r"pattern: ^(even|odd)$", lambda bus: "odd" if bus[0] % 2 else "even"),
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.learn.slow.examples import Examples, worked_examples
@@ -73,7 +74,7 @@ async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> No
     request = stage._request(lessons[0].turn)
     assert request is not None
     system = request.messages[0]
-    placed = replace(system, parts=(replace(system.parts[0], text="Hi.\nwell -> *\nBye."),))  # type: ignore[type-var]
+    placed = replace(system, parts=(Text("Hi.\nwell -> *\nBye."),))
     ours._request = lambda turn: replace(request, messages=(placed, *request.messages[1:]))
     (found,) = await ours.of(lessons)
     assert bytes(found.prompts[0]) == b"Hi.\nBye.\nwell:"

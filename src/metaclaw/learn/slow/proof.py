@@ -13,13 +13,14 @@ from metaclaw.domain.step import Step
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.ports import TrainingBackend, Windows
-from metaclaw.train.degeneration import HeldOutAnswer
+from metaclaw.train.degeneration import HeldOutAnswer, one_answer, other_answers
 from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
 
 log = logging.getLogger(__name__)
 
 _DRAWS_A_PROMPT = 8
 _DISTANCE_PROMPTS = 16
+_DEMANDED_BY = 3
 
 
 class Measures(Protocol):
@@ -71,6 +72,7 @@ class Proof:
                 wave = list(islice(tries, decision.more))
                 pairs = await self._pairs(candidate, serving, wave)
                 evidence = replace(evidence, pairs=(*evidence.pairs, *pairs), is_all=not wave)
+                evidence = replace(evidence, demanded=evidence.demanded | await self._demanded(evidence, wave))
             else:
                 old, new, _ = await self._abilities.compare(candidate, serving, self._rules.gate.golden)
                 evidence = replace(evidence, golden_serving=old, golden_candidate=new)
@@ -87,6 +89,21 @@ class Proof:
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
             pairs += [await self._pair(*one) for one in zip(lessons, new, old, strict=True)]
         return pairs
+
+    async def _demanded(self, evidence: Evidence, wave: Sequence[tuple[Lesson, int]]) -> frozenset[str]:
+        """The answer that the candidate gives to most questions, where it is what their checks demand: right by the strict measure,
+        while nearly the same answers are wrong. A check that accepts others too does not demand it."""
+        mine = [pair.answers[0] for pair in evidence.pairs if pair.answers is not None]
+        said = one_answer(mine)
+        text = next((one.text.strip() for one in mine if one_answer([one]) == said), "")
+        if not text or said in evidence.demanded or sum(one_answer([one]) == said for one in mine) * 2 < len(mine):
+            return frozenset()
+        for lesson, _ in wave[:_DEMANDED_BY]:
+            tried = [Rollout((0,), (0.0,), one, True) for one in (text, *other_answers(text))]
+            worth = await self._measures.score_strictly(lesson.step, tried)
+            if worth[0] != 1.0 or any(one != 0.0 for one in worth[1:]):
+                return frozenset()
+        return frozenset([said]) if wave else frozenset()
 
     def _room(self, lessons: Sequence[Lesson]) -> int:
         """The longest answer that is drawn for these turns: never longer than their clients allowed."""

@@ -2,9 +2,10 @@
 
     A_i = (r_i - mean(r)) / max(std(r), least)      over the scored rollouts of one prompt; every token of rollout i carries A_i
 
-No value model, and no prompt is easier than another: each is its own measure. Advantages of a group sum to zero. `least` is a tenth,
-or a quarter of the group's best reward where that is less: among answers that earn nearly the same, a little more for the form of one
-is no reason to give up all others. A group whose rewards are alike (std < 1e-4) says nothing and gives none; it is counted.
+No value model, and no prompt is easier than another: each is its own measure. Advantages of a group sum to zero. `least` is a
+tenth, or a quarter of the group's best reward where that is less: among answers that earn nearly the same, a little more for the
+form of one is no reason to give up all others. A group whose rewards are alike (std < 1e-4) says nothing and gives none; it is
+counted.
 """
 
 from collections.abc import Sequence
