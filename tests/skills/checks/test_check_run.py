@@ -161,3 +161,16 @@ def test_the_strict_reading_looks_at_the_whole_answer(check: str, text: str, out
 
 def test_an_enormous_answer_is_not_looked_at() -> None:
     assert examine(parse_check("not: x"), [Text("y" * 300_000)]).reason == "the answer has more than 200000 characters"
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$", "14:17"),
+        ('schema: {"required": ["a", "b"]}', '{"a": 1}'),
+    ],
+)
+def test_parts_earn_something_and_nothing_by_the_strict_reading(check: str, text: str) -> None:
+    parsed, answer = parse_check(check), [Text(text)]
+    assert (examine(parsed, answer).score or 0.0) > 0.0
+    assert examine(parsed, answer, is_strict=True).score == 0.0
