@@ -490,6 +490,23 @@ async def test_failures_like_those_an_evolver_was_shown_are_left_to_the_weights_
     assert [house.role(turn) for turn in (*later, *newest)] == [None] * 4 + ["support"] * 2
 
 
+@pytest.mark.parametrize("kind", ["skill", "rule"])
+async def test_other_tasks_are_left_to_the_weights_only_where_the_same_skill_stands_in_the_prompt(
+    new_house: NewHouse, kind: str
+) -> None:
+    house = await new_house(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
+    house.put_in_force("dates", extra={"kind": kind})
+    for number in range(2):
+        await failed_with(house, number, "dates")
+    await house.learn()
+    others = []
+    for place in ("Paris", "Rome"):
+        others.append(await Talk(house).say(f"Draw me a map of the underground of {place}.", skills=("dates",)))
+        house.say(others[-1], Outcome.FAIL, Source.JUDGE)
+    await house.learn()
+    assert [house.role(turn) for turn in others] == ([None] * 2 if kind == "skill" else ["support"] * 2)
+
+
 async def test_an_evolver_is_shown_no_more_failures_than_it_reads_in_full_where_the_rest_may_train(new_house: NewHouse) -> None:
     house = await new_house(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
     turns = [await failed_with(house, number) for number in range(MOST_SHOWN + 4)]

@@ -18,8 +18,8 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, Proposal
-from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
@@ -93,7 +93,7 @@ class Fast:
         self._catch_up = catch_up
         self._clock = clock
         self._is_unread = is_unread
-        self._unmended = UnmendedFailures(may_train)
+        self._unmended = UnmendedFailures(may_train, self._is_skill)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         book = book or AttemptLog()
         self._guard, self._attempts = RetryGuard("fast", book), RetryGuard("writing", book)
@@ -185,6 +185,10 @@ class Fast:
                     await self._admission.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
                 else:
                     await self._admission.set_aside(candidate)
+
+    def _is_skill(self, name: SkillName) -> bool:
+        found = self._shelf.view.get(name)
+        return found is not None and found.kind is SkillKind.SKILL
 
     def _is_spoken_for(self, failure: Failure) -> bool:
         """Whether the message that answers it is still being read: what it says may become a rule."""

@@ -2,14 +2,15 @@
 
 What an evolver is shown is support for ever and never trains. Where weights can learn from a turn and the person did not speak
 against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the lesson was
-there. Nor where failures of its kind, with the same skills in their prompts, were shown before, and no skill for their speaker has
-come or changed since. This is remembered as long as the process runs; after that, a few are shown again (decision 39).
+there. Nor where its like was shown before, and no skill for its speaker has come or changed since. Its like failed for the same
+cause with the same rules and skills in the prompt; where no skill is among them, the task must be of its kind as well. This is
+remembered as long as the process runs; after that, a few are shown again (decision 39).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.verdict import Source
 from metaclaw.skills.evolve import MOST_SHOWN, Failure, Kind, group, is_spoken_against
 
@@ -23,10 +24,12 @@ class Shown:
 
 
 class UnmendedFailures:
-    """Remembers what was shown, by attempt. `may_train` says whether weights could learn from a turn; it blocks."""
+    """Remembers what was shown, by attempt. `may_train` says whether weights could learn from a turn, and blocks; `is_skill` says
+    whether a name is a skill's, not that of a rule or fact, which may stand in every prompt."""
 
-    def __init__(self, may_train: Callable[[TurnId], bool]) -> None:
+    def __init__(self, may_train: Callable[[TurnId], bool], is_skill: Callable[[SkillName], bool]) -> None:
         self._may_train = may_train
+        self._is_skill = is_skill
         self._shown: dict[int, tuple[Shown, ...]] = {}
 
     @property
@@ -61,13 +64,26 @@ class UnmendedFailures:
         left = {one.step.turn for one in failures if not is_spoken_against(one) and self._may_train(one.step.turn)}
         before = {one.failure.step.turn: one.failure for one in shown}
         open_ones = {one.step.turn: one for one in failures if not (one.step.turn in left and one.verdict.source is Source.CHECK)}
-        kinds = (self._without_known(kind, before, left) for kind in group([*(before | open_ones).values()]))
-        return [kind for kind in kinds if kind.failures]
+        kinds = group([*(before | open_ones).values()])
+        known = {_prompt(kind, one) for kind in kinds for one in kind.failures if one.step.turn in before and self._has_skill(one)}
+        found = (_to_show(kind, before, left, known) for kind in kinds)
+        return [kind for kind in found if kind.failures]
 
-    def _without_known(self, kind: Kind, before: dict[TurnId, Failure], left: set[TurnId]) -> Kind:
-        known = {before[turn].step.stamp.skills for turn in kind.turns if turn in before}
-        asked = [one for one in kind.failures if one.step.turn not in before]
-        kept = [one for one in asked if one.step.turn not in left]
-        new = [one for one in asked if one.step.turn in left and one.step.stamp.skills not in known]
-        chosen = sorted([*kept, *new[:MOST_SHOWN]], key=lambda one: one.step.turn)
-        return replace(kind, failures=tuple(chosen))
+    def _has_skill(self, failure: Failure) -> bool:
+        return any(self._is_skill(name) for name in failure.step.stamp.skills)
+
+
+_Prompt = tuple[str, str, frozenset[SkillName]]
+
+
+def _prompt(kind: Kind, failure: Failure) -> _Prompt:
+    return kind.scope, kind.cause, frozenset(failure.step.stamp.skills)
+
+
+def _to_show(kind: Kind, before: Mapping[TurnId, Failure], left: Collection[TurnId], known: Collection[_Prompt]) -> Kind:
+    """The kind without what was shown before and without what is left to the weights."""
+    here = {_prompt(kind, one) for one in kind.failures if one.step.turn in before}
+    asked = [one for one in kind.failures if one.step.turn not in before]
+    kept = [one for one in asked if one.step.turn not in left]
+    new = [one for one in asked if one.step.turn in left and _prompt(kind, one) not in here and _prompt(kind, one) not in known]
+    return replace(kind, failures=tuple(sorted([*kept, *new[:MOST_SHOWN]], key=lambda one: one.step.turn)))

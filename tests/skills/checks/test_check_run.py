@@ -184,3 +184,16 @@ def test_a_pattern_that_takes_for_ever_does_not_cost_the_others_their_answer() -
     texts = ["not: ^(?:a+)+$", "not: (?:x|y)+z", "pattern: (?:a|b)+"]
     found = examine_all([parse_check(text) for text in texts], [Text("a" * 40 + "!")], 0.5)
     assert [one.outcome for one in found] == [Outcome.UNKNOWN, Outcome.PASS, Outcome.PASS]
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (r"pattern: ^(?P<time>\d\d:\d\d)(?P<zone>\+05:30)$", "14:17"),
+        ('schema: {"required": ["a", "b"]}', '{"a": 1}'),
+    ],
+)
+def test_parts_earn_something_and_nothing_by_the_strict_reading(check: str, text: str) -> None:
+    parsed, answer = parse_check(check), [Text(text)]
+    assert (examine(parsed, answer).score or 0.0) > 0.0
+    assert examine(parsed, answer, is_strict=True).score == 0.0

@@ -40,20 +40,21 @@ def examine(
 ) -> Finding:
     """The same with the score and the reason.
 
-    The strict reading looks at the whole answer: what a pattern or a schema does not account for must be ordinary words, and no
-    score short of 1 passes.
+    The strict reading looks at the whole answer: what a pattern or a schema does not account for must be ordinary words, and
+    a score short of 1 is 0.
     """
     if size_of(answer) > MAX_ANSWER_CHARS:
         return _unknown(f"the answer has more than {MAX_ANSWER_CHARS} characters")
     try:
         match check:
             case PatternCheck():
-                return _match(check, answer, limit_s, is_strict=is_strict)
+                found = _match(check, answer, limit_s, is_strict=is_strict)
             case SchemaCheck():
-                return _validate(check, answer, limit_s, is_strict=is_strict)
+                found = _validate(check, answer, limit_s, is_strict=is_strict)
             case ProgramCheck():
                 found = _run(check, answer, conversation, limit_s)
-                return Finding(Outcome.FAIL, found.reason, 0.0) if is_strict and found.score not in (None, 1.0) else found
+        # Parts are what trains: they prove nothing.
+        return Finding(Outcome.FAIL, found.reason, 0.0) if is_strict and found.score not in (None, 1.0) else found
     except OSError as error:
         return _unknown(f"no process could be started: {error.strerror}")
     except WorkerError as error:
