@@ -13,6 +13,7 @@ from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config
 from metaclaw.cli.cost import cost
 from metaclaw.cli.doctor import doctor
+from metaclaw.cli.enforce import enforce
 from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
 from metaclaw.cli.key import key
@@ -58,7 +59,7 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-_SAID = (rules, undo, why, watch)
+_SAID = (rules, enforce, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
 for command in (start, stop, status, doctor, setup, config, key, agents, *_SAID, *_LEARNED, *_RECORDED):

@@ -95,6 +95,8 @@ class Status:
     noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
     """What came into force or went lately, newest first. Asked in a thread."""
 
+    enforcing: Callable[[], bool] = lambda: True
+    """Whether held rules hold."""
     store_size: Callable[[], StoreSize | None] = lambda: None
     """Asked in a thread."""
 
@@ -144,6 +146,7 @@ class Status:
                 "trouble": self.shelf_trouble(),
                 "retrieval": dict(self.retrieval()),
             },
+            "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(shelf.skills)},
             "loops": dict(self.loops()),
             "store": {
                 "kind": self.store_kind,
@@ -168,6 +171,11 @@ class Status:
             return f"turns are not being recorded: {store.reason}"
         state = self.engine_state() if self.engine_state is not None else "ready"
         return None if state == "ready" else f"the embedded model is {state}"
+
+
+def _held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills that say `enforce: hold`."""
+    return [skill.name for skill in skills if skill.extra.get("enforce") == "hold"]
 
 
 def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
