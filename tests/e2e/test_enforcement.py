@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.holding import AGENTS, Agent, Got, ResponsesAgent, write_rule
+from tests.support.holding import Agent, Got, ResponsesAgent, new_agent, write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.strict_provider import BAD, GOOD, StrictProvider
 
@@ -42,8 +42,7 @@ def program(strict: StrictProvider, tmp_path_factory: pytest.TempPathFactory) ->
 
 def agent(program: Program, wire: str, target: str, stream: bool, **headers: str) -> Agent:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    made: Agent = AGENTS[wire](program.url, f"{target}/m", stream, named)  # type: ignore[abstract]
-    return made
+    return new_agent(wire, program.url, f"{target}/m", stream, named)
 
 
 def commands(got: Got) -> list[str]:
@@ -129,7 +128,7 @@ def test_answers_that_comply_are_relayed_byte_for_byte(
     assert turn["answer"] == turn["said"]
     assert "x-metaclaw-enforced" not in answer.headers
     assert turn["enforced"] == []
-    assert "git status" in answer.text
+    assert "_1_abcdefgh" in answer.text
 
 
 def test_the_story_is_told(program: Program, strict: StrictProvider) -> None:
@@ -149,8 +148,6 @@ def test_the_story_is_told(program: Program, strict: StrictProvider) -> None:
     assert [one["id"] for one in session["turns"]] == [turn]
     attempt = program.get(f"/api/turns/{told['attempts'][0]['turn']}")
     assert BAD in str(attempt["answer"])
-    events = httpx.get(f"{program.url}/api/events?since=0", headers=program.auth, timeout=60)
-    del events
     assert program.get("/api/status")["enforcement"] == {"on": True, "held_rules": ["no-force-push"]}
 
 

@@ -1,11 +1,11 @@
 """Clients of all wires on the official SDKs that keep their history as agents do, for tests of held rules."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anthropic
-import httpx
 import openai
 
 from tests.support.program import KEY, Program
@@ -45,7 +45,7 @@ class Got:
     calls: list[tuple[str, str]]
     input_tokens: int
     output_tokens: int
-    headers: httpx.Headers
+    headers: Mapping[str, str]
 
 
 class Agent(Protocol):
@@ -215,4 +215,9 @@ class ResponsesAgent:
         )
 
 
-AGENTS = {"chat": ChatAgent, "messages": MessagesAgent, "responses": ResponsesAgent}
+def new_agent(wire: str, url: str, model: str, stream: bool, headers: dict[str, str] | None = None) -> Agent:
+    """A client of this wire."""
+    if wire == "chat":
+        return ChatAgent(url, model, stream, headers or {})
+    kind = MessagesAgent if wire == "messages" else ResponsesAgent
+    return kind(url, model, stream, headers or {})

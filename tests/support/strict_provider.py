@@ -1,8 +1,8 @@
 """A provider on loopback that breaks rules on a schedule and refuses every history that it did not make itself.
 
 The last message of the person says what to answer, step by step: `PLAN bad good` answers first with a call that breaks the rule and
-then, when it is asked again, with one that does not. Steps are `bad`, `good`, `mixed` (a good and a bad call in parallel), `two` (two
-good calls), `text` (no call) and `fail` (status 500). The streams are written by hand, piece by piece.
+then, when it is asked again, with one that does not. Steps are `bad`, `good`, `mixed` (a good and a bad call in parallel),
+`two` (two good calls), `text` (no call) and `fail` (status 500). The streams are written by hand, piece by piece.
 
 Like the real ones it keeps a record of all it has said. An assistant's turn that holds calls or reasoning and is not exactly one of
 those, in the place where it was made, is refused with 400, and so are calls without results and results without calls.
@@ -16,12 +16,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 from typing import Any
 
 import uvicorn
 
 Json = dict[str, Any]
 GOOD, BAD = "git push origin topic", "git push --force origin main"
+STEPS = {"bad": [BAD], "good": [GOOD], "mixed": [GOOD, BAD], "two": [GOOD, "git status"], "text": []}
 WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
 
 
@@ -46,6 +48,8 @@ class StrictProvider:
 
     pause_s: float = 0.0
     pieces: int = 3
+    random: Random | None = None
+    """Mixes the pieces of parallel calls, where a wire allows it."""
     url: str = ""
     bodies: list[tuple[str, Json, dict[str, str]]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -83,44 +87,53 @@ class StrictProvider:
         if not wire:
             await _json(send, 200, {"object": "list", "data": []})
             return
-        request = json.loads(body)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        status, said = self.reply(wire, json.loads(body), headers)
+        if isinstance(said, dict):
+            await _json(send, status, said)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        for event in said:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+            if self.pause_s:
+                await asyncio.sleep(self.pause_s)
+        await send({"type": "http.response.body", "body": b""})
+
+    def reply(self, wire: str, request: Json, headers: dict[str, str]) -> tuple[int, Json | list[bytes]]:
+        """The answer to a request: its status, and its body, or the events of its stream."""
         self.bodies.append((wire, request, headers))
         try:
             turns = self._read(wire, request)
             step = self._step(turns)
         except RefusedError as error:
             self.refused.append(str(error))
-            await _json(send, 400, {"type": "error", "error": {"type": "invalid_request_error", "message": str(error)}})
-            return
+            return 400, {"type": "error", "error": {"type": "invalid_request_error", "message": str(error)}}
         if step == "fail":
-            await _json(send, 500, {"error": {"message": "scripted failure", "type": "server_error"}})
-            return
+            return 500, {"error": {"message": "scripted failure", "type": "server_error"}}
         answer = self._make(step)
         self.issued.setdefault(_print(turns), set()).add(_answer_print(answer))
-        said = {"role": "assistant", "text": answer.text, "thought": answer.thought, "proof": answer.proof, "calls": answer.calls}
-        self.kept[f"resp_{answer.id}"] = [*turns, said]
+        words = {"role": "assistant", "text": answer.text, "thought": answer.thought, "proof": answer.proof, "calls": answer.calls}
+        self.kept[f"resp_{answer.id}"] = [*turns, words]
         whole = {"chat": _chat, "messages": _message, "responses": _response}[wire](answer, request)
         if not request.get("stream"):
-            await _json(send, 200, whole)
-            return
+            return 200, whole
         events = {"chat": _chat_events, "messages": _message_events, "responses": _response_events}[wire](
-            answer, whole, request, self.pieces
+            answer, whole, request, self.pieces, self.random
         )
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        said = []
         for name, event in events:
             data = event if isinstance(event, str) else json.dumps(event)
             head = f"event: {name}\n" if name else ""
-            await send({"type": "http.response.body", "body": f"{head}data: {data}\n\n".encode(), "more_body": True})
-            if self.pause_s:
-                await asyncio.sleep(self.pause_s)
-        await send({"type": "http.response.body", "body": b""})
+            said.append(f"{head}data: {data}\n\n".encode())
+        return 200, said
 
     def _make(self, step: str) -> Answer:
         number = next(self._numbers)
-        commands = {"bad": [BAD], "good": [GOOD], "mixed": [GOOD, BAD], "two": [GOOD, "git status"], "text": []}[step]
+        commands = STEPS[step.removeprefix("mute-")]
         calls = [(f"call_{number:05d}_{place}_abcdefgh", command) for place, command in enumerate(commands)]
         proof = hashlib.sha256(f"proof {number}".encode()).hexdigest()
+        if step.startswith("mute-"):
+            return Answer(f"answer{number:05d}", "", "", "", calls)
         return Answer(f"answer{number:05d}", f"thought {number}", proof, f"words {number}", calls)
 
     def _step(self, turns: list[Json]) -> str:
@@ -177,7 +190,9 @@ def _print(turns: list[Json]) -> str:
 
 
 def _answer_print(answer: Answer) -> str:
-    return _turn_print({"thought": answer.thought, "proof": answer.proof, "text": answer.text, "calls": answer.calls})
+    return _turn_print(
+        {"thought": answer.thought or None, "proof": answer.proof or None, "text": answer.text, "calls": answer.calls}
+    )
 
 
 def _turn_print(turn: Json) -> str:
@@ -275,13 +290,27 @@ def _cut(text: str, pieces: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
+def _mixed(lists: list[list[Json]], random: Random | None) -> Iterator[Json]:
+    """All of them: the lists begin in their order, and then come in any."""
+    left, begun = [list(one) for one in lists], 0
+    while any(left):
+        open_lists = [one for one in left[:begun] if one]
+        chosen = random.randrange(len(open_lists) + 1) if random is not None else 0
+        if begun < len(left) and chosen >= len(open_lists):
+            begun += 1
+            yield left[begun - 1].pop(0)
+        elif open_lists:
+            yield open_lists[min(chosen, len(open_lists) - 1)].pop(0)
+
+
 def _arguments(command: str) -> str:
     return json.dumps({"command": command})
 
 
 def _chat(answer: Answer, request: Json) -> Json:
     message: Json = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": []}
-    message |= {"reasoning_content": answer.thought, "proof": answer.proof}
+    if answer.proof:
+        message |= {"reasoning_content": answer.thought, "proof": answer.proof}
     if answer.calls:
         message["tool_calls"] = [
             {"id": identity, "type": "function", "function": {"name": "bash", "arguments": _arguments(command)}}
@@ -293,21 +322,26 @@ def _chat(answer: Answer, request: Json) -> Json:
     return {**head, "choices": [choice], "usage": usage}
 
 
-def _chat_events(answer: Answer, whole: Json, request: Json, pieces: int) -> Iterator[tuple[str, Json | str]]:
+def _chat_events(
+    answer: Answer, whole: Json, request: Json, pieces: int, random: Random | None
+) -> Iterator[tuple[str, Json | str]]:
     head = {**{key: whole[key] for key in ("id", "created", "model")}, "object": "chat.completion.chunk"}
 
     def chunk(delta: Json, finish: str | None = None) -> tuple[str, Json | str]:
         return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}
 
     yield chunk({"role": "assistant", "content": ""})
-    yield chunk({"reasoning_content": answer.thought, "proof": answer.proof})
+    if answer.proof:
+        yield chunk({"reasoning_content": answer.thought, "proof": answer.proof})
     for piece in _cut(answer.text, pieces):
         yield chunk({"content": piece})
+    said: list[list[Json]] = []
     for place, (identity, command) in enumerate(answer.calls):
         function = {"name": "bash", "arguments": ""}
-        yield chunk({"tool_calls": [{"index": place, "id": identity, "type": "function", "function": function}]})
-        for piece in _cut(_arguments(command), pieces):
-            yield chunk({"tool_calls": [{"index": place, "function": {"arguments": piece}}]})
+        begun: Json = {"index": place, "id": identity, "type": "function", "function": function}
+        said.append([begun, *({"index": place, "function": {"arguments": one}} for one in _cut(_arguments(command), pieces))])
+    for call in _mixed(said, random):
+        yield chunk({"tool_calls": [call]})
     yield chunk({}, "tool_calls" if answer.calls else "stop")
     if (request.get("stream_options") or {}).get("include_usage"):
         yield "", {**head, "choices": [], "usage": whole["usage"]}
@@ -315,8 +349,10 @@ def _chat_events(answer: Answer, whole: Json, request: Json, pieces: int) -> Ite
 
 
 def _message(answer: Answer, request: Json) -> Json:
-    content: list[Json] = [{"type": "thinking", "thinking": answer.thought, "signature": answer.proof}]
-    content.append({"type": "text", "text": answer.text, "citations": None})
+    content: list[Json] = []
+    if answer.proof:
+        content.append({"type": "thinking", "thinking": answer.thought, "signature": answer.proof})
+        content.append({"type": "text", "text": answer.text, "citations": None})
     content += [
         {"type": "tool_use", "id": identity, "name": "bash", "input": {"command": command}} for identity, command in answer.calls
     ]
@@ -332,24 +368,27 @@ def _message(answer: Answer, request: Json) -> Json:
     }
 
 
-def _message_events(answer: Answer, whole: Json, request: Json, pieces: int) -> Iterator[tuple[str, Json | str]]:
+def _message_events(
+    answer: Answer, whole: Json, request: Json, pieces: int, random: Random | None
+) -> Iterator[tuple[str, Json | str]]:
     begun = {**whole, "content": [], "stop_reason": None, "usage": {"input_tokens": 10, "output_tokens": 1}}
 
-    def event(name: str, **fields: Any) -> tuple[str, Json | str]:
+    def event(name: str, /, **fields: Any) -> tuple[str, Json | str]:
         return name, {"type": name, **fields}
 
     yield event("message_start", message=begun)
-    yield event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""})
-    for piece in _cut(answer.thought, pieces):
-        yield event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": piece})
-    yield event("content_block_delta", index=0, delta={"type": "signature_delta", "signature": answer.proof})
-    yield event("content_block_stop", index=0)
-    yield event("content_block_start", index=1, content_block={"type": "text", "text": ""})
-    yield event("ping")
-    for piece in _cut(answer.text, pieces):
-        yield event("content_block_delta", index=1, delta={"type": "text_delta", "text": piece})
-    yield event("content_block_stop", index=1)
-    for place, (identity, command) in enumerate(answer.calls, 2):
+    if answer.proof:
+        yield event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""})
+        for piece in _cut(answer.thought, pieces):
+            yield event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": piece})
+        yield event("content_block_delta", index=0, delta={"type": "signature_delta", "signature": answer.proof})
+        yield event("content_block_stop", index=0)
+        yield event("content_block_start", index=1, content_block={"type": "text", "text": ""})
+        yield event("ping")
+        for piece in _cut(answer.text, pieces):
+            yield event("content_block_delta", index=1, delta={"type": "text_delta", "text": piece})
+        yield event("content_block_stop", index=1)
+    for place, (identity, command) in enumerate(answer.calls, 2 if answer.proof else 0):
         block = {"type": "tool_use", "id": identity, "name": "bash", "input": {}}
         yield event("content_block_start", index=place, content_block=block)
         for piece in _cut(_arguments(command), pieces):
@@ -374,7 +413,7 @@ def _response(answer: Answer, request: Json) -> Json:
             "status": "completed",
             "content": [{"type": "output_text", "text": answer.text, "annotations": []}],
         },
-    ]
+    ][: 2 if answer.proof else 0]
     output += [
         {
             "id": f"fc_{identity}",
@@ -410,30 +449,43 @@ def _response(answer: Answer, request: Json) -> Json:
     }
 
 
-def _response_events(answer: Answer, whole: Json, request: Json, pieces: int) -> Iterator[tuple[str, Json | str]]:
+def _response_events(
+    answer: Answer, whole: Json, request: Json, pieces: int, random: Random | None
+) -> Iterator[tuple[str, Json | str]]:
     numbers = count()
 
-    def event(name: str, **fields: Any) -> tuple[str, Json | str]:
+    def event(name: str, /, **fields: Any) -> tuple[str, Json | str]:
         return name, {"type": name, "sequence_number": next(numbers), **fields}
 
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
-    thought, words, *calls = whole["output"]
-    yield event("response.output_item.added", output_index=0, item={**thought, "summary": []})
-    yield event("response.output_item.done", output_index=0, item=thought)
-    yield event("response.output_item.added", output_index=1, item={**words, "status": "in_progress", "content": []})
-    where = {"item_id": words["id"], "output_index": 1, "content_index": 0}
-    yield event("response.content_part.added", **where, part={"type": "output_text", "text": "", "annotations": []})
-    for piece in _cut(answer.text, pieces):
-        yield event("response.output_text.delta", **where, delta=piece, logprobs=[])
-    yield event("response.output_text.done", **where, text=answer.text, logprobs=[])
-    yield event("response.content_part.done", **where, part=words["content"][0])
-    yield event("response.output_item.done", output_index=1, item=words)
-    for place, call in enumerate(calls, 2):
+    said, calls = whole["output"][: -len(answer.calls) or None], whole["output"][len(whole["output"]) - len(answer.calls) :]
+    if said:
+        thought, words = said
+        yield event("response.output_item.added", output_index=0, item={**thought, "summary": []})
+        yield event("response.output_item.done", output_index=0, item=thought)
+        yield event("response.output_item.added", output_index=1, item={**words, "status": "in_progress", "content": []})
+        where = {"item_id": words["id"], "output_index": 1, "content_index": 0}
+        yield event("response.content_part.added", **where, part={"type": "output_text", "text": "", "annotations": []})
+        for piece in _cut(answer.text, pieces):
+            yield event("response.output_text.delta", **where, delta=piece, logprobs=[])
+        yield event("response.output_text.done", **where, text=answer.text, logprobs=[])
+        yield event("response.content_part.done", **where, part=words["content"][0])
+        yield event("response.output_item.done", output_index=1, item=words)
+    for place, call in enumerate(calls, len(said)):
         yield event("response.output_item.added", output_index=place, item={**call, "status": "in_progress", "arguments": ""})
-        for piece in _cut(call["arguments"], pieces):
-            yield event("response.function_call_arguments.delta", item_id=call["id"], output_index=place, delta=piece)
+        if random is None:
+            for piece in _cut(call["arguments"], pieces):
+                yield event("response.function_call_arguments.delta", item_id=call["id"], output_index=place, delta=piece)
+    if random is not None:
+        mixed = [
+            [{"item_id": call["id"], "output_index": place, "delta": one} for one in _cut(call["arguments"], pieces)]
+            for place, call in enumerate(calls, len(said))
+        ]
+        for fields in _mixed(mixed, random):
+            yield event("response.function_call_arguments.delta", **fields)
+    for place, call in enumerate(calls, len(said)):
         yield event(
             "response.function_call_arguments.done",
             item_id=call["id"],

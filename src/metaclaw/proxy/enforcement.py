@@ -73,6 +73,7 @@ from metaclaw.wires import (
     whole_calls,
     wire_format,
 )
+from metaclaw.wires.attempt import plain_text
 
 log = logging.getLogger(__name__)
 
@@ -639,12 +640,15 @@ class Hold:
         return TrueAnswer(
             wire=draft.provider_wire,
             calls=tuple(shown),
-            mark="" if shown else str(draft.id),
+            mark="" if shown else str(draft.id) if is_stopped else self._all_text(),
             answer_id=self._made[0].completion.id,
             last_id=last.id,
             messages=encode_json(messages),
             rest=encode_json(rest),
         )
+
+    def _all_text(self) -> str:
+        return plain_text("".join(_text(made.completion) for made in self._made))
 
     def _stop_text(self, trouble: str) -> str:
         names = self._rule_names()

@@ -24,10 +24,12 @@ from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.reading import list_key
 from metaclaw.proxy.spans import Document, UnsafeBytesError, item_spans, raw_items, skip_blanks_back
 from metaclaw.wires import encode_json, plain_id, wire_format
+from metaclaw.wires.attempt import MARK
 
 log = logging.getLogger(__name__)
 
 _KEPT: Final = 256
+_MOST_SESSIONS: Final = 10_000
 _PREVIOUS: Final = "previous_response_id"
 _ID: Final = re.compile(rb'"(?:id|call_id|tool_call_id|tool_use_id|previous_response_id)"\s*:\s*"([^"\\]{1,200})"')
 _MARK: Final = re.compile(rb"\bt_[0-9A-Za-z_-]{6,64}")
@@ -87,7 +89,14 @@ class TrueAnswers:
 
     def _index(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
         self._of_session.setdefault(session, []).append(turn)
-        ids = [call.id for call in answer.calls] or [answer.mark]
+        ids = [call.id for call in answer.calls] or ([answer.mark] if answer.mark.startswith(MARK) else [])
+        if not ids:
+            # Known by its text alone, which cannot be looked for in bytes: it is tried whenever its session speaks.
+            self._needles[turn] = (b"",)
+            self._of_id[user, turn] = turn
+            if answer.answer_id:
+                self._of_id[user, plain_id(answer.answer_id)] = turn
+            return
         needles = {needle for one in (*ids, answer.answer_id) if one for needle in (one, plain_id(one))}
         self._needles[turn] = tuple(needle.encode() for needle in needles)
         for one in (*ids, answer.answer_id):
@@ -98,16 +107,25 @@ class TrueAnswers:
         """The turns whose answers this request's history seems to hold."""
         if not self._of_id:
             return []
-        body = incoming.body
-        if origin.session_began and origin.session not in self._of_session:
-            found = [self._of_id.get((origin.scope.user, plain_id(one.decode("latin-1")))) for one in _ID.findall(body)]
-            found += [self._of_id.get((origin.scope.user, plain_id(one.decode("latin-1")))) for one in _MARK.findall(body)]
-            turns = list(dict.fromkeys(turn for turn in found if turn is not None))
-            if turns:
-                self._of_session[origin.session] = turns
-            return turns
-        turns = self._of_session.get(origin.session, [])
-        return [turn for turn in turns if any(needle in body for needle in self._needles.get(turn, ()))]
+        body, user = incoming.body, origin.scope.user
+        previous = incoming.json.get(_PREVIOUS)
+        kept = self._of_id.get((user, plain_id(previous))) if isinstance(previous, str) else None
+        if origin.session not in self._of_session:
+            self._of_session[origin.session] = self._look_through(body, user)
+        turns = [
+            turn
+            for turn in self._of_session[origin.session]
+            if turn != kept and any(needle in body for needle in self._needles.get(turn, ()))
+        ]
+        return turns if kept is None else [*turns, kept]
+
+    def _look_through(self, body: bytes, user: str | None) -> list[TurnId]:
+        """The speaker's own true answers whose ids stand in a history that comes for the first time."""
+        if len(self._of_session) > _MOST_SESSIONS:
+            self._of_session = {session: turns for session, turns in self._of_session.items() if turns}
+        ids = (one.decode("latin-1") for pattern in (_ID, _MARK) for one in pattern.findall(body))
+        found = (self._of_id.get((user, plain_id(one))) for one in ids)
+        return list(dict.fromkeys(turn for turn in found if turn is not None))
 
     async def read(self, turns: Sequence[TurnId]) -> tuple[TrueAnswer, ...]:
         """The true answers of these turns; one that cannot be read is left out, loudly."""

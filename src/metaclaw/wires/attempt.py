@@ -9,6 +9,8 @@ from metaclaw.domain.enforcement import ShownCall, TrueAnswer
 from metaclaw.wires.fields import Object, decode, object_of
 from metaclaw.wires.sse import EventParser
 
+MARK = "t_"
+"""How the mark begins that is a turn's id; any other is all of a message's text."""
 _UNIQUE_CHARS = 16
 """Ids of this length are not given twice by chance."""
 
@@ -90,9 +92,17 @@ def texts_in(value: Json) -> Iterator[str]:
             yield text
 
 
-def has_mark(answer: TrueAnswer, content: Json) -> bool:
-    """Whether a message that has no calls is the one that this answer stands for."""
-    return not answer.calls and bool(answer.mark) and any(answer.mark in text for text in texts_in(content))
+def has_mark(answer: TrueAnswer, *contents: Json) -> bool:
+    """Whether a message that has no calls is the one that this answer stands for: it has the turn's id in it, or just its text."""
+    if answer.calls or not answer.mark:
+        return False
+    said = plain_text("".join(text for content in contents for text in texts_in(content)))
+    return said == answer.mark or (answer.mark.startswith(MARK) and answer.mark in said)
+
+
+def plain_text(text: str) -> str:
+    """A text without white space, to be compared by: clients join texts in their own ways."""
+    return "".join(text.split())
 
 
 def told(value: Object, keys: Iterable[str] = ()) -> Object:

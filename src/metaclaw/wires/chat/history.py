@@ -49,6 +49,7 @@ def add_delta(message: Object, delta: Object) -> None:
             assert isinstance(calls, list)
             for number, call in enumerate(map(object_of, _list(value))):
                 _add_call(calls, call, number)
+            calls.sort(key=_index)
         elif key == "function_call" and isinstance(value, dict):
             _add_text(object_of(message.setdefault("function_call", {"name": "", "arguments": ""})), value)
         elif isinstance(value, str) and isinstance(before, str) and key != "role":
@@ -76,6 +77,11 @@ def _add_call(calls: list[Json], delta: Object, number: int) -> None:
     for key, value in delta.items():
         if key not in ("index", "id", "type", "function", "custom") and value is not None:
             found[key] = value
+
+
+def _index(call: Json) -> int:
+    index = object_of(call).get("index")
+    return index if isinstance(index, int) else 0
 
 
 def _add_text(into: Object, delta: Object) -> None:

@@ -103,14 +103,25 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, str]) -> list[int]:
     """Where the calls stand that the client was shown, or the message with the mark."""
     if not answer.calls:
-        return [
-            place for place, item in enumerate(objects) if item.get("role") == "assistant" and has_mark(answer, item.get("content"))
-        ][:1]
+        return _marked(objects, answer)
     places = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known and _is_call(item)]
     if not places:
         return _referred(objects, known)
     calls = [held for place in places if (held := held_call(objects[place])) is not None]
     return places if is_shown(answer.calls, [(call.id, call.arguments) for call in calls]) else []
+
+
+def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
+    """Where an answer without calls stands: a run of items that the provider said."""
+    run: list[int] = []
+    for place in range(len(objects) + 1):
+        if place < len(objects) and _is_said(objects[place]):
+            run.append(place)
+        else:
+            if run and has_mark(answer, *(objects[one].get("content") for one in run)):
+                return run
+            run = []
+    return []
 
 
 def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
