@@ -150,7 +150,7 @@ class Book:
 class Line:
     """A connection that keeps what is sent."""
 
-    peer = "127.0.0.1"
+    peer: str | None = "127.0.0.1"
     is_full = False
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ def parsed(raw: bytes) -> httpx.Response:
             size, _, body = body.partition(b"\r\n")
             whole, body = whole + body[: int(size, 16)], body[int(size, 16) + 2 :]
         body = whole
-    kept = [(name, value) for name, value in fields if name not in ("transfer-encoding", "content-length")]  # type: ignore[misc]
+    kept = [(name, value) for name, value in fields if name not in ("transfer-encoding", "content-length")]
     return httpx.Response(int(lines[0].split()[1]), headers=kept, content=body)
 
 
@@ -233,10 +233,10 @@ def read_by_sdk(wire: Wire, stream: bool, response: httpx.Response) -> tuple[str
         calls = [(one.id, str(dict(one.input)["command"])) for one in message.content if one.type == "tool_use"]
         words = "\n\n".join(one.text for one in message.content if one.type == "text")
         return words, calls, [{"role": "assistant", "content": blocks}], message.usage.input_tokens
-    transport = httpx.MockTransport(
-        lambda _: httpx.Response(response.status_code, headers=response.headers, content=response.content)
+    transport = httpx2.MockTransport(
+        lambda _: httpx2.Response(response.status_code, headers=dict(response.headers), content=response.content)
     )
-    oai = openai.OpenAI(api_key="k", max_retries=0, http_client=httpx.Client(transport=transport))
+    oai = openai.OpenAI(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
     if wire is Wire.CHAT:
         asked |= {"messages": []}
         if stream:

@@ -199,7 +199,7 @@ class ResponsesAgent:
         items = [item.to_dict() for item in response.output]
         for item in items:
             item.pop("parsed_arguments", None)
-            for part in item.get("content") or []:  # type: ignore[attr-defined]
+            for part in item.get("content") or []:
                 part.pop("parsed", None)
         self.history = [] if self.keeps else [*self.history, *items]
         self.previous = response.id if self.keeps else None
