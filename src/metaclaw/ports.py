@@ -150,6 +150,7 @@ class Purpose(StrEnum):
     EVOLVE = "evolve"
     REPLAY = "replay"
     TEACH = "teach"
+    ENFORCE = "enforce"
 
 
 class Model(Protocol):

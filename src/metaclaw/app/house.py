@@ -23,6 +23,7 @@ from metaclaw.dashboard import (
     UNTRAINED,
     Api,
     Cost,
+    EnforcementRoutes,
     EventFeed,
     Facts,
     LearningRoutes,
@@ -50,8 +51,11 @@ from metaclaw.learn.store_upkeep import Upkeep
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Acknowledgements,
+    CallJudge,
     Elsewhere,
+    Enforcer,
     Gatekeeper,
+    HeldRules,
     Intake,
     Limits,
     Metrics,
@@ -64,11 +68,13 @@ from metaclaw.proxy import (
     Ranks,
     Server,
     ShelfSimilarity,
+    TrueAnswers,
     own_words,
 )
 from metaclaw.skills import Budgets, Rulebook, Shelf, Teams
 from metaclaw.skills.rules import is_rule
 from metaclaw.store import (
+    ENFORCEMENT_OFF,
     LedgerReader,
     SqlBatches,
     SqlCandidates,
@@ -78,6 +84,7 @@ from metaclaw.store import (
     SqlLedger,
     SqlPolicies,
     SqlSpending,
+    SqlTrueAnswers,
     SqlUpkeep,
     connect,
 )
@@ -143,6 +150,13 @@ class House:
         self.meaning = self._build_meaning()
         self.similarity = None if self.meaning is None else ShelfSimilarity(self.meaning, lambda: self.shelf.view, self._teams)
         self.rulebook = Rulebook(self.shelf, self.generations)
+        self.enforcer = Enforcer(
+            HeldRules(lambda: self.shelf.view, self._teams),
+            TrueAnswers(SqlTrueAnswers(self.database)),
+            judge=CallJudge(redaction(config)),
+            may_opt_out=config.proxy.enforce_opt_out,
+            announce=self.ledger.announce,
+        )
         self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
@@ -276,6 +290,7 @@ class House:
             attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
+            enforcer=self.enforcer,
         )
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
@@ -319,6 +334,7 @@ class House:
                 None if self.embedded is None else self.embedded.name,
             ),
             cost=self.cost,
+            enforcement=EnforcementRoutes(lambda: self.enforcer.is_on, self._switch_enforcement),
             windows=self._window,
             end_session=self._end_session,
             registry=self.metrics if self._config.telemetry.prometheus else None,
@@ -349,6 +365,7 @@ class House:
             noted=lambda: [change_view(change) for change in self.rulebook.lately(_NOTED_SHOWN)],
             turned_away=lambda: turned_away(SqlCandidates(self.database)),
             window=self._window,
+            enforcing=lambda: self.enforcer.is_on,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
         )
 
@@ -570,6 +587,7 @@ class House:
         """A session that is forgotten is over: its next request begins a new one, with nothing of the old in its prompt."""
         self.origins.end(session)
         self.placer.forget((session,))
+        self.enforcer.answers.forget((session,))
         if self.similarity is not None:
             self.similarity.forget()
         if self.acknowledgements is not None:
@@ -581,6 +599,8 @@ class House:
         prompts."""
         if self.policy is not None:
             self.policy.restore(self.database)
+        self.enforcer.is_on = not SqlCursors(self.database).cursor(ENFORCEMENT_OFF)
+        self.enforcer.answers.load()
         unwanted = SqlForgetting(self.database).begun()
         recent = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
         traces = [trace for trace in recent if trace.session not in unwanted]
@@ -589,6 +609,13 @@ class House:
             found = self.reader.turn(trace.last_turn)
             if found is not None:
                 self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements, found.turn.draws)
+
+    async def _switch_enforcement(self, is_on: bool) -> None:
+        """Hold calls that break rules, or stop doing so, from the next request on and after a restart."""
+        self.enforcer.is_on = is_on
+        cursors = SqlCursors(self.database)
+        await anyio.to_thread.run_sync(cursors.move_cursor, ENFORCEMENT_OFF, 0 if is_on else 1)
+        log.info("enforcement_switched on=%s", is_on)
 
     def _silent_since(self) -> datetime:
         return datetime.now(UTC) - timedelta(minutes=self._config.sessions.silence_minutes)

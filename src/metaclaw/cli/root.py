@@ -15,6 +15,7 @@ from metaclaw.cli.completion import completion
 from metaclaw.cli.config import config
 from metaclaw.cli.cost import cost
 from metaclaw.cli.doctor import doctor
+from metaclaw.cli.enforce import enforce
 from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
 from metaclaw.cli.key import key
@@ -63,7 +64,7 @@ def root(context: click.Context, home: Path | None) -> None:
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
-_SAID = (rules, undo, why, watch)
+_SAID = (rules, enforce, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
 _OPERATED = (start, stop, status, logs, doctor, setup, config, key, agents, completion)

@@ -105,6 +105,9 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     yield "recorded", _recorded(at(facts, "counts"))
     if (rules := _rules(at(facts, "counts"))) is not None:
         yield "rules", rules
+    if held := rows(at(facts, "enforcement", "held_rules")):
+        is_on = at(facts, "enforcement", "on")
+        yield "", f"{counted(len(held), 'rule')} held{'' if is_on else ', but enforcement is off: metaclaw enforce on'}"
     yield "skills", _skills(facts)
     if mode := at(facts, "skills", "retrieval", "mode"):
         by = at(facts, "skills", "retrieval", "embeddings")

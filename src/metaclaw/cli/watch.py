@@ -25,6 +25,9 @@ _MOST_TEXT = 200
 _SPOKEN = re.compile(r"(?:noted|replaced|retracted|unconfirmed|example) [a-z0-9-]+(?:, [a-z0-9-]+)*")
 
 
+_GOT = {"complied": "; then it complied", "stopped": "; the answer ended with a text", "warned": "; it passed with a warning"}
+
+
 @dataclass(frozen=True, slots=True)
 class StreamedEvent:
     """One event as the proxy sent it; `cursor` is where to resume behind it."""
@@ -119,6 +122,11 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
         case "notice":
             about = f" about {plain(data.get('skill'))}" if data.get("skill") else ""
             return f"notice{about}: {plain(data.get('text'))}"
+        case "rule_held":
+            times, got = plain(data.get("attempts")), _GOT.get(str(data.get("end")), "")
+            return f"held a call of {plain(data.get('agent'))} that breaks {plain(data.get('rule'))} ({times} of its tries){got}"
+        case "check_failed":
+            return f"the check of {plain(data.get('rule'))} could not be run, so the call passed: {_short(data.get('reason'))}"
         case "feedback":
             return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
         case "forgotten":

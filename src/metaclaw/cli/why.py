@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 _MOST_TEXT = 90
 
+_GOT = {
+    "complied": "The client got the calls of the last attempt. The usage is the sum of all attempts.",
+    "stopped": "The client got a text in place of the calls. The usage is the sum of all attempts.",
+    "warned": "The client got the calls of the last attempt with a warning. The usage is the sum of all attempts.",
+}
+
 
 @click.command()
 @click.argument("turn", required=False)
@@ -75,8 +81,24 @@ def _tell(facts: "dict[str, Json]") -> None:
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
     _section("not placed", rows(facts.get("not_placed")))
+    _tell_enforcement(facts)
     for name in rows(facts.get("forgotten")):
         click.echo(f"  {plain(name)} was there and is forgotten")
+
+
+def _tell_enforcement(facts: "dict[str, Json]") -> None:
+    """The story of an answer whose calls were held: each attempt, and what the client got."""
+    rules = rows(facts.get("enforced"))
+    if not rules:
+        return
+    click.echo("held:")
+    for one in rules:
+        times = counted(at(one, "attempts"), "attempt")
+        click.echo(f"  {plain(at(one, 'rule'))} was broken in {times}: {plain(at(one, 'reason'))}")
+    for number, attempt in enumerate(rows(facts.get("attempts")), 1):
+        calls = "; ".join(f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}" for call in rows(at(attempt, "calls")))
+        click.echo(f"  attempt {number} ({plain(at(attempt, 'turn'))}): {calls or 'no calls'}")
+    click.echo(f"  {_GOT.get(str(at(rules[0], 'end')), '')}")
 
 
 def _section(title: str, items: "list[Json]") -> None:

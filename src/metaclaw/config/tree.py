@@ -52,6 +52,9 @@ class ProxyConfig(Section):
         default=120.0,
         description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
     )
+    enforce_opt_out: bool = Field(
+        default=False, description="A client may switch held rules off for a request with `X-Metaclaw-Enforce: off`."
+    )
     drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM or Ctrl-C.")
 
     @field_validator("host")

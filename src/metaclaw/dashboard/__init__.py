@@ -2,6 +2,7 @@
 
 from metaclaw.dashboard.api import Api, Facts
 from metaclaw.dashboard.cost import Cost
+from metaclaw.dashboard.enforcement import EnforcementRoutes
 from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
@@ -12,6 +13,7 @@ __all__ = [
     "UNTRAINED",
     "Api",
     "Cost",
+    "EnforcementRoutes",
     "EventFeed",
     "Facts",
     "LearningRoutes",

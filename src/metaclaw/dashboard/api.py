@@ -8,6 +8,7 @@ import anyio.to_thread
 
 from metaclaw import __version__
 from metaclaw.dashboard.cost import Cost
+from metaclaw.dashboard.enforcement import EnforcementRoutes
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
 from metaclaw.dashboard.pages import pages
@@ -45,6 +46,7 @@ class Facts:
     policy: PolicyRoutes | None = None
     why: WhyRoutes | None = None
     cost: Cost | None = None
+    enforcement: EnforcementRoutes | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
 
 
@@ -80,6 +82,7 @@ class Api:
             *self._facts.learning.table(),
             *(() if self._facts.cost is None else self._facts.cost.table()),
             *(() if self._facts.policy is None else self._facts.policy.table()),
+            *(() if self._facts.enforcement is None else self._facts.enforcement.table()),
             Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]

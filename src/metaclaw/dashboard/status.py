@@ -97,6 +97,8 @@ class Status:
     noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
     """What came into force or went lately, newest first. Asked in a thread."""
 
+    enforcing: Callable[[], bool] = lambda: True
+    """Whether held rules hold."""
     store_size: Callable[[], StoreSize | None] = lambda: None
     """Asked in a thread."""
 
@@ -147,6 +149,7 @@ class Status:
                 "retrieval": dict(self.retrieval()),
             },
             "questions": _questions(shelf.skills),
+            "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(shelf.skills)},
             "loops": dict(self.loops()),
             "store": {
                 "kind": self.store_kind,
@@ -177,6 +180,11 @@ def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
     """Rules about which a person is asked something, with the question and the command that answers."""
     asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
     return [{"name": skill.name, "text": rule_text(skill), "question": question} for skill, question in asked if question]
+
+
+def _held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills that say `enforce: hold`."""
+    return [skill.name for skill in skills if skill.extra.get("enforce") == "hold"]
 
 
 def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.eligibility import RoleKind, Standing
+from metaclaw.domain.enforcement import EnforcedRule
 from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
@@ -219,6 +220,8 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         "agent": turn.agent,
         "listed": list(turn.listed),
         "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
+        "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+        "attempts": [one.id for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
@@ -228,6 +231,11 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         if tokens is None
         else {"prompt_ids": list(tokens.prompt_ids), "sampled_ids": list(tokens.sampled_ids), "logprobs": list(tokens.logprobs)},
     }
+
+
+def enforced_view(one: EnforcedRule) -> dict[str, Json]:
+    """A rule that held calls back: in how many attempts it was broken, and what the client got."""
+    return {"rule": one.rule, "attempts": one.attempts, "end": one.end.value, "reason": one.reason}
 
 
 def state_of(skill: Skill) -> SkillState:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from anyio.to_thread import run_sync
 
 from metaclaw.dashboard.routes import ApiError, Ask, Route
-from metaclaw.dashboard.views import lesson_view
-from metaclaw.domain.chat import Json
+from metaclaw.dashboard.views import enforced_view, lesson_view
+from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Turn
@@ -16,6 +16,9 @@ from metaclaw.skills import Budgets, ShelfView, Teams, applies
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.library import Library
 from metaclaw.store import LedgerReader
+from metaclaw.wires import said_parts
+
+_MOST_ARGUMENTS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,19 @@ class WhyRoutes:
                 *(_view(one) for one in left_out),
                 *({**lesson_view(skill), "reason": f"it came into force after generation {number}"} for skill in later),
             ],
+            "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+            "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
+
+
+def _attempt(turn: Turn) -> dict[str, Json]:
+    """One attempt at the answer: its id, and the tool calls it made."""
+    parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
+    calls: list[Json] = [
+        {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)
+    ]
+    return {"turn": turn.id, "calls": calls}
 
 
 def _view(one: Considered) -> dict[str, Json]:

@@ -42,9 +42,9 @@ class TrueAnswer:
     """What the provider really said and was told, in the place of one message that only the client knows.
 
     `messages` is a JSON list in the terms of `wire`: attempt, refusal, attempt. `calls` are what the client was shown; where there
-    are none, the message is known by `mark`, which stands in its text. `answer_id` is the answer's id as the client knows it,
-    `last_id` that of the last attempt, and `rest` a JSON list of what follows that attempt: a provider that keeps answers itself
-    has all the others.
+    are none, the message is known by `mark`: the turn's id in its text, or all of its text. `answer_id` is the answer's id as the
+    client knows it, `last_id` that of the last attempt, and `rest` a JSON list of what follows that attempt: a provider that keeps
+    answers itself has all the others.
     """
 
     wire: Wire

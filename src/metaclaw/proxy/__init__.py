@@ -3,6 +3,8 @@
 from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.auth import Gatekeeper
+from metaclaw.proxy.enforcement import Enforcer
+from metaclaw.proxy.held_rules import CallJudge, HeldRules
 from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.listener import Listener
 from metaclaw.proxy.metrics import Metrics
@@ -13,11 +15,15 @@ from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.relay import Elsewhere
 from metaclaw.proxy.server import Intake, Server
 from metaclaw.proxy.similarity import ShelfSimilarity
+from metaclaw.proxy.true_answers import TrueAnswers
 
 __all__ = [
     "Acknowledgements",
+    "CallJudge",
     "Elsewhere",
+    "Enforcer",
     "Gatekeeper",
+    "HeldRules",
     "Intake",
     "Limits",
     "Listener",
@@ -31,5 +37,6 @@ __all__ = [
     "Ranks",
     "Server",
     "ShelfSimilarity",
+    "TrueAnswers",
     "own_words",
 ]

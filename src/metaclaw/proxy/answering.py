@@ -17,20 +17,22 @@ from metaclaw.proxy.opening import Generated, Relayed, Translated
 from metaclaw.upstream import pour
 from metaclaw.wires import TailHold, collect, deltas_of, streamed_facts, wire_format
 
-_SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-_BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
+SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _LINGER_S = 0.05
-_JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
+JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
+
+
+def raw_headers(headers: Headers) -> RawHeaders:
+    """A provider's header fields for the client; how long the answer is, is told anew."""
+    return [
+        (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers if name.lower() != "content-length"
+    ]
 
 
 async def relay(draft: Draft, opened: Relayed, client: Client, limits: Limits) -> bytes:
     """Provider and client speak the same wire: its bytes are the answer."""
-    raw = [
-        (name.encode("latin-1"), value.encode("latin-1", "replace"))
-        for name, value in opened.headers
-        if name.lower() != "content-length"
-    ]
-    raw += draft.headers()
+    raw = raw_headers(opened.headers) + draft.headers()
     draft.streamed = opened.opening is not None
     if opened.opening is not None:
         return await _relay_stream(draft, opened, opened.opening, raw, client, limits)
@@ -56,7 +58,7 @@ async def _relay_stream(
             chunk = footer.feed(chunk)
             draft.show(chunk)
         released = hold.feed(chunk)
-        is_whole = hold.terminal and hold.held().endswith(_BLANK_LINES)
+        is_whole = hold.terminal and hold.held().endswith(BLANK_LINES)
         if not released:
             return not is_whole
         draft.relayed_bytes += len(released)
@@ -68,7 +70,7 @@ async def _relay_stream(
         must_pause = False
         await client.drain()
         if is_whole:
-            await _linger(chunks)
+            await linger(chunks)
             break
     if footer is not None:
         rest = footer.close()
@@ -77,11 +79,11 @@ async def _relay_stream(
             client.send(released)
         if not footer.is_added:
             draft.show_as_said()
-    _settle_relayed(draft, terminal=hold.terminal)
+    settle_relayed(draft, terminal=hold.terminal)
     return hold.held()
 
 
-async def _linger(chunks: AsyncIterator[bytes]) -> None:
+async def linger(chunks: AsyncIterator[bytes]) -> None:
     """The answer is whole. Give its connection a moment to end properly and be used again; what else comes is of no interest."""
     try:
         async with asyncio.timeout(_LINGER_S):
@@ -91,7 +93,8 @@ async def _linger(chunks: AsyncIterator[bytes]) -> None:
         return
 
 
-def _settle_relayed(draft: Draft, *, terminal: bool) -> None:
+def settle_relayed(draft: Draft, *, terminal: bool) -> None:
+    """Write down what a stream said of itself. Raises UpstreamError for one that broke off."""
     facts = streamed_facts(draft.incoming.wire, draft.said)
     draft.finish, draft.usage, draft.answer_id = facts.finish, facts.usage, facts.id
     draft.model = facts.model or draft.model
@@ -127,17 +130,17 @@ async def translate(draft: Draft, opened: Translated, client: Client, limits: Li
     """Provider and client speak different wires: every delta is said again in the client's words."""
     wire, reply, request = draft.incoming.wire, opened.reply, opened.request
     if opened.completion is not None:
-        return await _render(draft, _each(deltas_of(opened.completion)), request, client)
+        return await _render(draft, each(deltas_of(opened.completion)), request, client)
     if opened.opening is not None:
         chunks = reply.chunks()
-        tail = await _render(draft, _deltas(draft, opened.opening, chunks, limits), request, client)
-        await _linger(chunks)
+        tail = await _render(draft, provider_deltas(draft, opened.opening, chunks, limits), request, client)
+        await linger(chunks)
         return tail
     message, code = wire_format(draft.provider_wire).parse_error(reply.status, await gather(draft, reply, limits))
     body = wire_format(wire).error_body(reply.status, message, code, None)
     draft.fail(reply.status, message)
     draft.show(body)
-    client.defer(reply.status, _JSON_HEADERS + _kept(reply.headers) + draft.headers())
+    client.defer(reply.status, JSON_HEADERS + _kept(reply.headers) + draft.headers())
     return body
 
 
@@ -182,13 +185,13 @@ async def _stream(draft: Draft, deltas: AsyncIterator[Delta], request: ChatReque
             case _:
                 pass
         if not client.started:
-            client.start(200, _SSE_HEADERS + draft.headers())
+            client.start(200, SSE_HEADERS + draft.headers())
         if data:
             await client.write(data)
     if not tail:
         raise UpstreamError(f"provider {draft.provider} ended its stream before the answer was whole")
     if not client.started:
-        client.defer(200, _SSE_HEADERS + draft.headers())
+        client.defer(200, SSE_HEADERS + draft.headers())
     return tail
 
 
@@ -201,16 +204,18 @@ def _whole(draft: Draft, completion: Completion, request: ChatRequest, client: C
     draft.answer_id, draft.model = completion.id, completion.model or draft.model
     draft.finish, draft.usage, draft.tokens = completion.finish, completion.usage, completion.tokens
     draft.end = TurnEnd.COMPLETED
-    client.defer(200, _JSON_HEADERS + draft.headers())
+    client.defer(200, JSON_HEADERS + draft.headers())
     return body
 
 
-async def _each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
+async def each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
+    """These deltas, as if they came one by one."""
     for delta in deltas:
         yield delta
 
 
-async def _deltas(draft: Draft, opening: bytes, chunks: AsyncIterator[bytes], limits: Limits) -> AsyncIterator[Delta]:
+async def provider_deltas(draft: Draft, opening: bytes, chunks: AsyncIterator[bytes], limits: Limits) -> AsyncIterator[Delta]:
+    """The deltas of a provider's stream; its bytes are written into the draft."""
     reader = wire_format(draft.provider_wire).reader()
     for delta in reader.feed(opening):
         yield delta

@@ -1,13 +1,16 @@
 """A turn in the making: stamped at birth, filled while the answer passes by, turned into a Turn at its end."""
 
 import time
+from collections.abc import Sequence
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
+from metaclaw.domain.turn import Draw, Enforcement, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
 from metaclaw.ports import Headers
 from metaclaw.proxy.client import Incoming, RawHeaders
+from metaclaw.proxy.held_rules import HeldRule
 from metaclaw.wires import Footer
 
 _FAILED = TurnEnd.FAILED  # to look an enum's member up takes longer than to compare it
@@ -54,6 +57,13 @@ class Draft:
         self._first_byte_s: float | None = None
         self.relayed_bytes = 0
         self.streamed = incoming.stream
+        self.histories: tuple[TrueAnswer, ...] = ()
+        """What must be put back into the history that the client sent."""
+        self.enforced: tuple[SkillName, ...] = ()
+        """The rules that held calls of this answer back."""
+        self.enforcement: Enforcement | None = None
+        self.failed_checks: Sequence[tuple[HeldRule, str]] = ()
+        """Held rules whose check could not be run, and why."""
 
     def say(self, data: bytes) -> None:
         """The provider said this."""
@@ -142,10 +152,12 @@ class Draft:
             head=origin.head,
             placements=self.placements,
             draws=self.draws,
+            enforcement=self.enforcement,
         )
 
     def headers(self) -> RawHeaders:
         """What every answer tells about its turn."""
+        held = [(b"x-metaclaw-enforced", ",".join(self.enforced).encode())] if self.enforced else []
         return [
             (b"x-metaclaw-session", _header(self.origin.session)),
             (b"x-metaclaw-turn", self.id.encode()),
@@ -153,6 +165,7 @@ class Draft:
             (b"x-metaclaw-policy", str(self.stamp.policy_version).encode()),
             (b"x-metaclaw-skills", ",".join(self.stamp.skills).encode()),
             (b"x-metaclaw-listed", ",".join(self.listed).encode()),
+            *held,
         ]
 
 

@@ -13,11 +13,12 @@ from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Fin
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError
-from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Reply
+from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.draft import Draft, content_type
 from metaclaw.proxy.inspection import Limits, is_stream, read_completion, read_facts, read_opening
 from metaclaw.proxy.renaming import replace_model
+from metaclaw.proxy.true_answers import restore_body, restore_fields
 from metaclaw.upstream import (
     Destination,
     PolicySlot,
@@ -206,18 +207,25 @@ class Opener:
         provider = self._providers.named(candidate.name)
         draft.ask(provider.name)
         if not is_http(provider):
-            return self._generate(draft, provider)
+            return self._generate(draft, provider, _understood(draft))
         model = self._providers.model_for(candidate, draft.stamp.policy_version)
         if draft.incoming.wire in provider.wires:
             return self._relay(draft, provider, model)
         return self._translate(draft, provider, model)
 
     async def _relay(self, draft: Draft, provider: HttpProvider, model: str) -> Relayed:
-        incoming = draft.incoming
-        body, renamed = apply_splices(incoming.body, draft.splices), None
-        if model != incoming.model:
+        body, renamed = apply_splices(draft.incoming.body, draft.splices), None
+        if draft.histories and (restored := restore_body(draft.incoming.wire, body, draft.histories)) is not None:
+            body = renamed = restored
+        if model != draft.incoming.model:
             body = renamed = replace_model(body, model)
-        call = Call("POST", incoming.path, incoming.query, incoming.forward, body, session=draft.origin.session)
+        return await self._relayed(draft, provider, body, renamed)
+
+    async def _relayed(
+        self, draft: Draft, provider: HttpProvider, body: bytes, renamed: bytes | None, purpose: Purpose | None = None
+    ) -> Relayed:
+        incoming = draft.incoming
+        call = Call("POST", incoming.path, incoming.query, incoming.forward, body, purpose, draft.origin.session)
         reply = await provider.call(call, incoming.headers)
         headers = reply_headers(reply.headers)
         if reply.status >= 400:
@@ -233,11 +241,18 @@ class Opener:
             raise
 
     async def _translate(self, draft: Draft, provider: HttpProvider, model: str) -> Translated:
-        incoming = draft.incoming
         wire = next(wire for wire in _PREFERRED if wire in provider.wires)
         request = replace(_understood(draft), model=model)
-        body = encode_json(wire_format(wire).render_request(request))
-        call = Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body, session=draft.origin.session)
+        fields = wire_format(wire).render_request(request)
+        if draft.histories:
+            fields = restore_fields(wire, fields, draft.histories) or fields
+        return await self._translated(draft, provider, request, wire, encode_json(fields))
+
+    async def _translated(
+        self, draft: Draft, provider: HttpProvider, request: ChatRequest, wire: Wire, body: bytes, purpose: Purpose | None = None
+    ) -> Translated:
+        incoming = draft.incoming
+        call = Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body, purpose, draft.origin.session)
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
             return Translated(reply, request, wire, body)
@@ -252,8 +267,23 @@ class Opener:
                 raise _naming(provider, error) from error
             raise
 
-    async def _generate(self, draft: Draft, provider: ModelProvider) -> Generated:
-        request = _understood(draft)
+    async def again(self, draft: Draft, body: bytes) -> Opened:
+        """Ask the provider that answered once more, with this body in its own wire. Raises UpstreamError if it refuses."""
+        provider, wire = self._providers.named(draft.provider), draft.provider_wire
+        opened: Opened
+        if not is_http(provider):
+            request = wire_format(wire).parse_request(parse_object(body))
+            opened = await self._generate(draft, provider, request)
+        elif wire is draft.incoming.wire:
+            opened = await self._relayed(draft, provider, body, body, Purpose.ENFORCE)
+        else:
+            opened = await self._translated(draft, provider, _understood(draft), wire, body, Purpose.ENFORCE)
+        if opened.status >= 400:
+            await opened.aclose()
+            raise UpstreamError(f"provider {draft.provider} answered with status {opened.status}")
+        return opened
+
+    async def _generate(self, draft: Draft, provider: ModelProvider, request: ChatRequest) -> Generated:
         version = draft.stamp.policy_version if self._providers.has_versions(provider.name) else BASE_POLICY
         deltas = provider.generate(plain(request), version)
         # The first delta shows that the model can answer at all; until then another provider may.
@@ -274,7 +304,10 @@ def _naming(provider: HttpProvider, error: UpstreamError) -> UpstreamError:
 
 def _understood(draft: Draft) -> ChatRequest:
     incoming = draft.incoming
-    return wire_format(incoming.wire).parse_request(parse_object(apply_splices(incoming.body, draft.splices)))
+    body = apply_splices(incoming.body, draft.splices)
+    if draft.histories:
+        body = restore_body(incoming.wire, body, draft.histories) or body
+    return wire_format(incoming.wire).parse_request(parse_object(body))
 
 
 async def _farewell(model: str) -> AsyncGenerator[Delta, None]:

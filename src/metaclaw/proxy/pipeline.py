@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
+from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.session import Origin
@@ -15,6 +16,8 @@ from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.answering import generate, relay, said_parts, translate
 from metaclaw.proxy.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.enforcement import Enforcer, Hold
+from metaclaw.proxy.held_rules import HeldRule
 from metaclaw.proxy.inspection import Limits
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
@@ -65,7 +68,9 @@ class Pipeline:
         attendant: Attendant | None = None,
         acknowledgements: Acknowledgements | None = None,
         similarity: Similarity | None = None,
+        enforcer: Enforcer | None = None,
     ) -> None:
+        self._enforcer = enforcer
         self._origins = origins
         self._placer = placer
         self._opener = opener
@@ -88,6 +93,7 @@ class Pipeline:
             await self._let_others_catch_up()
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
+        rules: tuple[HeldRule, ...] = ()
         self._metrics.in_flight += 1
         if self._attendant is not None:
             self._attendant.began(origin.kind)
@@ -97,10 +103,13 @@ class Pipeline:
             nearness = None if self._similarity is None else await self._search(self._similarity, origin)
             placed = self._placer.place(incoming, origin, nearness)
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
+            if self._enforcer is not None:
+                rules = self._enforcer.rules_for(incoming, origin, placed.stamp)
+                draft.histories = await self._histories(self._enforcer, incoming, origin)
             if self._acknowledgements is not None:
                 draft.footer = self._acknowledgements.footer(incoming, origin)
             try:
-                tail = await self._attempt(draft, client, in_step=in_step)
+                tail = await self._attempt(draft, client, rules, in_step=in_step)
             except WireError:
                 if self._origins.withdraw(origin):
                     self._placer.forget((origin.session,))
@@ -108,6 +117,8 @@ class Pipeline:
             if self._acknowledgements is not None and draft.footer is not None and draft.footer.is_added:
                 self._acknowledgements.told(origin.session)
             turn, recorded, end = draft.turn(), turn_id, draft.end
+            if self._enforcer is not None and turn.enforcement is not None:
+                self._enforcer.remember(turn)
             durable = await self._ledger.record(turn)
             self._metrics.served(turn, durable=durable)
         finally:
@@ -122,6 +133,8 @@ class Pipeline:
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
         if draft.end is _COMPLETED and origin.kind is _MAIN:
             self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
+        if self._enforcer is not None and (turn.enforcement is not None or draft.failed_checks):
+            await self._enforcer.recorded(turn, draft.failed_checks)
 
     async def _let_others_catch_up(self) -> None:
         try:
@@ -140,13 +153,20 @@ class Pipeline:
             _forgive_cancellation()
             raise _stopped() from None
 
-    async def _attempt(self, draft: Draft, client: Client, *, in_step: bool) -> bytes:
+    async def _histories(self, enforcer: Enforcer, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
+        try:
+            return await enforcer.histories(incoming, origin)
+        except asyncio.CancelledError:
+            _forgive_cancellation()
+            raise _stopped() from None
+
+    async def _attempt(self, draft: Draft, client: Client, rules: tuple[HeldRule, ...], *, in_step: bool) -> bytes:
         """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
         client.watch()
         try:
             if in_step:
                 await self._ranks.step()
-            return await self._answer(draft, client)
+            return await self._answer(draft, client, rules)
         except asyncio.CancelledError:
             _forgive_cancellation()
             if not client.gone:
@@ -162,11 +182,15 @@ class Pipeline:
         finally:
             client.unwatch()
 
-    async def _answer(self, draft: Draft, client: Client) -> bytes:
+    async def _answer(self, draft: Draft, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
         opened = await self._opener.open(draft)
         health = self._opener.health
         try:
             match opened:
+                case _ if rules and self._enforcer is not None:
+                    hold = Hold(draft, client, self._limits, self._opener, self._enforcer, rules)
+                    draft.failed_checks = hold.failed
+                    tail = await hold.answer(opened)
                 case Relayed():
                     tail = await relay(draft, opened, client, self._limits)
                 case Translated():

@@ -3,7 +3,7 @@
 from metaclaw.store.backups import Backup, SqlBackups, back_up
 from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
-from metaclaw.store.cursors import SqlCursors
+from metaclaw.store.cursors import ENFORCEMENT_OFF, SqlCursors
 from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.descent import Descent
 from metaclaw.store.enforcement import SqlTrueAnswers, StoredAnswer
@@ -45,6 +45,7 @@ from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer import Limits
 
 __all__ = [
+    "ENFORCEMENT_OFF",
     "Attempt",
     "Backup",
     "Batch",

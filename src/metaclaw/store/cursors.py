@@ -6,6 +6,9 @@ from metaclaw.store.database import Database
 from metaclaw.store.learning import cursors
 from metaclaw.store.packing import pack_text
 
+ENFORCEMENT_OFF = "enforcement:off"
+"""1 while held rules are switched off."""
+
 
 class SqlCursors:
     """A number by name. Each name has one reader that moves it."""

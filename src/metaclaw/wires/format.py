@@ -1,8 +1,11 @@
 """The one interface of all wires."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Json, Wire
+from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.wires.attempt import Attempt, HeldCall
 from metaclaw.wires.chat import ChatFormat
 from metaclaw.wires.messages import MessagesFormat
 from metaclaw.wires.responses import ResponsesFormat
@@ -48,6 +51,21 @@ class WireFormat(Protocol):
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """For one stream to a client."""
+
+    def resumed_writer(self, request: ChatRequest, passed: bytes) -> StreamWriter:
+        """For a stream to a client that has been sent these events already; it is not given a Begin."""
+
+    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
+        """What a provider said, as it has to be told of it again. Raises UpstreamError."""
+
+    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+        """Messages that tell of each call a text in place of its tool's result."""
+
+    def own_words(self, text: str) -> Json:
+        """A message of the assistant with this text."""
+
+    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+        """A request's messages with the true ones in place of what its client was shown; None where that is not among them."""
 
     def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
         """An error answer in the wire's own shape."""

@@ -1,7 +1,12 @@
 """OpenAI chat completions."""
 
+from collections.abc import Sequence
+
 from metaclaw.domain.chat import ChatRequest, Completion, Json
+from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.wires import failure
+from metaclaw.wires.attempt import Attempt, HeldCall
+from metaclaw.wires.chat import history
 from metaclaw.wires.chat.answer import parse_answer, render_answer
 from metaclaw.wires.chat.parsing import parse_request
 from metaclaw.wires.chat.rendering import render_request
@@ -30,6 +35,21 @@ class ChatFormat:
 
     def writer(self, request: ChatRequest) -> ChatWriter:
         return ChatWriter(request)
+
+    def resumed_writer(self, request: ChatRequest, passed: bytes) -> ChatWriter:
+        return history.resume(request, passed)
+
+    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
+        return history.read_attempt(said, stream=stream)
+
+    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+        return history.call_results(calls, texts)
+
+    def own_words(self, text: str) -> Json:
+        return history.own_words(text)
+
+    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+        return history.restore(items, answer, messages)
 
     def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
         return failure.openai_body(status, message, code, param)

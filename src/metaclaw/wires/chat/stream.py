@@ -118,6 +118,10 @@ class ChatWriter:
         self._custom: dict[int, tuple[str, str, str]] = {}  # custom calls are written whole: their text is inside JSON until then
         self._head: Object = {"id": "", "object": "chat.completion.chunk", "created": int(time.time()), "model": request.model}
 
+    def resume(self, chunk: Object) -> None:
+        """Go on with the message that this chunk is the first of; the Begin is not to be written."""
+        self._head |= {key: chunk[key] for key in ("id", "object", "created", "model", "system_fingerprint") if key in chunk}
+
     def write(self, delta: Delta) -> bytes:
         """The bytes for one delta; those of an End make the answer whole."""
         match delta:

@@ -1,8 +1,13 @@
 """Anthropic messages."""
 
+from collections.abc import Sequence
+
 from metaclaw.domain.chat import ChatRequest, Completion, Json
+from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.wires import failure
+from metaclaw.wires.attempt import Attempt, HeldCall
 from metaclaw.wires.fields import encode
+from metaclaw.wires.messages import history
 from metaclaw.wires.messages.answer import parse_answer, render_answer
 from metaclaw.wires.messages.parsing import parse_request
 from metaclaw.wires.messages.reading import MessagesMeaning
@@ -32,6 +37,21 @@ class MessagesFormat:
 
     def writer(self, request: ChatRequest) -> MessagesWriter:
         return MessagesWriter(request)
+
+    def resumed_writer(self, request: ChatRequest, passed: bytes) -> MessagesWriter:
+        return history.resume(request, passed)
+
+    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
+        return history.read_attempt(said, stream=stream)
+
+    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+        return history.call_results(calls, texts)
+
+    def own_words(self, text: str) -> Json:
+        return history.own_words(text)
+
+    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+        return history.restore(items, answer, messages)
 
     def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
         return encode(failure.anthropic_error(status, message))

@@ -40,6 +40,10 @@ class MessagesWriter:
         self._index = 0
         self._calls = CallQueue()
 
+    def resume(self, blocks: int) -> None:
+        """Go on with a message of so many blocks, all of them shut; the Begin is not to be written."""
+        self._index = blocks
+
     def write(self, delta: Delta) -> bytes:
         """The bytes for one delta; those of an End make the answer whole."""
         match delta:

@@ -1,8 +1,13 @@
 """OpenAI responses."""
 
+from collections.abc import Sequence
+
 from metaclaw.domain.chat import ChatRequest, Completion, Json
+from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.wires import failure
+from metaclaw.wires.attempt import Attempt, HeldCall
 from metaclaw.wires.reader import Reader
+from metaclaw.wires.responses import history
 from metaclaw.wires.responses.answer import parse_answer, render_answer
 from metaclaw.wires.responses.parsing import parse_request
 from metaclaw.wires.responses.reading import ResponsesMeaning
@@ -31,6 +36,21 @@ class ResponsesFormat:
 
     def writer(self, request: ChatRequest) -> ResponsesWriter:
         return ResponsesWriter(request)
+
+    def resumed_writer(self, request: ChatRequest, passed: bytes) -> ResponsesWriter:
+        return history.resume(request, passed)
+
+    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
+        return history.read_attempt(said, stream=stream)
+
+    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+        return history.call_results(calls, texts)
+
+    def own_words(self, text: str) -> Json:
+        return history.own_words(text)
+
+    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+        return history.restore(items, answer, messages)
 
     def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
         return failure.openai_body(status, message, code, param)

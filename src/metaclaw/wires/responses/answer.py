@@ -228,6 +228,11 @@ class Envelope:
             **{name: request.extra[name] for name in _REPEATED if request.extra.get(name) is not None},
         }
 
+    def repeat(self, response: Object) -> None:
+        """Take over what a provider has said of the response so far."""
+        said = ("status", "error", "incomplete_details", "output", "usage")
+        self._head |= {key: value for key, value in response.items() if key not in said}
+
     def begin(self) -> Object:
         """The response when nothing has been said."""
         return {**self._head, "status": "in_progress", "error": None, "incomplete_details": None, "output": [], "usage": None}

@@ -25,7 +25,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.calls import Call, CallQueue
 from metaclaw.wires.chat.answer import render_logprobs
-from metaclaw.wires.fields import Object, object_of
+from metaclaw.wires.fields import Object, object_of, text_of
 from metaclaw.wires.responses.answer import Envelope, call_item, message_item, reasoning_item, text_part
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.tools import ClientTools
@@ -66,6 +66,12 @@ class ResponsesWriter:
         self._item: _Item | None = None
         self._calls = CallQueue()
         self._status = "completed"
+
+    def resume(self, number: int, response: Object, output: list[Json]) -> None:
+        """Go on with a response of which these items are done; the Begin is not to be written."""
+        self._number, self._output = number, output
+        self._envelope = Envelope(self._request, text_of(response.get("id")), text_of(response.get("model")))
+        self._envelope.repeat(response)
 
     def write(self, delta: Delta) -> bytes:
         """The bytes for one delta; those of an End make the answer whole."""

@@ -1,0 +1,263 @@
+"""The rules that hold a speaker's tool calls, and whether calls break them.
+
+Most calls have nothing to do with most rules, which a look for certain letters tells at once. What is left is tried off the event
+loop, within a bounded time; a check that cannot be tried says so.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import anyio
+import anyio.to_thread
+
+from metaclaw.domain.chat import Text, ToolCall
+from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill, SkillKind
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import SkillError
+from metaclaw.skills import Teams
+from metaclaw.skills.checks import check_of, examine
+from metaclaw.skills.checks.answer import documents_at, texts_at
+from metaclaw.skills.checks.screen import screen_of
+from metaclaw.skills.rule import ALWAYS, rule_text, rule_when
+from metaclaw.skills.view import ShelfView
+from metaclaw.wires import HeldCall
+
+log = logging.getLogger(__name__)
+
+LIMIT_S = 2.0
+"""Longest that the checks of one answer may take together."""
+_CHECK_LIMIT_S = 1.0
+_THREADS = 4
+_MOST_AT_ONCE = 200
+_CACHED = 256
+
+
+class HeldRule(NamedTuple):
+    """A rule whose violations are held. `holds_on_error`: a check that cannot be tried counts as broken. `warns`: calls that still
+    break it are let through with a warning."""
+
+    name: SkillName
+    text: str
+    check: Check
+    is_always: bool
+    holds_on_error: bool
+    warns: bool
+
+
+class Broken(NamedTuple):
+    """A rule, which calls break it (by their places), and why."""
+
+    rule: HeldRule
+    calls: frozenset[int]
+    reason: str
+
+
+class Ruling(NamedTuple):
+    """What the rules say of the calls of one answer. `failed` are rules whose check could not be tried, with the reason."""
+
+    broken: tuple[Broken, ...] = ()
+    failed: tuple[tuple[HeldRule, str], ...] = ()
+
+
+class Library(Protocol):
+    """One generation of rules and skills."""
+
+    def __call__(self) -> ShelfView: ...
+
+
+_NONE: tuple[HeldRule, ...] = ()
+_COMPLIES = Ruling()
+
+
+class HeldRules:
+    """Which rules hold, for each speaker."""
+
+    def __init__(self, view: Library, teams: Teams | None = None, today: Callable[[], date] = date.today) -> None:
+        self._view = view
+        self._teams = teams
+        self._today = today
+        self._seen: ShelfView | None = None
+        self._held: dict[str, HeldRule] = {}
+        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...]]] = {}
+
+    def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
+        """The held rules in force for this speaker: those for every task, and of the others those placed in the prompt."""
+        view = self._view()
+        if view is not self._seen:
+            self._seen, self._scoped = view, {}
+            self._held = {rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None}
+        if not self._held:
+            return _NONE
+        speaker = view.in_scope(scope, self._teams, self._today())
+        known = self._scoped.get(id(speaker))
+        if known is None or known[0] is not speaker:
+            mine = (*speaker.rules, *speaker.always)
+            known = (speaker, tuple(self._held[skill.name] for skill in mine if skill.name in self._held))
+            if len(self._scoped) >= _CACHED:
+                self._scoped.clear()
+            self._scoped[id(speaker)] = known
+        in_force = known[1]
+        if all(rule.is_always for rule in in_force) and not any(name in self._held for name in placed):
+            return in_force
+        found = [rule for rule in in_force if rule.is_always or rule.name in placed]
+        names = {rule.name for rule in found}
+        return (*found, *(self._held[name] for name in placed if name in self._held and name not in names))
+
+
+def held_rule(skill: Skill) -> HeldRule | None:
+    """The held rule that a skill is, if it is one: a person's, with `enforce: hold` and a check of tool calls that is settled."""
+    if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
+        return None
+    try:
+        check = check_of(skill)
+    except SkillError as error:
+        log.warning("rule_cannot_hold rule=%s reason=%s", skill.name, error)
+        return None
+    if check is None or (not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS):
+        return None
+    is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
+    on_error, on_break = skill.extra.get("on_error"), skill.extra.get("on_break")
+    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call")
+
+
+def _as_they_are(texts: Sequence[str]) -> Sequence[str]:
+    return texts
+
+
+class CallJudge:
+    """Tries the checks of held rules on tool calls, off the event loop."""
+
+    def __init__(self, redact: Callable[[Sequence[str]], Sequence[str]] = _as_they_are, limit_s: float = LIMIT_S) -> None:
+        """`redact` replaces secrets in what is said of broken rules; it is called in a thread."""
+        self._redact = redact
+        self._limit_s = limit_s
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    async def judge(
+        self, rules: Sequence[HeldRule], calls: Sequence[HeldCall], text: str = "", conversation: Conversation | None = None
+    ) -> Ruling:
+        """Which rules the calls break. Never raises for a check."""
+        parts = [ToolCall(call.id, call.name, call.arguments) for call in calls]
+        if len(rules) > _MOST_AT_ONCE:
+            concerned = await anyio.to_thread.run_sync(_concerned, rules, parts)
+        else:
+            concerned = _concerned(rules, parts)
+        if not concerned:
+            return _COMPLIES
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(_THREADS)
+        broken: list[Broken] = []
+        failed: list[tuple[HeldRule, str]] = []
+        looked_at: set[SkillName] = set()
+        work = partial(_try_all, concerned, parts, text, conversation or Conversation(), self._limit_s, (broken, failed, looked_at))
+        try:
+            async with asyncio.timeout(self._limit_s + 0.5):
+                await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+        except TimeoutError:
+            log.warning("checks_timed_out rules=%d", len(concerned) - len(looked_at))
+        late = [rule for rule in concerned if rule.name not in looked_at]
+        failed = [*failed, *((rule, f"there was no time to look within {self._limit_s:g} s") for rule in late)]
+        everything = frozenset(range(len(parts)))
+        held = [Broken(rule, everything, f"its check could not be run: {why}") for rule, why in failed if rule.holds_on_error]
+        found = [*broken, *held]
+        if found:
+            found = await anyio.to_thread.run_sync(self._redacted, found)
+        return Ruling(tuple(found), tuple(one for one in failed if not one[0].holds_on_error))
+
+    def _redacted(self, broken: Sequence[Broken]) -> list[Broken]:
+        """The same without secrets in what is told of them. Blocks."""
+        texts = self._redact([text for one in broken for text in (one.rule.text, one.reason)])
+        return [
+            one._replace(rule=one.rule._replace(text=texts[2 * place]), reason=texts[2 * place + 1])
+            for place, one in enumerate(broken)
+        ]
+
+
+def _concerned(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[HeldRule]:
+    """The rules that these calls may break, told by a quick look."""
+    texts: dict[Where, list[str]] = {}
+    found = []
+    for rule in rules:
+        check = rule.check
+        if isinstance(check, ProgramCheck):
+            found.append(rule)
+            continue
+        where = check.where
+        if where not in texts:
+            texts[where] = texts_at(parts, where)
+        if not texts[where]:
+            continue
+        if isinstance(check, PatternCheck) and not check.must_match:
+            screen = screen_of(check.pattern)
+            if screen is not None and not screen.may_match(texts[where]):
+                continue
+        found.append(rule)
+    return found
+
+
+_Findings = tuple[list[Broken], list[tuple[HeldRule, str]], set[SkillName]]
+
+
+def _try_all(
+    rules: Sequence[HeldRule],
+    parts: Sequence[ToolCall],
+    text: str,
+    conversation: Conversation,
+    limit_s: float,
+    findings: _Findings,
+) -> None:
+    """Try the checks one after the other until the time is over. Blocks."""
+    broken, failed, looked_at = findings
+    until = time.monotonic() + limit_s
+    for rule in rules:
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        try:
+            outcome, reason = _try(rule.check, parts, text, conversation, min(left, _CHECK_LIMIT_S))
+            if outcome is Outcome.FAIL:
+                broken.append(Broken(rule, _culprits(rule.check, parts, until), reason))
+            elif outcome is None:
+                failed.append((rule, reason))
+        except Exception as error:  # noqa: BLE001 - a check that breaks in a new way must not lose an answer
+            failed.append((rule, f"{type(error).__name__}: {error}"))
+        looked_at.add(rule.name)
+
+
+def _try(
+    check: Check, parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float
+) -> tuple[Outcome | None, str]:
+    """What a check says; None where it could not be tried."""
+    match check:
+        case SchemaCheck() if documents_at(parts, check.where) is None:
+            return Outcome.PASS, ""
+        case ProgramCheck():
+            answer = (*((Text(text),) if text else ()), *parts)
+        case _:
+            answer = tuple(parts)
+    found = examine(check, answer, limit_s, conversation=conversation)
+    is_untried = found.outcome is Outcome.UNKNOWN and found.score is None
+    return (None if is_untried else found.outcome), found.reason
+
+
+def _culprits(check: Check, parts: Sequence[ToolCall], until: float) -> frozenset[int]:
+    """Which of the calls break a check that all of them together do not pass; all, where that cannot be told."""
+    everything = frozenset(range(len(parts)))
+    if len(parts) == 1 or isinstance(check, ProgramCheck):
+        return everything
+    found = []
+    for place, part in enumerate(parts):
+        left = until - time.monotonic()
+        if left <= 0:
+            return everything
+        if texts_at([part], check.where) and examine(check, [part], min(left, _CHECK_LIMIT_S)).outcome is Outcome.FAIL:
+            found.append(place)
+    return frozenset(found) or everything

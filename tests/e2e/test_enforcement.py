@@ -1,0 +1,199 @@
+"""Held rules: calls that break them reach no client, on every wire, streamed and whole, and later requests hold what was said."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.holding import Agent, Got, ResponsesAgent, new_agent, write_rule
+from tests.support.program import NOT_LEARNING, Program, providers_toml
+from tests.support.strict_provider import BAD, GOOD, StrictProvider
+
+TARGETS = [
+    ("chat", "openai"),
+    ("chat", "anthropic"),
+    ("messages", "anthropic"),
+    ("messages", "chatonly"),
+    ("responses", "openai"),
+    ("responses", "chatonly"),
+    ("responses", "anthropic"),
+]
+ALL = [(wire, target, stream) for wire, target in TARGETS for stream in (False, True)]
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[StrictProvider]:
+    running = StrictProvider().start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def program(strict: StrictProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    home: Path = tmp_path_factory.mktemp("held") / "home"
+    running = Program(home, providers_toml(strict.url), proxy="enforce_opt_out = true", env=NOT_LEARNING)
+    write_rule(running)
+    running.start()
+    yield running
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+def agent(program: Program, wire: str, target: str, stream: bool, **headers: str) -> Agent:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return new_agent(wire, program.url, f"{target}/m", stream, named)
+
+
+def commands(got: Got) -> list[str]:
+    return [command for _, command in got.calls]
+
+
+@pytest.mark.parametrize(("wire", "target", "stream"), ALL)
+def test_a_call_that_breaks_a_rule_is_asked_for_again(
+    program: Program, strict: StrictProvider, wire: str, target: str, stream: bool
+) -> None:
+    strict.refused.clear()
+    client = agent(program, wire, target, stream)
+    got = client.ask("PLAN bad good")
+    assert commands(got) == [GOOD]
+    assert "words" in got.text
+    assert (got.input_tokens, got.output_tokens) == (20, 10)
+    if not stream:
+        assert got.headers["x-metaclaw-enforced"] == "no-force-push"
+    assert strict.bodies[-1][2]["x-metaclaw-purpose"] == "enforce"
+    assert "no-force-push" in str(strict.bodies[-1][1])
+    # Later requests hold the true sequence, or the provider would refuse them.
+    assert commands(client.answer_calls()) == []
+    assert commands(client.ask("PLAN mixed bad two")) == [GOOD, "git status"]
+    assert commands(client.answer_calls()) == []
+    assert strict.refused == []
+
+
+@pytest.mark.parametrize(("wire", "target", "stream"), ALL)
+def test_an_answer_that_keeps_breaking_a_rule_ends_with_a_text(
+    program: Program, strict: StrictProvider, wire: str, target: str, stream: bool
+) -> None:
+    strict.refused.clear()
+    client = agent(program, wire, target, stream)
+    before = len(strict.bodies)
+    got = client.ask("PLAN bad mixed bad")
+    assert len(strict.bodies) == before + 3
+    assert commands(got) == []
+    assert "`no-force-push` (Never force-push.)" in got.text
+    assert "metaclaw enforce off" in got.text
+    assert (got.input_tokens, got.output_tokens) == (30, 15)
+    assert commands(client.ask("PLAN good")) == [GOOD]
+    assert commands(client.answer_calls()) == []
+    assert strict.refused == []
+
+
+@pytest.mark.parametrize(("wire", "target", "stream"), ALL)
+def test_a_provider_that_fails_when_asked_again_does_not_fail_the_request(
+    program: Program, strict: StrictProvider, wire: str, target: str, stream: bool
+) -> None:
+    strict.refused.clear()
+    client = agent(program, wire, target, stream)
+    got = client.ask("PLAN bad fail")
+    assert commands(got) == []
+    assert "could not be asked again" in got.text
+    assert commands(client.ask("PLAN good")) == [GOOD]
+    assert strict.refused == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_provider_that_keeps_the_history_itself_goes_on_with_the_last_attempt(
+    program: Program, strict: StrictProvider, stream: bool
+) -> None:
+    strict.refused.clear()
+    client = ResponsesAgent(program.url, "openai/m", stream, keeps=True)
+    assert commands(client.ask("PLAN bad good")) == [GOOD]
+    assert commands(client.answer_calls()) == []
+    assert commands(client.ask("PLAN bad bad bad")) == []
+    assert commands(client.ask("PLAN two")) == [GOOD, "git status"]
+    assert commands(client.answer_calls()) == []
+    assert strict.refused == []
+
+
+@pytest.mark.parametrize(("wire", "target"), [("chat", "openai"), ("messages", "anthropic"), ("responses", "openai")])
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_that_comply_are_relayed_byte_for_byte(
+    program: Program, strict: StrictProvider, wire: str, target: str, stream: bool
+) -> None:
+    path = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}[wire]
+    words: Any = [{"role": "user", "content": "PLAN two"}]
+    body = {"model": f"{target}/m", "stream": stream, "max_tokens": 9, ("input" if wire == "responses" else "messages"): words}
+    answer = httpx.post(f"{program.url}{path}", json=body, headers=program.auth, timeout=60)
+    turn = program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")
+    assert turn["answer"] == turn["said"]
+    assert "x-metaclaw-enforced" not in answer.headers
+    assert turn["enforced"] == []
+    assert "_1_abcdefgh" in answer.text
+
+
+def test_the_story_is_told(program: Program, strict: StrictProvider) -> None:
+    client = agent(program, "chat", "openai", False)
+    got = client.ask("PLAN bad good")
+    turn = got.headers["x-metaclaw-turn"]
+    told = program.get(f"/api/turns/{turn}/why")
+    assert told["enforced"][0]["rule"] == "no-force-push"
+    assert [call["arguments"] for one in told["attempts"] for call in one["calls"]] == [
+        f'{{"command": "{BAD}"}}',
+        f'{{"command": "{GOOD}"}}',
+    ]
+    said = program.command("why", turn).stdout
+    assert "no-force-push was broken in 1 attempt" in said
+    assert BAD in said
+    session = program.get(f"/api/sessions/{got.headers['x-metaclaw-session']}")
+    assert [one["id"] for one in session["turns"]] == [turn]
+    attempt = program.get(f"/api/turns/{told['attempts'][0]['turn']}")
+    assert BAD in str(attempt["answer"])
+    assert program.get("/api/status")["enforcement"] == {"on": True, "held_rules": ["no-force-push"]}
+
+
+def test_a_stream_without_words_names_the_rule_in_its_head(program: Program, strict: StrictProvider) -> None:
+    """The head waits for the first words; where none came before the decision, it can still tell."""
+    client = agent(program, "chat", "openai", True)
+    assert "x-metaclaw-enforced" not in client.ask("PLAN bad good").headers
+
+
+def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: StrictProvider) -> None:
+    strict.refused.clear()
+    client = agent(program, "messages", "anthropic", True)
+    assert commands(client.ask("PLAN bad good")) == [GOOD]
+    assert program.command("enforce", "off").returncode == 0
+    try:
+        assert commands(client.answer_calls()) == []
+        assert commands(client.ask("PLAN bad")) == [BAD]
+        assert program.get("/api/status")["enforcement"]["on"] is False
+    finally:
+        assert program.command("enforce", "on").returncode == 0
+    assert commands(client.answer_calls()) == []
+    assert commands(client.ask("PLAN bad good")) == [GOOD]
+    assert strict.refused == []
+
+
+def test_a_client_may_opt_out_where_the_owner_allows_it(program: Program, strict: StrictProvider) -> None:
+    assert commands(agent(program, "chat", "openai", False, x_metaclaw_enforce="off").ask("PLAN bad")) == [BAD]
+
+
+def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvider, tmp_path: Path) -> None:
+    strict.refused.clear()
+    running = Program(tmp_path / "home", providers_toml(strict.url), env=NOT_LEARNING)
+    write_rule(running)
+    running.start()
+    clients = [agent(running, wire, target, stream) for wire, target, stream in ALL]
+    for place, client in enumerate(clients):
+        assert commands(client.ask(f"number {place} PLAN bad good")) == [GOOD]
+    running.kill()
+    running.start()
+    for client in clients:
+        moved = client.client.with_options(  # type: ignore[attr-defined]
+            base_url=running.url + ("" if "Messages" in type(client).__name__ else "/v1")
+        )
+        client.client = moved  # type: ignore[attr-defined]
+        assert commands(client.answer_calls()) == []
+    assert strict.refused == []
+    refused = agent(running, "chat", "openai", False, x_metaclaw_enforce="off")
+    assert commands(refused.ask("PLAN bad good")) == [GOOD], "the owner does not allow to opt out"
+    assert running.stop() == 0

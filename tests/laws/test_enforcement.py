@@ -1,0 +1,443 @@
+"""However a provider's stream is split and whatever its calls' order, a client under held rules sees one valid, complete message.
+
+The whole request path runs in this process; what the client got is read by the official SDKs. The provider refuses histories that
+it did not make.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Delta,
+    End,
+    Finish,
+    Role,
+    SampledTokens,
+    Text,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    Wire,
+)
+from metaclaw.domain.enforcement import HoldEnd
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.status import Health, StoreHealth
+from metaclaw.domain.turn import Turn
+from metaclaw.ports import Call, Headers
+from metaclaw.proxy import CallJudge, Enforcer, HeldRules, Limits, Metrics, Opener, Origins, Pipeline, Placer, Providers, Ranks
+from metaclaw.proxy.client import Client, Incoming
+from metaclaw.proxy.reading import read
+from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills.library import Library
+from tests.support.strict_provider import BAD, GOOD, STEPS, StrictProvider
+
+PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
+RULE = Skill(
+    SkillName("no-force-push"),
+    "always",
+    "Never force-push.",
+    extra={"kind": "rule", "applies": "always", "enforce": "hold", "check": "not in calls: push --force"},
+)
+
+
+class Reply:
+    """An answer in pieces."""
+
+    def __init__(self, status: int, kind: str, pieces: list[bytes]) -> None:
+        self.status = status
+        self.headers: Headers = [("content-type", kind)]
+        self._pieces = iter(pieces)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            await asyncio.sleep(0)
+            yield piece
+
+    async def aclose(self) -> None:
+        return
+
+
+class InProcess:
+    """The strict provider without a network. Streams are cut at any byte."""
+
+    models = ()
+
+    def __init__(self, strict: StrictProvider, wires: frozenset[Wire], random: Random) -> None:
+        self.name = "p"
+        self.wires = wires
+        self._strict = strict
+        self._random = random
+
+    async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
+        wire = next(wire for wire, path in PATHS.items() if call.path.removeprefix("/v1") == path.removeprefix("/v1"))
+        purpose = {} if call.purpose is None else {"x-metaclaw-purpose": str(call.purpose)}
+        status, said = self._strict.reply(wire.value, json.loads(call.body), purpose)
+        if isinstance(said, dict):
+            return Reply(status, "application/json", [json.dumps(said).encode()])
+        whole = b"".join(said)
+        cuts = sorted(self._random.sample(range(len(whole) + 1), min(self._random.randrange(40), len(whole))))
+        pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True) if begin < end]
+        return Reply(200, "text/event-stream", pieces)
+
+    async def aclose(self) -> None:
+        return
+
+
+class Model:
+    """A model that answers in deltas, with exact tokens."""
+
+    name = "p"
+    models = ("m",)
+
+    async def generate(self, request: ChatRequest, version: int = 0) -> AsyncGenerator[Delta, None]:
+        plan: list[str] = []
+        for message in request.messages:
+            words = "".join(part.text for part in message.parts if isinstance(part, Text))
+            if message.role is Role.USER and "PLAN" in words:
+                plan = words.split("PLAN", 1)[1].split()
+            elif message.role is Role.ASSISTANT and plan:
+                plan.pop(0)
+        step = plan[0] if plan else "text"
+        yield Begin(f"a{len(request.messages)}", "m")
+        yield TextDelta(f"words {len(request.messages)}")
+        for place, command in enumerate(STEPS[step]):
+            identity = f"call_{len(request.messages):04d}_{place}_abcdefghij"
+            yield ToolCallDelta(place, identity, "bash", json.dumps({"command": command}))
+        tokens = SampledTokens((1, len(request.messages)), (2, 3), (-0.5, -0.25))
+        yield End(Finish.TOOL_CALLS if STEPS[step] else Finish.STOP, Usage(10, 5), tokens=tokens)
+
+    async def aclose(self) -> None:
+        return
+
+
+class Book:
+    """A ledger in memory."""
+
+    health = StoreHealth(Health.HEALTHY, None, 0, 0)
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    async def record(self, turn: Turn) -> bool:
+        self.turns.append(turn)
+        return True
+
+    async def end_session(self, session: SessionId, reason: str) -> None:
+        return
+
+    async def announce(self, kind: str, data: dict[str, Any]) -> bool:
+        self.events.append((kind, data))
+        return True
+
+
+class Line:
+    """A connection that keeps what is sent."""
+
+    peer: str | None = "127.0.0.1"
+    is_full = False
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    async def drain(self) -> None:
+        return
+
+    def pause(self) -> None:
+        return
+
+    def resume(self) -> None:
+        return
+
+    def answered(self, client: Client) -> None:
+        return
+
+
+class House:
+    """The request path, with one provider and some rules."""
+
+    def __init__(self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None) -> None:
+        view = ShelfView(1, "h", Library.of(rules).index)
+        self.book = Book()
+        self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
+        self._pipeline = Pipeline(
+            origins=Origins(silence_s=3600, now=lambda: datetime.now(UTC)),
+            placer=Placer(lambda: view, Budgets()),
+            opener=Opener(Providers([provider])),
+            ledger=self.book,
+            metrics=Metrics(),
+            limits=Limits(),
+            ranks=Ranks(),
+            enforcer=self.enforcer,
+        )
+
+    async def post(self, wire: Wire, request: dict[str, Any]) -> httpx.Response:
+        body, line = json.dumps(request).encode(), Line()
+        client = Client(line, "POST", b"/", {})
+        client.is_whole = True
+        client.task = asyncio.current_task()
+        now = datetime.now(UTC)
+        incoming = Incoming(wire, PATHS[wire], "", {}, [], body, read(wire, body), None, now, time.perf_counter())
+        await self._pipeline.answer(incoming, client)
+        return parsed(b"".join(line.sent))
+
+
+def parsed(raw: bytes) -> httpx.Response:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    fields = [tuple(line.split(": ", 1)) for line in lines[1:]]
+    if any(name == "transfer-encoding" for name, *_ in fields):
+        whole = b""
+        while body:
+            size, _, body = body.partition(b"\r\n")
+            whole, body = whole + body[: int(size, 16)], body[int(size, 16) + 2 :]
+        body = whole
+    kept = [(name, value) for name, value in fields if name not in ("transfer-encoding", "content-length")]
+    return httpx.Response(int(lines[0].split()[1]), headers=kept, content=body)
+
+
+def read_by_sdk(wire: Wire, stream: bool, response: httpx.Response) -> tuple[str, list[tuple[str, str]], list[Any], int]:
+    """Text, calls, the history as the client keeps it, and the input tokens, as the official SDK reads them."""
+    asked: Any = {"model": "m"}
+    if wire is Wire.MESSAGES:
+        heard = httpx2.MockTransport(
+            lambda _: httpx2.Response(response.status_code, headers=dict(response.headers), content=response.content)
+        )
+        client = anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=heard))
+        asked |= {"max_tokens": 9, "messages": []}
+        if stream:
+            with client.messages.stream(**asked) as events:
+                message = events.get_final_message()
+        else:
+            message = client.messages.create(**asked)
+        blocks = [{key: value for key, value in one.to_dict().items() if value is not None} for one in message.content]
+        calls = [(one.id, str(dict(one.input)["command"])) for one in message.content if one.type == "tool_use"]
+        words = "\n\n".join(one.text for one in message.content if one.type == "text")
+        return words, calls, [{"role": "assistant", "content": blocks}], message.usage.input_tokens
+    transport = httpx2.MockTransport(
+        lambda _: httpx2.Response(response.status_code, headers=dict(response.headers), content=response.content)
+    )
+    oai = openai.OpenAI(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
+    if wire is Wire.CHAT:
+        asked |= {"messages": []}
+        if stream:
+            with oai.chat.completions.stream(**asked) as chunks:
+                completion: Any = chunks.get_final_completion()
+        else:
+            completion = oai.chat.completions.create(**asked)
+        kept = completion.choices[0].message.to_dict()
+        for call in kept.get("tool_calls") or []:
+            call.pop("index", None)
+            call["function"].pop("parsed_arguments", None)
+        made = [(one["id"], json.loads(one["function"]["arguments"])["command"]) for one in kept.get("tool_calls") or []]
+        assert completion.choices[0].finish_reason == ("tool_calls" if made else "stop")
+        return kept.get("content") or "", made, [kept], completion.usage.prompt_tokens
+    if stream:
+        with oai.responses.stream(**asked, input="x") as parts:
+            assert [one.sequence_number for one in parts] == list(range(response.content.count(b"event: response.")))
+            answer: Any = parts.get_final_response()
+    else:
+        answer = oai.responses.create(**asked, input="x")
+    items = [one.to_dict() for one in answer.output]
+    for item in items:
+        item.pop("parsed_arguments", None)
+        for part in item.get("content") or []:
+            part.pop("parsed", None)
+    made = [(one.call_id, str(json.loads(one.arguments)["command"])) for one in answer.output if one.type == "function_call"]
+    return answer.output_text, made, items, answer.usage.input_tokens
+
+
+def request_of(wire: Wire, history: list[Any], stream: bool) -> dict[str, Any]:
+    key = "input" if wire is Wire.RESPONSES else "messages"
+    options = {"stream_options": {"include_usage": True}} if wire is Wire.CHAT and stream else {}
+    return {"model": "m", "max_tokens": 99, key: history, "stream": stream, **options}
+
+
+def results_of(wire: Wire, calls: list[tuple[str, str]]) -> list[Any]:
+    ids = [identity for identity, _ in calls]
+    if wire is Wire.CHAT:
+        return [{"role": "tool", "tool_call_id": one, "content": "done"} for one in ids]
+    if wire is Wire.RESPONSES:
+        return [{"type": "function_call_output", "call_id": one, "output": "done"} for one in ids]
+    return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": one, "content": "done"} for one in ids]}]
+
+
+steps = st.sampled_from(["bad", "good", "mixed", "two", "text", "fail", "mute-bad", "mute-good", "mute-mixed"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    wire=st.sampled_from(Wire),
+    speaks=st.sampled_from(Wire),
+    stream=st.booleans(),
+    plans=st.lists(st.lists(steps.filter(lambda one: one != "fail"), min_size=1, max_size=3), min_size=1, max_size=3),
+    fails=st.booleans(),
+    pieces=st.integers(1, 7),
+    seed=st.integers(0, 2**32),
+)
+def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
+    wire: Wire, speaks: Wire, stream: bool, plans: list[list[str]], fails: bool, pieces: int, seed: int
+) -> None:
+    random = Random(seed)
+    strict = StrictProvider(pieces=pieces, random=random)
+    house = House(InProcess(strict, frozenset((speaks,)), random), RULE)
+
+    async def talk() -> None:
+        history: list[Any] = []
+        for plan in plans:
+            asked = [*plan[:1], "fail"] if fails and plan[0].endswith(("bad", "mixed")) else plan
+            history.append({"role": "user", "content": f"PLAN {' '.join(asked)}"})
+            before = len(strict.bodies)
+            response = await house.post(wire, request_of(wire, history, stream))
+            assert response.status_code == 200, response.text
+            text, calls, kept, tokens = read_by_sdk(wire, stream, response)
+            history += kept
+            tried = asked[: asked.index("fail")] if "fail" in asked else asked
+            wanted = next((step for step in (*tried, "text")[:3] if step.removeprefix("mute-") not in ("bad", "mixed")), None)
+            is_stopped = wanted is None or (wanted == "text" and "fail" in asked)
+            commands = [] if is_stopped or wanted is None else STEPS[wanted.removeprefix("mute-")]
+            assert [command for _, command in calls] == commands
+            assert BAD not in json.dumps(calls)
+            assert ("no-force-push" in text) == is_stopped
+            answered = len(strict.bodies) - before - ("fail" in asked and len(strict.bodies) - before > 1)
+            assert tokens == 10 * answered
+            assert len({identity for identity, _ in calls}) == len(calls)
+            if calls:
+                history += results_of(wire, calls)
+                response = await house.post(wire, request_of(wire, history, stream))
+                assert response.status_code == 200, response.text
+                _, calls, kept, _ = read_by_sdk(wire, stream, response)
+                history += kept
+                while calls:
+                    history += results_of(wire, calls)
+                    response = await house.post(wire, request_of(wire, history, stream))
+                    assert response.status_code == 200, response.text
+                    _, calls, kept, _ = read_by_sdk(wire, stream, response)
+                    history += kept
+
+    asyncio.run(talk())
+    assert strict.refused == []
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_tokens(wire: Wire, stream: bool) -> None:
+    house = House(Model(), RULE)
+    history: list[Any] = [{"role": "user", "content": "PLAN bad good"}]
+    response = asyncio.run(house.post(wire, request_of(wire, history, stream)))
+    text, calls, _, tokens = read_by_sdk(wire, stream, response)
+    assert [command for _, command in calls] == [GOOD]
+    assert tokens == 20
+    assert "words" in text
+    (turn,) = house.book.turns
+    assert turn.tokens is None
+    assert turn.enforcement is not None
+    assert [one.tokens.prompt_ids[0] if one.tokens else None for one in turn.enforcement.attempts] == [1, 1]
+    assert [one.end for one in turn.enforcement.rules] == [HoldEnd.COMPLIED]
+    assert house.book.events[0][0] == "rule_held"
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_rule_may_let_its_call_pass_with_a_warning(wire: Wire, stream: bool) -> None:
+    strict = StrictProvider(random=Random(1))
+    rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "on_break": "call"})
+    house = House(InProcess(strict, frozenset((wire,)), Random(1)), rule)
+    history: list[Any] = [{"role": "user", "content": "PLAN bad bad bad"}]
+    text, calls, kept, _ = read_by_sdk(wire, stream, asyncio.run(house.post(wire, request_of(wire, history, stream))))
+    assert [command for _, command in calls] == [BAD]
+    assert "MetaClaw warning" in text
+    history += [*kept, *results_of(wire, calls)]
+    assert asyncio.run(house.post(wire, request_of(wire, history, stream))).status_code == 200
+    assert strict.refused == []
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_the_head_of_a_stream_that_begins_with_calls_names_the_rule(wire: Wire) -> None:
+    house = House(InProcess(StrictProvider(), frozenset((wire,)), Random(1)), RULE)
+    history: list[Any] = [{"role": "user", "content": "PLAN mute-bad mute-good"}]
+    response = asyncio.run(house.post(wire, request_of(wire, history, True)))
+    assert read_by_sdk(wire, True, response)[1][0][1] == GOOD
+    assert response.headers["x-metaclaw-enforced"] == "no-force-push"
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(wire: Wire, stream: bool) -> None:
+    class Unwanted(CallJudge):
+        async def judge(self, *_: object) -> Any:
+            raise AssertionError("nothing is to be judged")
+
+    reminded = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "enforce": "remind"})
+    others = Skill(SkillName("of-bob"), "always", "No.", scope="user:bob", extra={**RULE.extra})
+    house = House(InProcess(StrictProvider(), frozenset((wire,)), Random(1)), reminded, others, judge=Unwanted())
+    history: list[Any] = [{"role": "user", "content": "PLAN bad"}]
+    response = asyncio.run(house.post(wire, request_of(wire, history, stream)))
+    assert [command for _, command in read_by_sdk(wire, stream, response)[1]] == [BAD]
+    (turn,) = house.book.turns
+    assert turn.exchange.seen is None
+    assert turn.exchange.said == response.content
+    assert turn.enforcement is None
+
+
+BROKEN = [
+    {"check": "program: |\n  raise SystemExit(7)"},
+    {"check": "not in calls: (a*)*$ --force"},
+]
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("on_error", ["pass", "hold"])
+def test_a_check_that_cannot_be_run_never_loses_an_answer(fault: dict[str, str], stream: bool, on_error: str) -> None:
+    class Raising(CallJudge):
+        pass
+
+    rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, **fault, "on_error": on_error})
+    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), rule, judge=Raising(limit_s=0.3))
+    command = "a" * 40 + " --force"
+    del command
+    history: list[Any] = [{"role": "user", "content": "PLAN bad good text"}]
+    response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, history, stream)))
+    text, calls, _, _ = read_by_sdk(Wire.CHAT, stream, response)
+    assert response.status_code == 200
+    if fault is BROKEN[0] and on_error == "pass":
+        assert [command for _, command in calls] == [BAD]
+        assert "x-metaclaw-enforced" not in response.headers
+        assert [kind for kind, _ in house.book.events] == ["check_failed"]
+    elif fault is BROKEN[0]:
+        assert calls == []
+        assert "words 3" in text
+
+
+def test_a_mass_of_rules_is_looked_at_in_bounded_time() -> None:
+    rules = [
+        Skill(
+            SkillName(f"rule-{number}"), "always", "No.", extra={**RULE.extra, "check": rf"not in calls: (x+x+)+y{number}|push .*"}
+        )
+        for number in range(400)
+    ]
+    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), *rules, judge=CallJudge(limit_s=0.2))
+    began = time.monotonic()
+    response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, [{"role": "user", "content": "PLAN good text"}], False)))
+    assert response.status_code == 200
+    assert time.monotonic() - began < 60
