@@ -59,6 +59,8 @@ LANDED = {
     "0008.sqlite.sql": "1477c5a6fc1ae462b5f2670a1a432f2c0cc8649d822765f6457bb2295c28eb5e",
     "0009.postgresql.sql": "f7284cc9f6af7bd12b20f55aa81425dd1ec72e9044b0b7ec4e6a987dc9dc9653",
     "0009.sqlite.sql": "b3e20f878516ff58bf53e101cd7ffaf537f24bf6d4abe8888f3526c317dc9bd2",
+    "0010.postgresql.sql": "ad578ad1d5ff08c9f780ec93388396effae63c12e4e7289c8344cc40760bc243",
+    "0010.sqlite.sql": "d7e8017e786e568d72f0f02734c03520c266c01d7a9aed51ad8ded7aa35d2cfc",
 }
 
 

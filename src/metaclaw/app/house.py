@@ -72,6 +72,7 @@ from metaclaw.store import (
     LedgerReader,
     SqlBatches,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlForgetting,
     SqlGenerations,
@@ -153,6 +154,7 @@ class House:
             self.learner,
             self._waiting,
             listens=config.skills.learn,
+            measured=SqlCompliance(self.database).cursor,
         )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
@@ -299,6 +301,7 @@ class House:
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
                 rulebook=self.rulebook,
+                compliance=SqlCompliance(self.database),
                 noted=lambda rule, turn: self._tell_of_rules([rule], (), [turn]),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),

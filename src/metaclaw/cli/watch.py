@@ -119,6 +119,10 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
         case "notice":
             about = f" about {plain(data.get('skill'))}" if data.get("skill") else ""
             return f"notice{about}: {plain(data.get('text'))}"
+        case "rule_broken":
+            which, turn = plain(data.get("rule")), plain(data.get("turn"))
+            times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""
+            return f"{plain(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
         case "feedback":
             return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
         case "forgotten":

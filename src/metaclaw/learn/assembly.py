@@ -10,12 +10,13 @@ from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.step import Step
 from metaclaw.learn.admission import CandidateAdmission
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.calibration import CalibrationLoop
+from metaclaw.learn.compliance import ComplianceLoop
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.expiry import Expiry
 from metaclaw.learn.fast import Fast, FastRules
@@ -31,6 +32,7 @@ from metaclaw.learn.outcomes import OutcomeLoop
 from metaclaw.learn.owner import Owner, serve_as_before
 from metaclaw.learn.pending import senses
 from metaclaw.learn.probes import Probes
+from metaclaw.learn.progress import TURNS_CURSOR
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.retrial import Retrial
@@ -55,8 +57,10 @@ from metaclaw.store import (
     Database,
     LedgerReader,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlGenerations,
+    SqlPolicies,
     SqlSpending,
     SqlUses,
     SqlVerdicts,
@@ -82,12 +86,13 @@ class Books:
     cursors: SqlCursors
     uses: SqlUses
     spending: SqlSpending
+    compliance: SqlCompliance
 
     @staticmethod
     def of(database: Database) -> "Books":
         """The database itself."""
         kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
-        return Books(*kept, SqlSpending(database))
+        return Books(*kept, SqlSpending(database), SqlCompliance(database))
 
 
 class Learning:
@@ -147,6 +152,7 @@ class Learning:
         self.listening = self._listening()
         self.fast = self._fast()
         self.outcomes = self._outcomes()
+        self.compliance = self._compliance(books.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
@@ -176,7 +182,9 @@ class Learning:
             self.listening.prepare()
             supervisor.run("listening", self.listening.run)
         if senses(self._config):
+            self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
             supervisor.run("sensing", self.outcomes.run)
+            supervisor.run("compliance", self.compliance.run)
             supervisor.run("calibrating", self.calibration.run)
         if self._config.skills.learn:
             supervisor.run("fast", self.fast.run)
@@ -332,6 +340,27 @@ class Learning:
             book=self.book,
         )
 
+    def _compliance(self, store: SqlCompliance, policies: SqlPolicies) -> ComplianceLoop:
+        def absorbed(version: int) -> frozenset[SkillName]:
+            found = policies.version(version) if version else None
+            return frozenset() if found is None else found.absorbed
+
+        return ComplianceLoop(
+            reader=self.reader,
+            compliance=store,
+            recorded=self.recorded,
+            shelf=self._shelf,
+            generations=self.generations,
+            teams=self._teams,
+            redact=self.redact,
+            day_of=self.budget.day_of,
+            judge_for=self.judge_for,
+            may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
+            absorbed=absorbed,
+            catch_up=self._catch_up,
+            book=self.book,
+        )
+
     def failed(self) -> None:
         """Somebody found a turn to have failed; where no skills are learned, nobody takes it up."""
         if self._config.skills.learn:
@@ -342,6 +371,7 @@ class Learning:
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
+        self.compliance.forget()
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:
