@@ -99,6 +99,7 @@ async def test_words_that_have_no_latin_letters_get_a_name_too(stage: Stage) -> 
         ({"text": "x", "expires": "2020-01-01"}, "which is over"),
         ({"text": "x", "examples": "one"}, "examples must be a list"),
         ({"text": "x", "enforce": "always"}, "write `off`, `remind` or `hold`"),
+        ({"text": "x", "on_error": "stop"}, "write `pass` or `hold`"),
         ({"text": "x", "check": "nonsense"}, "check cannot be read"),
         ({"text": "x", "until": "y"}, "'until' is not a field here"),
     ],
@@ -106,6 +107,18 @@ async def test_words_that_have_no_latin_letters_get_a_name_too(stage: Stage) -> 
 async def test_a_rule_that_makes_no_sense_is_refused_by_its_field(stage: Stage, said: dict[str, Any], word: str) -> None:
     assert word in await stage.refused(400, "POST", "/api/rules", json=said)
     assert await names(stage) == []
+
+
+async def test_a_rule_says_what_happens_when_it_is_broken(stage: Stage) -> None:
+    name = (await add(stage, "Use uv instead of pip."))["name"]
+    keys = ("check", "check_state", "enforce", "on_error")
+    listed = await stage.get(f"/api/rules/{name}")
+    assert [listed[key] for key in keys] == [None, None, "remind", "pass"]
+    change = {"check": r"not in calls of shell: \bpip install\b", "enforce": "hold", "on_error": "hold"}
+    changed = (await stage.http.patch(f"/api/rules/{name}", json=change)).json()
+    assert [changed[key] for key in keys] == [change["check"], "confirmed", "hold", "hold"]
+    back = (await stage.http.patch(f"/api/rules/{name}", json=dict.fromkeys(change))).json()
+    assert [back[key] for key in keys] == [None, None, "remind", "pass"]
 
 
 async def test_a_skill_is_no_rule_and_is_listed_apart_from_them(stage: Stage) -> None:

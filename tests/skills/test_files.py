@@ -306,3 +306,23 @@ def test_what_was_written_down_from_words_before_kinds_existed_is_a_rule() -> No
 def test_a_kind_an_example_or_a_date_that_cannot_be_is_refused_with_the_remedy(line: str) -> None:
     with pytest.raises(SkillError, match="write"):
         parse_skill(f"---\nname: a\ndescription: d\n{line}\n---\n\nWords.\n", "here")
+
+
+@pytest.mark.parametrize("written", ["off", "'off'", "false", "no"])
+def test_a_bare_off_is_read_as_the_word_and_written_so_that_it_stays_one(written: str) -> None:
+    skill = parse_skill(GOOD.replace("---\n\n", f"enforce: {written}\n---\n\n"), "here")
+    assert skill.extra == {"enforce": "off"}
+    assert parse_skill(render_skill(skill), "here") == skill
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("enforce: on", "`off`, `remind` or `hold`"),
+        ("on_error: stop", "`pass` or `hold`"),
+        ("check_state: sure", "`proposed` or `confirmed`"),
+    ],
+)
+def test_what_happens_to_a_broken_rule_is_one_of_few_words(line: str, remedy: str) -> None:
+    with pytest.raises(SkillError, match=remedy):
+        parse_skill(GOOD.replace("---\n\n", f"{line}\n---\n\n"), "here")

@@ -15,7 +15,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills import Rulebook
-from metaclaw.skills.rules import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, is_rule
+from metaclaw.skills.rule import ENFORCE, ON_ERROR
+from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, is_rule
 from metaclaw.store import SqlCompliance
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ _CHANGEABLE = (
     Field("expires", {**_NULLABLE, "format": "date", "description": "The last day on which it is in force"}, is_required=False),
     Field("check", _NULLABLE, is_required=False),
     Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
+    Field("on_error", {"enum": [*ON_ERROR, None]}, is_required=False),
 )
 _NEW = (
     Field("text", _TEXT, is_required=False),

@@ -13,7 +13,7 @@ from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillSt
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
-from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rule import check_state_of, enforce_of, on_error_of, rule_text, rule_when
 from metaclaw.skills.rules import is_rule
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
@@ -256,7 +256,7 @@ def skill_view(skill: Skill) -> dict[str, Json]:
 def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Json]:
     """A rule or fact: the person's words, when and for whom they apply, and since when."""
     extra, (created, changed) = rule.extra, dates or (None, None)
-    named = {key: str(extra[key]) if extra.get(key) is not None else None for key in ("workspace", "source", "check")}
+    named = {key: str(extra[key]) if extra.get(key) is not None else None for key in ("workspace", "source", "check", "check_note")}
     return {
         "name": rule.name,
         "kind": rule.kind.value,
@@ -268,7 +268,10 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
         "expires": None if rule.expires is None else rule.expires.isoformat(),
         "source": named["source"],
         "check": named["check"],
-        **({"enforce": str(extra["enforce"])} if extra.get("enforce") is not None else {}),
+        "check_state": check_state_of(rule),
+        "check_note": named["check_note"],
+        "enforce": enforce_of(rule),
+        "on_error": on_error_of(rule),
         "author": rule.author.value,
         "created": _time(created),
         "changed": _time(changed),

@@ -16,6 +16,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.frontmatter import parse_front_matter, render_front_matter
+from metaclaw.skills.rule import CHECK_STATES, ENFORCE, ON_ERROR
 from metaclaw.skills.scopes import fault_of
 
 SKILL_FILE = "SKILL.md"
@@ -30,6 +31,7 @@ _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTI
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
 _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
+_CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "check_state": CHECK_STATES}
 _STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
@@ -68,6 +70,7 @@ def parse_skill(text: str, where: str) -> Skill:
         raise SkillError(f"{where}: `scope` {fault}")
     _check_overrides(fields.get("overrides"), where)
     _check_kind(fields, where)
+    _check_enforcement(fields, where)
     author = _author(fields)
     extra = {key: value for key, value in fields.items() if key not in _TYPED_KEYS}
     if author is not Authorship.PERSON or extra.get("author") == Authorship.PERSON:
@@ -228,6 +231,17 @@ def _check_kind(fields: dict[str, object], where: str) -> None:
             fields["expires"] = date.fromisoformat(str(expires)).isoformat()
         except ValueError as error:
             raise SkillError(f"{where}: `expires` is {expires!r}: write the last day as 2027-01-31") from error
+
+
+def _check_enforcement(fields: dict[str, object], where: str) -> None:
+    """Check `enforce`, `on_error` and `check_state`. YAML reads a bare `off` as false: it is put back into text."""
+    if fields.get("enforce") is False:
+        fields["enforce"] = "off"
+    for key, allowed in _CHOICES.items():
+        value = fields.get(key)
+        if value is not None and value not in allowed:
+            words = [f"`{one}`" for one in allowed]
+            raise SkillError(f"{where}: `{key}` is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
 
 
 def _decode(raw: bytes, path: Path) -> str:

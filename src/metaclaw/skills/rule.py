@@ -1,4 +1,4 @@
-"""The words of a rule or fact: what it says, and when it applies."""
+"""What a rule or fact says: its words, when it applies, and what happens when it is broken."""
 
 import re
 from typing import Final
@@ -6,6 +6,10 @@ from typing import Final
 from metaclaw.domain.skill import Skill
 
 ALWAYS: Final = "always"
+ENFORCE: Final = ("off", "remind", "hold")
+ON_ERROR: Final = ("pass", "hold")
+PROPOSED, CONFIRMED = CHECK_STATES = ("proposed", "confirmed")
+"""A check that a model wrote is proposed until a real turn has confirmed it. One without a state is a person's, and confirmed."""
 # Homes from before rules had a kind keep them in a template: an introduction, the person's words as a quotation, steps.
 _TEMPLATES: Final = (
     "The person's own words, to be followed as they stand:",
@@ -30,3 +34,21 @@ def rule_when(rule: Skill) -> str:
 def is_template(rule: Skill) -> bool:
     """Whether it stands in the template of an older home, whose trigger only lists words."""
     return rule.body.startswith(_TEMPLATES)
+
+
+def enforce_of(skill: Skill) -> str:
+    """What happens when it is broken: `off` (only counted), `remind` (the default) or `hold`."""
+    value = skill.extra.get("enforce")
+    return value if isinstance(value, str) and value in ENFORCE else "remind"
+
+
+def on_error_of(skill: Skill) -> str:
+    """What happens to a call when its check cannot be run: `pass` (the default) or `hold`."""
+    return "hold" if skill.extra.get("on_error") == "hold" else "pass"
+
+
+def check_state_of(skill: Skill) -> str | None:
+    """Whether its check is `proposed` or `confirmed`; None where it has no check."""
+    if skill.extra.get("check") is None:
+        return None
+    return PROPOSED if skill.extra.get("check_state") == PROPOSED else CONFIRMED

@@ -271,6 +271,6 @@ def _from_json(text: str) -> RuleFile:
         raise SkillError(
             'the file has no list of rules: write {"rules": [{"text": "…"}]}, as metaclaw rules export --format json does'
         )
-    names = ("text", "kind", "when", "scope", "workspace", "examples", "expires", "check", "enforce")
+    names = ("text", "kind", "when", "scope", "workspace", "examples", "expires", "check", "enforce", "on_error")
     rules = [{name: one[name] for name in names if one.get(name) is not None} for one in listed]
     return RuleFile(tuple(cast(RuleFields, rule) for rule in rules), ())

@@ -11,14 +11,13 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import ALWAYS, rule_text
+from metaclaw.skills.rule import ALWAYS, ENFORCE, ON_ERROR, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 UNKNOWN_PROJECT: Final = "unknown"
 """The value of `project` in the front matter of a rule that was said of a project, where no project was known."""
-ENFORCE: Final = ("off", "remind", "hold")
 _WORD: Final = re.compile(r"\w+")
 _SCOPES: Final = ("user:", "team:", "workspace:")
 
@@ -36,6 +35,7 @@ class RuleFields(TypedDict, total=False):
     source: str | None
     check: str | None
     enforce: str | None
+    on_error: str | None
 
 
 def is_rule(skill: Skill) -> bool:
@@ -84,9 +84,12 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     if "source" in fields:
         extra["source"] = fields["source"] or None
     if "check" in fields:
-        extra["check"] = (fields["check"] or "").strip() or None
+        # A check that a person wrote, or read and kept, needs no confirmation.
+        extra["check"], extra["check_state"], extra["check_note"] = (fields["check"] or "").strip() or None, None, None
     if "enforce" in fields:
-        extra["enforce"] = _enforce(fields["enforce"])
+        extra["enforce"] = _one_of("enforce", fields["enforce"], ENFORCE)
+    if "on_error" in fields:
+        extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
     kept = {key: value for key, value in extra.items() if value is not None}
     changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=kept, state=SkillState.LIVE, author=Authorship.PERSON)
     if (trouble := check_trouble(changed)) is not None and "check" in fields:
@@ -150,7 +153,8 @@ def _expires(value: str | None, today: date) -> str | None:
     return day.isoformat()
 
 
-def _enforce(value: str | None) -> str | None:
-    if value is not None and value not in ENFORCE:
-        raise SkillError(f"enforce is {value!r}: write `off`, `remind` or `hold`")
+def _one_of(field: str, value: str | None, allowed: Sequence[str]) -> str | None:
+    if value is not None and value not in allowed:
+        words = [f"`{one}`" for one in allowed]
+        raise SkillError(f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
     return value
