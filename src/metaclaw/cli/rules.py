@@ -63,8 +63,8 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     elif not views:
         click.echo('No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."')
     else:
-        columns = [(*_row(view), in_words(followed[rule.name])) for rule, view in zip(found, views, strict=True)]
-        print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE"), columns)
+        listed = [(*_row(view), in_words(followed[rule.name])) for rule, view in zip(found, views, strict=True)]
+        print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE"), listed)
 
 
 @rules.command()
