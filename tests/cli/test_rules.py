@@ -299,3 +299,52 @@ def test_what_a_paragraph_introduces_ends_at_the_next_heading(home: Path, tmp_pa
     when = {one["text"]: one["when"] for one in metaclaw("rules", "--json").facts["rules"]}
     assert "writing tests" in when["use vitest"]
     assert "writing tests" not in when["Never force-push."]
+
+
+def test_an_example_is_installed_with_its_check(home: Path) -> None:
+    assert "no-force-push" in metaclaw("rules", "examples").out
+    assert metaclaw("rules", "add", "--example").out == metaclaw("rules", "examples").out
+    names = [one["name"] for one in metaclaw("rules", "examples", "--json").facts["examples"]]
+    added = metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold", "--json").facts
+    assert added["check"].startswith("not in calls of shell: ")
+    assert (added["text"], added["enforce"], added["check_state"]) == ("Never force-push.", "hold", "confirmed")
+    for name in names:
+        assert metaclaw("rules", "add", "--example", name).code == 0
+    assert len(listed()) == len(names)
+    assert metaclaw("rules", "add", "--example", "nonsense").code == 2
+    assert metaclaw("rules", "add").code == 2
+    assert metaclaw("rules", "add", "Use uv.", "--example", "no-sudo").code == 2
+
+
+def test_a_person_writes_changes_and_drops_a_check(home: Path) -> None:
+    metaclaw("rules", "add", "Use uv instead of pip.", "--check", "not: pip install")
+    shown = metaclaw("rules", "show", UV).out
+    assert "not: pip install" in shown
+    assert "reminded when it is broken" in shown
+    change = ("--check", "not in calls of shell: pip install", "--enforce", "hold", "--on-error", "hold")
+    assert metaclaw("rules", "edit", UV, *change).code == 0
+    shown = metaclaw("rules", "show", UV).out
+    assert "not in calls of shell: pip install" in shown
+    assert "held: tool calls" in shown
+    assert "held, too when the check cannot be run" in shown
+    dropped = metaclaw("rules", "edit", UV, "--no-check", "--enforce", "off", "--json").facts
+    assert (dropped["check"], dropped["check_state"], dropped["enforce"]) == (None, None, "off")
+    assert listed()[0]["enforce"] == "off"
+    assert metaclaw("rules", "edit", UV, "--no-check", "--check", "not: x").code == 2
+    assert "check cannot be read" in metaclaw("rules", "edit", UV, "--check", "nonsense").err
+    assert metaclaw("rules", "edit", UV, "--enforce", "always").code == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["Never, ever push to main.", "Push to main under no circumstances.", "Auf keinen Fall nach main pushen."]
+)
+def test_who_says_never_ever_is_asked_once_whether_to_hold(home: Path, text: str) -> None:
+    added = metaclaw("rules", "add", text)
+    name = listed()[0]["name"]
+    question = f"hold it? metaclaw rules edit {name} --check 'not in calls of shell: …' --enforce hold"
+    for said in (added, metaclaw("rules"), metaclaw("rules", "show", name)):
+        assert question in said.out
+    metaclaw("rules", "edit", name, "--check", r"not in calls of shell: git push\b.*\bmain\b")
+    assert f"hold it? metaclaw rules edit {name} --enforce hold" in metaclaw("rules").out
+    metaclaw("rules", "edit", name, "--enforce", "remind")
+    assert "hold it?" not in metaclaw("rules").out + metaclaw("rules", "show", name).out

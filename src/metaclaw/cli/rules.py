@@ -12,6 +12,7 @@ from metaclaw.cli.inforce import read_in_force, retired
 from metaclaw.cli.operation import PATIENCE_S, carry_out, said
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import json_option, moment, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.cli.rule_checks import check_changes, check_facts, check_options, example_fields, examples, tell_questions
 from metaclaw.cli.rulefiles import export, import_
 from metaclaw.errors import MetaClawError, SkillError
 
@@ -65,6 +66,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     else:
         listed = [(*_row(view), in_words(followed[rule.name])) for rule, view in zip(found, views, strict=True)]
         print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE"), listed)
+        tell_questions(views)
 
 
 @rules.command()
@@ -90,34 +92,45 @@ def show(home: Path, name: str, as_json: bool) -> None:
     where = "all; you said a project that was not known" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
     pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
     pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
-    pairs += [("check", view["check"])] if view["check"] else []
+    pairs += check_facts(view)
     pairs += [("example", example) for example in rule.examples]
     print_facts([*pairs, *record_facts(rule, record)])
     click.echo(f"\n{plain_block(str(view['text']))}")
 
 
 @rules.command()
-@click.argument("text")
+@click.argument("text", required=False)
+@click.option("--example", metavar="NAME", is_flag=False, flag_value="", help="A rule of the library; without a name, list them.")
 @click.option("--when", help="The situation it applies to [always].")
 @click.option("--project", help="A folder: it applies there only [everywhere].")
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, as 2027-01-31 [for good].")
 @click.option("--fact", is_flag=True, help="It is a fact to be remembered, not a rule to be followed.")
 @click.option("--for", "user", metavar="USER", help="Only for this user, as named by X-User-Id [everyone].")
+@check_options
 @json_option
-@click.pass_obj
+@click.pass_context
 def add(
-    home: Path,
-    text: str,
+    context: click.Context,
+    /,
+    text: str | None,
+    example: str | None,
     when: str | None,
     project: str | None,
     expires: str | None,
     fact: bool,
     user: str | None,
     as_json: bool,
+    **checking: str | bool | None,
 ) -> None:
-    """Put a rule in force, in your own words. It applies to the next request of every agent."""
-    fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"}
-    fields |= _changes(home, when, project, expires, user)
+    """Put a rule in force, in your own words or from the library of examples. It applies to the next request of every agent."""
+    home: Path = context.obj
+    if example == "":
+        context.invoke(examples, as_json=as_json)
+        return
+    if (text is None) is (example is None):
+        raise click.UsageError("say the rule in your own words, or name one of the library with --example")
+    fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"} if example is None else example_fields(example)
+    fields |= _changes(home, when, project, expires, user) | check_changes(checking)
 
     def ask(api: Api) -> "dict[str, Json]":
         return said(*api.post("/api/rules", fields, timeout_s=PATIENCE_S))
@@ -135,6 +148,7 @@ def add(
         click.echo(f"That is in force already: {plain(facts.get('name'))}.")
     else:
         click.echo(f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo")
+        tell_questions([facts])
 
 
 @rules.command()
@@ -145,11 +159,12 @@ def add(
 @click.option("--everywhere", is_flag=True, help="Widen it to all projects.")
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, or never.")
 @click.option("--for", "user", metavar="USER", help="Only for this user, or everyone.")
-@click.option("--check", help="How to tell by program that it was followed, such as `not: pip install`; empty for none.")
+@check_options
 @json_option
 @click.pass_obj
 def edit(
     home: Path,
+    /,
     name: str,
     text: str | None,
     when: str | None,
@@ -157,16 +172,16 @@ def edit(
     everywhere: bool,
     expires: str | None,
     user: str | None,
-    check: str | None,
     as_json: bool,
+    **checking: str | bool | None,
 ) -> None:
-    """Change a rule: its words, when and for whom it applies, in which project, until when."""
+    """Change a rule: its words, when and for whom it applies, in which project, until when, how it is checked and enforced."""
     if project is not None and everywhere:
         raise click.UsageError("say either --project or --everywhere")
     fields = _changes(home, when, project, expires, user)
     fields |= {} if text is None else {"text": text}
     fields |= {"workspace": None} if everywhere else {}
-    fields |= {} if check is None else {"check": check or None}
+    fields |= check_changes(checking)
     if not fields:
         fields = {"text": _edited(home, name)}
 
@@ -286,5 +301,5 @@ def _short(value: object, most: int = _MOST_TEXT) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-for command in (import_, export):
+for command in (examples, import_, export):
     rules.add_command(command)

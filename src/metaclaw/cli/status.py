@@ -39,12 +39,15 @@ def status(home: Path, as_json: bool) -> int:
     waiting = at(facts, "counts", "candidates", "waiting")
     if isinstance(waiting, int) and waiting:
         _call_for_decision(waiting)
+    for question in rows(at(facts, "questions")):
+        click.secho(f"! rule {plain(at(question, 'name'))} ({plain(_short(at(question, 'text')))}):", bold=True)
+        click.echo(f"    {plain(at(question, 'question'))}")
     print_facts(_words(facts))
     return 0
 
 
 def _call_for_decision(waiting: int) -> None:
-    """Nothing else in the program waits for a person, so this stands on top."""
+    """What waits for a person stands on top."""
     wait = "waits" if waiting == 1 else "wait"
     click.secho(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
     click.echo("    metaclaw candidates list --standing waiting")

@@ -15,6 +15,8 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.skills.checks import check_trouble
+from metaclaw.skills.rule import rule_text
+from metaclaw.skills.rules import question_of
 from metaclaw.store import Counts, LearningCounts
 from metaclaw.upstream import ProviderFailure
 
@@ -144,6 +146,7 @@ class Status:
                 "trouble": self.shelf_trouble(),
                 "retrieval": dict(self.retrieval()),
             },
+            "questions": _questions(shelf.skills),
             "loops": dict(self.loops()),
             "store": {
                 "kind": self.store_kind,
@@ -168,6 +171,12 @@ class Status:
             return f"turns are not being recorded: {store.reason}"
         state = self.engine_state() if self.engine_state is not None else "ready"
         return None if state == "ready" else f"the embedded model is {state}"
+
+
+def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
+    """Rules about which a person is asked something, with the question and the command that answers."""
+    asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
+    return [{"name": skill.name, "text": rule_text(skill), "question": question} for skill, question in asked if question]
 
 
 def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from metaclaw.domain.verdict import Outcome
 MAX_PATTERN_CHARS = 1_000
 MAX_SCHEMA_CHARS = 8_000
 MAX_PROGRAM_CHARS = 8_000
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}(?:\|[A-Za-z0-9_.:/-]{1,128}){0,7}")
 
 
 class Place(StrEnum):
@@ -24,7 +24,8 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The part of an answer that is looked at. `tool` narrows the calls to those of one tool."""
+    """The part of an answer that is looked at. `tool` narrows the calls to those of one tool or class of tools (`shell`, `edit`,
+    `read`, `web`), or of several with `|` between them."""
 
     place: Place = Place.ANSWER
     tool: str | None = None
@@ -36,6 +37,11 @@ class Where:
             raise ValueError("only calls have a tool")
         if not _TOOL_NAME.fullmatch(self.tool):
             raise ValueError(f"{self.tool!r} is not the name of a tool")
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools and classes that it names; none for all calls."""
+        return () if self.tool is None else tuple(self.tool.split("|"))
 
 
 @dataclass(frozen=True, slots=True)

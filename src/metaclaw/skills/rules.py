@@ -18,7 +18,16 @@ MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 UNKNOWN_PROJECT: Final = "unknown"
 """The value of `project` in the front matter of a rule that was said of a project, where no project was known."""
+_EMPHATIC: Final = re.compile(
+    r"\bnever,? ever\b|\bunder no circumstances?\b|\bon no account\b|\bno exceptions\b|\bwithout (?:any )?exception\b"
+    r"|\bunter (?:gar )?keinen umständen\b|\bauf (?:gar )?keinen fall\b|\bnie und nimmer\b|\bsous aucun prétexte\b"
+    r"|\ben aucun cas\b|\bbajo ningún concepto\b|\bnunca jamás\b|\ben ningún caso\b|\bem hipótese alguma\b|\bem nenhuma hipótese\b"
+    r"|\bin nessun caso\b|\bmai e poi mai\b|\bonder geen beding\b|\bnooit ofte nimmer\b|\bни в коем случае\b|\bни при каких\b"
+    r"|绝对不|絕對不|绝不|絕不|無論如何|无论如何都不|絶対に|절대로",
+    re.IGNORECASE,
+)
 _WORD: Final = re.compile(r"\w+")
+_LOOKS_AT_CALLS: Final = re.compile(r"\s*(?:(?:pattern|not|schema)[ \t]+in[ \t]+calls\b|program\b)")
 _SCOPES: Final = ("user:", "team:", "workspace:")
 
 
@@ -43,6 +52,20 @@ def is_rule(skill: Skill) -> bool:
     return skill.kind is not SkillKind.SKILL
 
 
+def is_emphatic(text: str) -> bool:
+    """Whether a person says "never, ever" or the like: they are asked whether calls that break the rule are to be held."""
+    return _EMPHATIC.search(text) is not None
+
+
+def question_of(rule: Skill) -> str | None:
+    """What the person is asked about a rule, with the command that answers; None where nothing is open."""
+    if not rule.extra.get("ask_hold") or rule.extra.get("enforce") is not None:
+        return None
+    has_check = isinstance(check := rule.extra.get("check"), str) and _LOOKS_AT_CALLS.match(check) is not None
+    first = "" if has_check else "--check 'not in calls of shell: …' "
+    return f"hold it? metaclaw rules edit {rule.name} {first}--enforce hold (or --enforce remind)"
+
+
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
     """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
     Raises SkillError that names the field and what to write."""
@@ -52,7 +75,10 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
     kind = fields.get("kind", SkillKind.RULE.value)
     if kind not in (SkillKind.RULE, SkillKind.FACT):
         raise SkillError(f"kind is {kind!r}: write `rule` or `fact`")
-    blank = Skill(SkillName("rule"), ALWAYS, text, extra={"kind": kind, "applies": ALWAYS})
+    extra: dict[str, object] = {"kind": kind, "applies": ALWAYS}
+    if kind == SkillKind.RULE and is_emphatic(text):
+        extra["ask_hold"] = True
+    blank = Skill(SkillName("rule"), ALWAYS, text, extra=extra)
     rule = changed_rule(blank, fields, today)
 
     def is_taken(name: str) -> bool:
@@ -87,7 +113,9 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
         # A check that a person wrote, or read and kept, needs no confirmation.
         extra["check"], extra["check_state"], extra["check_note"] = (fields["check"] or "").strip() or None, None, None
     if "enforce" in fields:
-        extra["enforce"] = _one_of("enforce", fields["enforce"], ENFORCE)
+        extra["enforce"], extra["ask_hold"] = _one_of("enforce", fields["enforce"], ENFORCE), None
+        if extra["enforce"] == "hold":
+            extra["check_state"] = None  # who holds a rule has seen its check
     if "on_error" in fields:
         extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
     kept = {key: value for key, value in extra.items() if value is not None}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Place, Where
+from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 
 MAX_ANSWER_CHARS = 200_000
 _FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -13,6 +14,7 @@ _OPENING = re.compile(r"[{\[]")
 _MOST_OPENINGS = 200
 _MOST_DOCUMENTS = 20
 _MOST_CONVERSATION_CHARS = 200_000
+_MOST_ACTIONS = 400
 
 
 def answer_text(answer: Sequence[Part]) -> str:
@@ -39,12 +41,14 @@ def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[st
     tools: list[Json] = [
         {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in conversation.tools
     ]
+    earlier = [action for message in conversation.messages for action in _actions(message.parts, is_new=False)]
     return {
         "messages": messages,
         "task": conversation.task,
         "text": answer_text(answer),
         "calls": _calls_json(answer),
         "tools": tools,
+        "actions": [*earlier[-_MOST_ACTIONS:], *_actions(answer, is_new=True)],
     }
 
 
@@ -60,15 +64,22 @@ def _entries(message: Message) -> Iterator[dict[str, Json]]:
 
 
 def _calls_json(answer: Sequence[Part]) -> list[Json]:
-    return [{"name": call.name, "arguments": _decoded(call.arguments)} for call in _calls(answer, None)]
+    return [{"name": call.name, "arguments": call.arguments} for call in _seen(answer, ())]
+
+
+def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
+    for part in answer:
+        for call in seen_calls(part) if isinstance(part, ToolCall) else ():
+            for text in call.texts:
+                yield {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
 
 
 def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
-    """The texts a pattern looks at: the words, or of each call the arguments as written and as they read."""
+    """The texts a pattern looks at: the words of the answer, or what stands in its calls."""
     if where.place is Place.ANSWER:
         text = answer_text(answer)
         return [text] if text.strip() else []
-    return ["\n".join((call.arguments, *_strings(_decoded(call.arguments)))) for call in _calls(answer, where.tool)]
+    return [text for call in _seen(answer, where.tools) for text in _texts_of(call, where.tools)]
 
 
 def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
@@ -76,7 +87,7 @@ def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
     if where.place is Place.ANSWER:
         text = answer_text(answer)
         return find_json(text) if text.strip() else None
-    return [_decoded(call.arguments) for call in _calls(answer, where.tool)] or None
+    return [call.arguments for call in _seen(answer, where.tools)] or None
 
 
 def find_json(text: str) -> list[Json]:
@@ -110,28 +121,14 @@ def _between_words(text: str) -> Iterator[Json]:
             yield document
 
 
-def _calls(answer: Sequence[Part], tool: str | None) -> list[ToolCall]:
-    return [part for part in answer if isinstance(part, ToolCall) and (tool is None or part.name == tool)]
+def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:
+    """The calls of these tools or classes, also those wrapped in other calls; without any, all that the answer makes itself."""
+    calls = [seen_calls(part) for part in answer if isinstance(part, ToolCall)]
+    return [one for seen in calls for one in seen if one.is_of(tools)] if tools else [seen[0] for seen in calls]
 
 
-def _decoded(arguments: str) -> Json:
-    """A call's arguments; as they were written where they are no JSON."""
-    try:
-        decoded: Json = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    return decoded
-
-
-def _strings(value: Json) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case list():
-            for inner in value:
-                yield from _strings(inner)
-        case dict():
-            for inner in value.values():
-                yield from _strings(inner)
-        case _:
-            return
+def _texts_of(call: SeenCall, tools: Sequence[str]) -> list[str]:
+    """What a pattern looks at in a call: of a class, the command or the files; else the arguments as written and as they read."""
+    if call.kind is not None and call.kind.value in tools:
+        return list(call.texts)
+    return ["\n".join((call.written, *strings_in(call.arguments), *call.texts))]

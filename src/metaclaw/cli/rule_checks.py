@@ -1,0 +1,94 @@
+"""Parts of `metaclaw rules` about checks: the options, what `show` says of them, open questions, and the library of examples."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from metaclaw.cli.output import json_option, plain, print_json, print_table
+from metaclaw.errors import SkillError
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
+
+C = TypeVar("C", bound=Callable[..., object])
+_ENFORCE = {
+    "off": "no: it is only counted when it is broken",
+    "remind": "reminded when it is broken",
+    "hold": "held: tool calls that break it do not reach the agent",
+}
+
+
+def check_options(command: C) -> C:
+    """Options of `rules add` and `rules edit`."""
+    options = (
+        click.option(
+            "--on-error",
+            type=click.Choice(("pass", "hold")),
+            help="What happens to calls when the check of a held rule fails to run.",
+        ),
+        click.option("--enforce", type=click.Choice(("off", "remind", "hold")), help="What happens when it is broken [remind]."),
+        click.option("--no-check", is_flag=True, help="Drop its check."),
+        click.option("--check", help="How to tell that it was followed, such as `not in calls of shell: pip install`."),
+    )
+    for option in options:
+        command = option(command)
+    return command
+
+
+def check_changes(said: Mapping[str, str | bool | None]) -> "dict[str, Json]":
+    """The fields that these options change."""
+    if said["check"] is not None and said["no_check"]:
+        raise click.UsageError("say either --check or --no-check")
+    fields: dict[str, Json] = {key: said[key] for key in ("enforce", "on_error") if said[key] is not None}
+    if said["check"] is not None or said["no_check"]:
+        fields["check"] = said["check"] or None
+    return fields
+
+
+def check_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
+    """What `rules show` says of a rule's check, and of what happens when it is broken."""
+    pairs: list[tuple[str, object]] = []
+    if view["check"]:
+        state = "; proposed by a model, not yet confirmed by a real turn" if view["check_state"] == "proposed" else ""
+        pairs.append(("check", f"{view['check']}{state}"))
+    if view["check_note"]:
+        pairs.append(("no check" if not view["check"] else "about it", view["check_note"]))
+    if view["kind"] == "rule":
+        pairs.append(("enforced", _ENFORCE[str(view["enforce"])]))
+    if view["enforce"] == "hold":
+        held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
+        pairs.append(("on error", f"calls are {held} when the check cannot be run"))
+    return [*pairs, *([("question", view["question"])] if view["question"] else [])]
+
+
+def tell_questions(views: "Iterable[Mapping[str, Json]]") -> None:
+    """Print the questions that wait for the person."""
+    for view in views:
+        if view.get("question"):
+            click.echo(f"{plain(view['name'])}: {plain(view['question'])}")
+
+
+@click.command()
+@json_option
+def examples(as_json: bool) -> None:
+    """List the library of example rules; install one with: metaclaw rules add --example NAME."""
+    from metaclaw.skills.rule_examples import rule_examples
+
+    found = list(rule_examples().values())
+    if as_json:
+        print_json({"examples": [{"name": one.name, "text": one.text, "when": one.when, "check": one.check} for one in found]})
+    else:
+        print_table(("NAME", "RULE"), [(one.name, one.text) for one in found])
+        click.echo("\nInstall one with: metaclaw rules add --example NAME")
+
+
+def example_fields(name: str) -> "dict[str, Json]":
+    """The fields of an example rule. Raises SkillError where there is none of this name."""
+    from metaclaw.skills.rule_examples import rule_example
+
+    try:
+        example = rule_example(name)
+    except SkillError as error:
+        raise click.UsageError(str(error)) from error
+    return {"text": example.text, "kind": "rule", "when": example.when, "check": example.check}

@@ -1,0 +1,251 @@
+"""Tool calls as checks see them: taken out of other calls, with their class, and the command or file text they come down to.
+
+A command is freed from what only starts it (`bash -lc "…"`, an argument list); `cd x && …` stays as it is. A change of a file is
+its path on the first line and the new text below, one for each file of a patch.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from metaclaw.domain.chat import Json, ToolCall
+from metaclaw.domain.tool_classes import ToolClass, tool_class
+
+_MOST_CALLS: Final = 64
+_MOST_DEPTH: Final = 4
+_MOST_COMMAND_CHARS: Final = 20_000
+_NAME_KEYS: Final = ("tool_name", "toolName", "tool", "recipient_name", "name", "id", "function")
+_ARGUMENT_KEYS: Final = ("args", "arguments", "parameters", "params", "input", "tool_input", "toolInput")
+_BATCH_KEYS: Final = ("tool_uses", "tool_calls", "calls", "invocations")
+_COMMAND_KEYS: Final = ("command", "cmd", "commands", "script", "shell_command", "code", "chars", "input", "argv")
+_PATH_KEYS: Final = (
+    *("file_path", "path", "filePath", "filepath", "file", "filename", "target_file", "absolute_path", "notebook_path", "uri"),
+    *("relative_workspace_path", "source", "destination", "new_path", "newPath"),
+)
+_NEW_TEXT_KEYS: Final = (
+    *("content", "contents", "new_string", "newString", "new_str", "newStr", "new_text", "newText", "file_text", "text"),
+    *("code_edit", "new_source", "insert_text", "replacement", "replace", "diff", "patch", "patch_text", "patchText", "input"),
+)
+_EDIT_LIST_KEYS: Final = ("edits", "replacements", "changes", "files")
+_SHELLS: Final = frozenset(("bash", "sh", "zsh", "dash", "ksh", "fish", "pwsh", "powershell", "cmd"))
+_STARTS_SHELL: Final = re.compile(r"(?i)(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c")
+_SCRIPT_OPTION: Final = re.compile(r"-\w*c|/c|-command", re.IGNORECASE)
+_JAVASCRIPT_CALL: Final = re.compile(r"\btools\s*\.\s*(\w+)\s*\(")
+_LITERAL: Final = re.compile(r""""((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|`((?:[^`\\]|\\.)*)`""", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
+_PATCH_BEGIN: Final = "*** Begin Patch"
+_PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
+_DIFF_FILE: Final = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?(\S.*?)(?:\t.*)?$")
+_SEARCH_REPLACE: Final = re.compile(r"^={5,}\s*$(.*?)^[>+]{5,} ?REPLACE\s*$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCall:
+    """A call as it is looked at. `written` is its arguments as the model wrote them, `arguments` the same decoded, a text where
+    they are no JSON. `texts` are what it comes down to: commands, or files with their new text; empty for a tool of no class."""
+
+    name: str
+    written: str
+    arguments: Json
+    kind: ToolClass | None
+    texts: tuple[str, ...]
+
+    def is_of(self, tools: Sequence[str]) -> bool:
+        """Whether it is a call of one of these tools or classes."""
+        return self.name in tools or (self.kind is not None and self.kind.value in tools)
+
+
+def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
+    """The call itself, then those that it wraps."""
+    return _seen(call.name, call.arguments)
+
+
+def decoded(arguments: str) -> Json:
+    """A call's arguments; as they were written where they are no JSON."""
+    try:
+        found: Json = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return found
+
+
+def strings_in(value: Json) -> Iterator[str]:
+    """Every text in a JSON value."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for inner in value:
+                yield from strings_in(inner)
+        case dict():
+            for inner in value.values():
+                yield from strings_in(inner)
+        case _:
+            return
+
+
+@lru_cache(128)  # every rule looks at the same calls
+def _seen(name: str, written: str) -> tuple[SeenCall, ...]:
+    return tuple(_walk(name, written, decoded(written), 0))[:_MOST_CALLS]
+
+
+def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[SeenCall]:
+    command = arguments.get("command") if isinstance(arguments, dict) else None
+    kind = tool_class(name, command)
+    source = _javascript(arguments) if kind is ToolClass.SHELL else None
+    if source is not None:
+        yield SeenCall(name, written, arguments, None, ())
+        yield from _javascript_calls(name, source)
+        return
+    yield SeenCall(name, written, arguments, kind, () if kind is None else tuple(filter(str.strip, _texts(kind, arguments))))
+    if kind is None and isinstance(arguments, dict) and depth < _MOST_DEPTH:
+        for inner_name, inner in _wrapped(arguments):
+            yield from _walk(inner_name, json.dumps(inner, ensure_ascii=False), inner, depth + 1)
+
+
+def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    """The calls in the arguments of another: one by name and arguments, or a list of such."""
+    batches = [value for key in _BATCH_KEYS if isinstance(value := arguments.get(key), list)]
+    for one in [arguments, *(one for batch in batches for one in batch[:_MOST_CALLS])]:
+        if not isinstance(one, dict):
+            continue
+        name = next((value for key in _NAME_KEYS if isinstance(value := one.get(key), str)), None)
+        inner = next((one[key] for key in _ARGUMENT_KEYS if isinstance(one.get(key), dict | str)), None)
+        if name and inner is not None:
+            yield name, decoded(inner) if isinstance(inner, str) else inner
+
+
+def _javascript(arguments: Json) -> str | None:
+    """The program, where a call takes one that calls tools by itself."""
+    values = [arguments] if isinstance(arguments, str) else list(arguments.values()) if isinstance(arguments, dict) else []
+    return next((one for one in values if isinstance(one, str) and _JAVASCRIPT_CALL.search(one)), None)
+
+
+def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
+    literals = [_unescaped(next(filter(None, match.groups()), "")) for match in _LITERAL.finditer(source[:_MOST_COMMAND_CHARS])]
+    called = dict.fromkeys(_JAVASCRIPT_CALL.findall(source))
+    patches = [one for one in literals if _PATCH_BEGIN in one]
+    rest = [one for one in literals if _PATCH_BEGIN not in one]
+    for inner in called:
+        kind = tool_class(inner)
+        if kind is ToolClass.EDIT and patches:
+            texts = tuple(text for patch in patches for text in _patched(patch))
+        elif kind is ToolClass.SHELL:
+            texts = tuple(text for one in rest for text in _commands(one))
+        else:
+            texts = ("\n".join(rest),)
+        yield SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        sign = match[1]
+        return chr(int(sign[1:], 16)) if len(sign) > 1 else _ESCAPED.get(sign, sign)
+
+    return _ESCAPE.sub(plain, text)
+
+
+def _texts(kind: ToolClass, arguments: Json) -> Iterator[str]:
+    match kind:
+        case ToolClass.SHELL:
+            yield "\n".join(_commands(arguments))
+        case ToolClass.EDIT:
+            yield from _edits(arguments)
+        case ToolClass.READ | ToolClass.WEB:
+            yield "\n".join(strings_in(arguments))
+
+
+def _commands(arguments: Json) -> list[str]:
+    """The commands that a call runs."""
+    if isinstance(arguments, dict):
+        value = next((arguments[key] for key in _COMMAND_KEYS if arguments.get(key)), None)
+        more = arguments.get("args")
+        if isinstance(value, str) and isinstance(more, list):
+            value = [value, *more]
+        found = _lines(value)
+        return found or _lines(list(strings_in(arguments)), is_argv=False)
+    return _lines(arguments)
+
+
+def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
+    if isinstance(value, str):
+        listed = decoded(value) if value.lstrip().startswith("[") else None
+        return _lines(listed) if isinstance(listed, list) and listed else _scripts(value)
+    words = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    if not words:
+        return []
+    # A list of whole commands, or the words of one.
+    if not is_argv or (" " in words[0].strip() and not words[0].startswith("/")):
+        return [line for word in words for line in _scripts(word)]
+    return _of_words(words, shlex.join(words), 0)
+
+
+def _scripts(command: str, depth: int = 0) -> list[str]:
+    """The command; what a shell in it is given to run stands below it, or in its place where there is nothing else."""
+    if len(command) > _MOST_COMMAND_CHARS or depth > _MOST_DEPTH or not _STARTS_SHELL.search(command):
+        return [command]
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return [command]
+    return _of_words(words, command, depth)
+
+
+def _of_words(words: Sequence[str], command: str, depth: int) -> list[str]:
+    found: list[str] = []
+    is_all = True
+    for at, word in enumerate(words):
+        if re.split(r"[/\\]", word)[-1].lower().removesuffix(".exe") not in _SHELLS:
+            continue
+        option = next((i for i in range(at + 1, min(at + 8, len(words))) if _SCRIPT_OPTION.fullmatch(words[i])), None)
+        if option is not None and option + 1 < len(words):
+            found += _scripts(words[option + 1], depth + 1)
+            is_all &= at == 0 and option + 2 >= len(words)
+    return found if found and is_all else [command, *found]
+
+
+def _edits(arguments: Json) -> Iterator[str]:
+    """For each file its path on the first line, and the new text below."""
+    if not isinstance(arguments, dict):
+        yield from _patched(arguments) if isinstance(arguments, str) else ("\n" + "\n".join(strings_in(arguments)),)
+        return
+    paths = [value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)]
+    texts = [value for key in _NEW_TEXT_KEYS if isinstance(value := arguments.get(key), str)]
+    listed = [one for key in _EDIT_LIST_KEYS if isinstance(value := arguments.get(key), list) for one in value]
+    for text in texts:
+        if _PATCH_BEGIN in text or "\n@@" in f"\n{text}" or _PATCH_FILE.match(text):
+            yield from _patched(text)
+            texts = [one for one in texts if one is not text]
+    for one in listed:
+        if isinstance(one, dict) and any(isinstance(one.get(key), str) for key in _PATH_KEYS):
+            yield from _edits(one)
+        elif isinstance(one, dict):
+            texts += [value for key in _NEW_TEXT_KEYS if isinstance(value := one.get(key), str)]
+    replaced = [piece for text in texts for piece in (_SEARCH_REPLACE.findall(text) or [text])]
+    for path in paths:
+        yield "\n".join((path, *replaced, ""))
+    if not paths and replaced:
+        yield "\n".join(("", *replaced))
+
+
+def _patched(patch: str) -> Iterator[str]:
+    """The files of a patch, each with the lines that it adds."""
+    path, added = "", list[str]()
+    for line in patch.splitlines():
+        named = _PATCH_FILE.match(line) or _DIFF_FILE.match(line)
+        if named is not None:
+            if path and (added or named[1] != path):
+                yield "\n".join((path, *added, ""))
+            if named[1] != "/dev/null":
+                path, added = named[1].strip(), []
+        elif line.startswith("+"):
+            added.append(line[1:])
+    if path or added:
+        yield "\n".join((path, *added, ""))
+    else:
+        yield f"\n{patch}"

@@ -1,0 +1,128 @@
+"""Tool calls of every agent as checks see them: by class, unwrapped, with the command or the files they come down to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaclaw.domain.chat import ToolCall
+from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass, tool_class
+from metaclaw.domain.verdict import Outcome
+from metaclaw.proxy.origin.clients import CLIENTS
+from metaclaw.skills.checks import parse_check, run_check
+from metaclaw.skills.checks.calls import seen_calls
+from tests.skills.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
+
+FORCE = r"not in calls of shell: ^git push\b.*--force\b"
+
+
+@pytest.mark.parametrize("spelling", SHELLS)
+def test_a_command_is_seen_in_every_spelling(spelling: str) -> None:
+    check = parse_check(FORCE)
+    assert run_check(check, [shell_call(spelling, 'git push --force origin "main"')]) is Outcome.FAIL
+    assert run_check(check, [shell_call(spelling, "git push origin main")]) is Outcome.PASS
+
+
+@pytest.mark.parametrize("spelling", EDITS)
+def test_a_change_of_a_file_is_seen_in_every_spelling(spelling: str) -> None:
+    path, text = parse_check(r"not in calls of edit: \A\S*uv\.lock\n"), parse_check("not in calls of edit: forbidden = 1")
+    (seen,) = {text for one in seen_calls(edit_call(spelling, "a/uv.lock", "x = 1\nforbidden = 1\n")) for text in one.texts}
+    assert seen.splitlines()[0] == "a/uv.lock"
+    assert "old text" not in seen
+    assert run_check(path, [edit_call(spelling, "a/uv.lock", "x = 1\n")]) is Outcome.FAIL
+    assert run_check(path, [edit_call(spelling, "a/main.py", "uv.lock\n")]) is Outcome.PASS
+    assert run_check(text, [edit_call(spelling, "a/main.py", "x = 1\nforbidden = 1\n")]) is Outcome.FAIL
+    assert run_check(text, [edit_call(spelling, "a/main.py", "x = 1\n")]) is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        ({"command": "cd x && git push"}, ["cd x && git push"]),
+        ({"command": "bash -lc 'cd x && git push'"}, ["cd x && git push"]),
+        ({"command": ["bash", "-lc", "git push"]}, ["git push"]),
+        ({"command": '["bash", "-lc", "git push"]'}, ["git push"]),
+        ({"command": ["git", "commit", "-m", "fix: two words"]}, ["git commit -m 'fix: two words'"]),
+        ({"command": "git", "args": ["push", "--force"]}, ["git push --force"]),
+        ({"commands": ["git add .", "git push"]}, ["git add .\ngit push"]),
+        ({"command": "/bin/sh -c \"bash -c 'git push'\""}, ["git push"]),
+        ({"command": 'sudo bash -c "git push"'}, ['sudo bash -c "git push"\ngit push']),
+        ({"command": 'cd x && bash -c "git push"'}, ['cd x && bash -c "git push"\ngit push']),
+        ({"command": "echo 'an open quote"}, ["echo 'an open quote"]),
+        ({"command": "git push", "description": "rm -rf"}, ["git push"]),
+        ({"chars": "y\n"}, ["y\n"]),
+        ({}, []),
+    ],
+)
+def test_a_command_is_freed_from_what_only_starts_it(arguments: dict[str, Any], texts: list[str]) -> None:
+    assert [text for one in seen_calls(call("bash", arguments)) for text in one.texts] == texts
+
+
+def test_several_files_of_a_patch_are_looked_at_one_by_one() -> None:
+    patch = (
+        "*** Begin Patch\n*** Add File: a.ts\n+new\n*** Update File: b.ts\n@@\n-old\n+newer\n*** Delete File: c.js\n*** End Patch"
+    )
+    (seen,) = seen_calls(call("apply_patch", {"input": patch}))
+    assert seen.texts == ("a.ts\nnew\n", "b.ts\nnewer\n", "c.js\n")
+
+
+def test_an_editor_that_only_shows_a_file_reads_it() -> None:
+    assert tool_class("str_replace_editor", "view") is ToolClass.READ
+    assert tool_class("str_replace_editor", "create") is ToolClass.EDIT
+    assert tool_class("mcp__files__write_file") is ToolClass.EDIT
+    assert tool_class("functions.exec_command") is ToolClass.SHELL
+    assert tool_class("send_mail") is None
+
+
+def test_calls_are_found_by_several_classes_and_by_name() -> None:
+    shell, edit = shell_call("Bash", "echo token"), edit_call("Write", "a.py", "token")
+    assert run_check(parse_check("not in calls of shell|edit: token"), [edit]) is Outcome.FAIL
+    assert run_check(parse_check("not in calls of shell|edit: token"), [shell]) is Outcome.FAIL
+    assert run_check(parse_check("not in calls of read|web: token"), [shell, edit]) is Outcome.UNKNOWN
+    assert run_check(parse_check("not in calls of exec: token"), [shell_call("tool_call", "echo token")]) is Outcome.FAIL
+    assert run_check(parse_check("not in calls: token"), [shell_call("tool_call", "echo token")]) is Outcome.FAIL
+
+
+def test_a_call_that_wraps_itself_without_end_is_looked_at_in_bounds() -> None:
+    arguments: dict[str, Any] = {"command": "git push --force"}
+    for _ in range(200):
+        arguments = {"id": "tool_call", "args": arguments}
+    assert run_check(parse_check(FORCE), [ToolCall("c", "tool_call", json.dumps(arguments))]) is Outcome.UNKNOWN
+
+
+def test_no_name_means_different_things_in_two_clients() -> None:
+    known: dict[str, ToolClass] = {}
+    for table in CLIENT_TOOLS.values():
+        for name, kind in table.items():
+            assert known.setdefault(name.lower(), kind) is kind, name
+    assert set(CLIENT_TOOLS) - {"other"} <= {client.name for client in CLIENTS}
+
+
+# Tools of real agents that neither run, change, read nor fetch anything by themselves.
+NO_CLASS = (
+    "Agent ListAgents ReportFindings ScheduleWakeup Skill ToolSearch Workflow DeferredToolPlaceholder request_user_input"
+    " multi_agent_v1 get_goal create_goal update_goal close_agent resume_agent send_input spawn_agent wait_agent clarify cronjob"
+    " delegate_task memory process session_search skill_manage skill_view skills_list todo vision_analyze openclaw sessions_yield"
+    " tool_call tool_describe tool_search task question skill todowrite todoread collaboration functions wait"
+)
+
+
+def test_every_tool_that_a_real_agent_offers_has_a_class_or_is_known_to_have_none(shared: Path) -> None:
+    offered: set[str] = set()
+
+    def walk(value: object) -> None:
+        if isinstance(value, dict):
+            for tool in value["tools"] if isinstance(value.get("tools"), list) else ():
+                if isinstance(tool, dict):
+                    offered.add(str(tool.get("function", tool).get("name") or tool.get("type")))
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    for path in (shared / "captures").glob("*.json"):
+        walk(json.loads(path.read_text()))
+    assert len(offered) > 30
+    assert {name for name in offered if tool_class(name) is None} <= set(NO_CLASS.split())
