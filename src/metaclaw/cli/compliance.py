@@ -8,7 +8,7 @@ from metaclaw.cli.output import moment
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.compliance import Compliance, RuleRecord
+    from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord
     from metaclaw.domain.ids import SkillName
     from metaclaw.domain.skill import Skill
 
@@ -31,13 +31,13 @@ def record_of(home: Path, rule: "Skill") -> "RuleRecord":
     """Everything that is known of how a rule is followed."""
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.domain.compliance import Compliance, RuleRecord, measured_hash
+    from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord, measured_hash
     from metaclaw.store import SqlCompliance
 
     with opened(load(home)) as database:
         if database is not None:
             return SqlCompliance(database).of_rule(rule.name, measured_hash(rule))
-    return RuleRecord(Compliance(), {}, {}, {}, Compliance(), Compliance(), ())
+    return RuleRecord(Compliance(), {}, {}, {}, ReminderEffect(), ())
 
 
 def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
@@ -92,8 +92,28 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
     for label, group in (("by agent", record.by_agent), ("by model", record.by_model), ("by day", record.by_day)):
         known = [f"{name} {share(one)}" for name, one in group.items() if one.checked]
         facts += [(label, "; ".join(known))] if known else []
+    facts += _reminder_facts(rule, record.reminders)
     for one in record.violations[:_VIOLATIONS_SHOWN]:
         what = "held" if one.is_held else "broken"
         why = f": {one.reason}" if one.reason else ""
         facts.append((what, f"{moment(one.at)} by {one.agent} ({one.model}) in {one.turn}{why}"))
     return facts
+
+
+def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, object]]:
+    from metaclaw.domain.compliance import ReminderState
+    from metaclaw.skills.rule import enforce_of
+
+    if enforce_of(rule) == "off":
+        return [("reminders", "off")]
+    if not effect.placed.checked and not effect.withheld.checked:
+        return []
+    words = f"followed in {share(effect.placed)} answers with a reminder, in {share(effect.withheld)} without"
+    match effect.state:
+        case ReminderState.STOPPED:
+            words += "; they did not help, so there are none for now"
+        case ReminderState.HELPING:
+            words += "; they help"
+        case ReminderState.COMPARING:
+            words += "; not yet enough to tell whether they help"
+    return [("reminders", words)]

@@ -307,7 +307,11 @@ def rule_record_view(record: RuleRecord) -> dict[str, Json]:
             }
             for one in record.violations
         ],
-        "reminders": {"placed": compliance_view(record.reminded), "withheld": compliance_view(record.not_reminded)},
+        "reminders": {
+            "state": record.reminders.state.value,
+            "placed": compliance_view(record.reminders.placed),
+            "withheld": compliance_view(record.reminders.withheld),
+        },
     }
 
 

@@ -5,9 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import erf, sqrt
+from typing import Final
 
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
+
+LEAST_TURNS: Final = 20
+LEAST_DAYS: Final = 3
+LEAST_PROBABILITY: Final = 0.8
+COMPARED_DAYS: Final = 30
+"""Reminders are compared over so many days; those that were stopped are tried again afterwards."""
 
 
 class RuleResult(StrEnum):
@@ -114,17 +122,57 @@ class Violation:
     reason: str
 
 
+class ReminderState(StrEnum):
+    """Whether reminders of a rule help: it is still being compared, they do, or they do not and were stopped."""
+
+    COMPARING = "comparing"
+    HELPING = "helping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderEffect:
+    """How a rule was followed in turns at which a reminder was due: with it, and on the days on which it was left out.
+
+    With at least `LEAST_TURNS` checked turns on at least `LEAST_DAYS` days each way, reminders go on if the rule is followed more
+    often with them with a probability of `LEAST_PROBABILITY` or more, and stop otherwise. Both shares of followed turns have a Beta
+    distribution, Beta(1, 1) before anything is known; their difference is taken as normal."""
+
+    placed: Compliance = Compliance()
+    withheld: Compliance = Compliance()
+    placed_days: int = 0
+    withheld_days: int = 0
+
+    @property
+    def probability(self) -> float:
+        """The probability that the rule is followed more often with reminders than without."""
+        (mean, variance), (other, other_variance) = _share(self.placed), _share(self.withheld)
+        return 0.5 * (1 + erf((mean - other) / sqrt(2 * (variance + other_variance))))
+
+    @property
+    def state(self) -> ReminderState:
+        """What follows from it."""
+        is_enough = min(self.placed.checked, self.withheld.checked) >= LEAST_TURNS
+        if not is_enough or min(self.placed_days, self.withheld_days) < LEAST_DAYS:
+            return ReminderState.COMPARING
+        return ReminderState.HELPING if self.probability >= LEAST_PROBABILITY else ReminderState.STOPPED
+
+
+def _share(one: Compliance) -> tuple[float, float]:
+    """Mean and variance of the share of turns in which a rule is followed."""
+    mean = (1 + one.followed) / (2 + one.checked)
+    return mean, mean * (1 - mean) / (3 + one.checked)
+
+
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """Everything that is known of how one text of a rule was followed. `by_day` has the latest days, the newest first;
-    `reminded` and `not_reminded` are the turns at which a reminder was due, with it and without."""
+    """Everything that is known of how one text of a rule was followed. `by_day` has the latest days, the newest first."""
 
     total: Compliance
     by_agent: Mapping[str, Compliance]
     by_model: Mapping[str, Compliance]
     by_day: Mapping[str, Compliance]
-    reminded: Compliance
-    not_reminded: Compliance
+    reminders: ReminderEffect
     violations: tuple[Violation, ...]
 
 
@@ -134,6 +182,16 @@ def add_up(counted: Iterable[CountedResult]) -> Compliance:
     for one in counted:
         results[one.result] = results.get(one.result, 0) + one.times
     return Compliance.of(results)
+
+
+def reminder_effect(counted: Iterable[CountedResult]) -> ReminderEffect:
+    """What these counts of one rule say about reminders of it."""
+    arms: dict[Reminded, list[CountedResult]] = {arm: [] for arm in Reminded}
+    for one in counted:
+        arms[one.reminded].append(one)
+    placed, withheld = arms[Reminded.PLACED], arms[Reminded.WITHHELD]
+    days = (len({one.day for one in arm if one.result is not RuleResult.UNKNOWN}) for arm in (placed, withheld))
+    return ReminderEffect(add_up(placed), add_up(withheld), *days)
 
 
 def measured_hash(rule: Skill) -> str:

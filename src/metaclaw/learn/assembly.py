@@ -178,11 +178,12 @@ class Learning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        if senses(self._config):
+            self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
         if self._config.skills.learn:
             self.listening.prepare()
             supervisor.run("listening", self.listening.run)
         if senses(self._config):
-            self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
             supervisor.run("sensing", self.outcomes.run)
             supervisor.run("compliance", self.compliance.run)
             supervisor.run("calibrating", self.calibration.run)

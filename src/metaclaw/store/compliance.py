@@ -4,13 +4,14 @@ A turn is counted once: its results, the events about them and the cursor are wr
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from sqlalchemy import Column, Connection, delete, func, insert, select, text
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import (
+    COMPARED_DAYS,
     Compliance,
     CountedResult,
     MeasuredTurn,
@@ -20,6 +21,7 @@ from metaclaw.domain.compliance import (
     RuleResult,
     Violation,
     add_up,
+    reminder_effect,
 )
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.store.database import Database
@@ -115,17 +117,14 @@ class SqlCompliance:
     def of_rule(self, rule: SkillName, hash_: str) -> RuleRecord:
         """Everything that is known of how this text of a rule is followed."""
         counted = [one for one in self.counted([rule]) if one.hash == hash_]
-        reminded, not_reminded = (
-            add_up(one for one in counted if one.reminded is arm) for arm in (Reminded.PLACED, Reminded.WITHHELD)
-        )
+        since = (self._clock() - timedelta(days=COMPARED_DAYS)).date().isoformat()
         by_day = _grouped(counted, lambda one: one.day)
         return RuleRecord(
             add_up(counted),
             _grouped(counted, lambda one: one.agent),
             _grouped(counted, lambda one: one.model),
             {day: by_day[day] for day in sorted(by_day, reverse=True)[:_DAYS_SHOWN]},
-            reminded,
-            not_reminded,
+            reminder_effect(one for one in counted if one.day >= since),
             tuple(self.violations(rule, hash_)),
         )
 
