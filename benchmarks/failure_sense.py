@@ -23,8 +23,19 @@ from benchmarks.failure_sense_cases.fit import fit
 from metaclaw.domain.chat import Message, Role, Text, ToolResult
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Fault, Outcome, Verdict, Votes
-from metaclaw.outcome import Calibration, Interval, Sensed, auroc, ece, fit_isotonic, interval, raw_score, sense, verdict
-from metaclaw.outcome.metrics import Pairs
+from metaclaw.outcome import (
+    Calibration,
+    MetricInterval,
+    Pairs,
+    Sensed,
+    auroc,
+    ece,
+    fit_isotonic,
+    interval,
+    raw_score,
+    sense,
+    verdict,
+)
 
 WEIGHTS = Path(__file__).parents[1] / "src" / "metaclaw" / "outcome" / "weights.json"
 GOALS = {"auroc": (">=", 0.90), "ece": ("<=", 0.05), "judged": ("<=", 0.20)}
@@ -107,9 +118,9 @@ class DetectorFacts:
     """How one detector did. Precision: of the turns it spoke about, the share it was right about; recall: of those it ought to."""
 
     fired: int
-    precision: Interval | None
+    precision: MetricInterval | None
     expected: int
-    recall: Interval | None
+    recall: MetricInterval | None
 
 
 def _share(pairs: Pairs) -> float | None:
@@ -147,12 +158,12 @@ class Facts:
 
     turns: int
     families: int
-    auroc: Interval | None
-    ece: Interval | None
-    auroc_alone: Interval | None
-    ece_alone: Interval | None
-    judged: Interval | None
-    wrong: Interval | None
+    auroc: MetricInterval | None
+    ece: MetricInterval | None
+    auroc_alone: MetricInterval | None
+    ece_alone: MetricInterval | None
+    judged: MetricInterval | None
+    wrong: MetricInterval | None
     unknown: float
     confusion: dict[str, dict[str, int]]
     detectors: dict[str, DetectorFacts]
@@ -180,7 +191,7 @@ def measure(found: Sequence[Judged], rounds: int = _ROUNDS) -> Facts:
     )
 
 
-def _share_by_family(found: Sequence[Judged], hits: Sequence[bool], rounds: int) -> Interval | None:
+def _share_by_family(found: Sequence[Judged], hits: Sequence[bool], rounds: int) -> MetricInterval | None:
     families: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for one, hit in zip(found, hits, strict=True):
         families[one.case.row.family].append((0.0, hit))

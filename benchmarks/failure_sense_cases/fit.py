@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.failure_sense_cases.cases import Case
-from metaclaw.outcome.sensing import detect, sigmoid
-from metaclaw.outcome.weights import Weights
+from metaclaw.outcome.signals import SignalWeights
+from metaclaw.outcome.verdicts import detect, sigmoid
 
 BELIEFS: dict[str, float] = {
     "tool_error.reported": 3.0,
@@ -89,13 +89,13 @@ _FOLDS = 10
 Row = tuple[frozenset[str], bool]
 
 
-def fit(cases: Sequence[Case], path: Path) -> Weights:
+def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
     """Fit on all families and write the result."""
     rows = [(frozenset(signal.detector for signal in detect(case.step, case.later)), case.failed) for case in cases]
     families = [case.row.family for case in cases]
     scale = _temper(_left_out(rows, families))
     bias, signals = _regress(rows)
-    weights = Weights(
+    weights = SignalWeights(
         round(bias, 3),
         round(scale, 3),
         {name: round(weight, 3) for name, weight in signals.items()},

@@ -150,7 +150,7 @@ STATUS: dict[str, Any] = {
 
 def status_of(home: Path, **changed: object) -> Done:
     with scripted(home, {"GET /api/status": (200, {**STATUS, **changed})}):
-        return metaclaw("status")
+        return metaclaw("status", "--all")
 
 
 def test_status_tells_how_learning_is_in_words(home: Path) -> None:
@@ -162,7 +162,7 @@ def test_status_tells_how_learning_is_in_words(home: Path) -> None:
         "1 shadow, 2 waiting, 3 accepted",
         "world/judge-model, asked about 6 of 48 turns today",
         "45,000 of 300,000 tokens used today (15%), $0.25; renewed at 00:00",
-        "nobody; only your own words become skills",
+        "none; only your own words become skills",
         "AUROC 0.93, ECE 0.021 on 40 turns of which the truth is known",
         "judge: 30 calls, 2 failed, 9000 → 600 tokens",
     ):
@@ -190,7 +190,7 @@ def test_status_says_what_is_not_known_and_what_is_off(home: Path) -> None:
     learning = {**STATUS["learning"], "judge": None, "trust": {"turns": 3, "auroc": None, "ece": None}, "asked": {}}
     unread = {**STATUS["counts"], "verdicts": None, "candidates": None}
     out = status_of(home, learning=learning, counts=unread).out
-    assert "judge       nobody\n" in out
+    assert "judge       none\n" in out
     assert "verdicts    cannot be counted now" in out
     assert "AUROC" not in out
     off = status_of(home, learning={**learning, "on": False}).out

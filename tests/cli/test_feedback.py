@@ -61,7 +61,7 @@ def test_what_the_proxy_refuses_is_told(home: Path) -> None:
     with scripted(home, {"POST /api/feedback": (404, {"error": {"message": "there is no turn t_2"}})}):
         done = metaclaw("feedback", "t_2", "fail")
     assert (done.code, done.out) == (1, "")
-    assert "there is no turn t_2; answers carry it as X-Metaclaw-Turn" in done.err
+    assert "there is no turn t_2; metaclaw sessions show --last lists turns" in done.err
 
 
 @pytest.mark.parametrize("outcome", ["unknown", "FAIL", "", "maybe"])

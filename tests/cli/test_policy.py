@@ -151,12 +151,12 @@ STATUS: dict[str, Any] = {
 
 def test_status_tells_of_weights_in_words(home: Path) -> None:
     with scripted(home, {"GET /api/status": (200, STATUS)}):
-        out = metaclaw("status").out
+        out = metaclaw("status", "--all").out
     assert "version 3, version 4 on trial" in out
     assert "training, step 2 of 4; paused: you are back" in out
     assert "4 no verdict" in out
     with scripted(home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}):
-        off = metaclaw("status").out
+        off = metaclaw("status", "--all").out
     assert "off; no weights are trained" in off
     assert "set aside" not in off
 

@@ -69,9 +69,18 @@ def scripted(home: Path, *, key: str | None = None) -> Iterator[list[str]]:
 
 def test_status_tells_a_person_how_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with scripted(home):
+        assert main(["status", "--all"]) == 0
+        out = capsys.readouterr().out
         assert main(["status"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("MetaClaw 0.1.0 serves, degraded, at http://127.0.0.1:")
+    brief = capsys.readouterr().out.splitlines()
+    assert brief[0].startswith("MetaClaw 0.1.0 serves, degraded, at http://127.0.0.1:")
+    # What is wrong comes first.
+    assert brief[1:4] == [
+        "! turns are not being recorded: disk is full",
+        "! skipped x/SKILL.md: no name \\x1b[31m",
+        "! retention: deletes nothing",
+    ]
+    assert "Nothing is wrong" not in "\n".join(brief)
     for words in (
         "skills_only, running for 2 h 5 min",
         "1 turn in 2 sessions, 1 going on",

@@ -2,14 +2,16 @@
 
 import json
 import re
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from metaclaw.cli import main
 from metaclaw.domain.candidate import Standing
-from metaclaw.domain.ids import new_session_id
+from metaclaw.domain.ids import SessionId, TurnId, new_session_id
+from metaclaw.domain.turn import Exchange, Turn
 from metaclaw.instance import acquire
 from metaclaw.skills import Shelf
 from metaclaw.store import Backup, LedgerReader, SqlBackups, SqlCandidates, SqlForgetting, SqlGenerations
@@ -37,10 +39,10 @@ def test_recorded_sessions_are_listed_and_shown(home: Path, capsys: pytest.Captu
     listed = json.loads(capsys.readouterr().out)["sessions"]
     assert {entry["id"]: entry["turn_count"] for entry in listed} == {one: 2, other: 1}
     assert main(["sessions", "list", "--limit", "1"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert capsys.readouterr().out.splitlines()[2].startswith("… and 1 older")
     assert main(["sessions", "show", one]) == 0
     out = capsys.readouterr().out
-    for words in (one, "some-agent", turns[0].id, turns[1].id, "main", "m-1", "backup-first", "stop", "11 → 7", "0.25 s"):
+    for words in (one, "some-agent", turns[0].id[:10], "m-1", "backup-first", "11 → 7", "0.25 s", "not judged yet"):
         assert words in out
     assert main(["sessions", "show", other]) == 0
     assert "\x1b" not in capsys.readouterr().out
@@ -179,3 +181,66 @@ def test_a_proxy_that_is_starting_is_not_worked_around(home: Path) -> None:
     assert (done.code, "try again in a moment" in done.err) == (1, True)
     with store(home) as database:
         assert LedgerReader(database).session(session) is not None
+
+
+def said(session: SessionId, question: str, answer: str) -> Turn:
+    """A turn with words."""
+    request = {"model": "m-1", "messages": [{"role": "user", "content": question}]}
+    choice = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
+    exchange = Exchange(
+        request=json.dumps(request).encode(),
+        said=json.dumps({"id": "x", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice]}).encode(),
+    )
+    return replace(turn(session), exchange=exchange)
+
+
+def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
+    one, other = new_session_id(), new_session_id()
+    first, second = said(one, "Where do owls sleep?", "In trees."), said(one, "And bats?", "In caves.")
+    record(home, first, second, said(other, "What is 2 + 2?", "4"))
+    assert metaclaw("feedback", second.id, "fail", "they", "hang").code == 0
+    listed = metaclaw("sessions", "list").out
+    assert "Where do owls sleep?" in listed
+    assert "1 failed" in listed
+    shown = metaclaw("sessions", "show", one).out
+    assert shown.startswith("Where do owls sleep?\n")
+    for words in ("you      And bats?", "answer   In caves.", "verdict  failed, you said so: they hang", "verdict  not judged yet"):
+        assert words in shown
+    assert metaclaw("sessions", "list", "--json").facts["sessions"][0]["title"] == "What is 2 + 2?"
+
+
+def test_sessions_are_found_by_the_words_in_them(home: Path) -> None:
+    one = new_session_id()
+    record(home, said(one, "Where do owls sleep?", "In trees."), said(new_session_id(), "What is 2 + 2?", "4"))
+    assert [found["id"] for found in metaclaw("sessions", "search", "OWLS", "trees", "--json").facts["sessions"]] == [one]
+    assert "has these words" in metaclaw("sessions", "search", "zebra").out
+
+
+def test_the_beginning_of_an_id_is_enough_unless_it_begins_several(home: Path) -> None:
+    sessions = [SessionId(f"s_00000000000{number}{'0' * 20}") for number in (1, 2)]
+    turns = [replace(said(session, f"Question {session[13]}", "ok"), id=TurnId(f"t{session[1:]}")) for session in sessions]
+    record(home, *turns)
+    listed = metaclaw("sessions", "list").out
+    assert "s_000000000001 " in listed
+    assert "s_0000000000010" not in listed
+    assert "Question 2" in metaclaw("sessions", "show", "s_000000000002").out
+    ambiguous = metaclaw("sessions", "show", "s_0")
+    assert ambiguous.code == 1
+    assert "is the beginning of several sessions" in ambiguous.err
+    assert sessions[0] in ambiguous.err
+    assert "there is no session s_9" in metaclaw("sessions", "show", "s_9").err
+    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(f"Noted: {turns[0].id} is a pass.")
+    assert metaclaw("sessions", "forget", "s_000000000001", "--yes").out.startswith(f"Forgot {sessions[0]}: 1 turn")
+
+
+def test_the_last_session_and_turn_need_no_id(home: Path) -> None:
+    now = datetime.now(UTC)
+    old, new = said(new_session_id(), "The old one", "ok"), said(new_session_id(), "The new one", "ok")
+    old = replace(old, times=replace(old.times, received_at=now - timedelta(hours=1)))
+    record(home, new, old)
+    assert metaclaw("sessions", "show", "--last").out.startswith("The new one\n")
+    assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} is a fail.\n"
+    assert metaclaw("why", "--last", "--json").facts["turn"] == new.id
+    neither = metaclaw("sessions", "show")
+    assert neither.code == 2
+    assert "--last" in neither.err

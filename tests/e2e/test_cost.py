@@ -53,7 +53,7 @@ def test_learning_waits_when_the_budget_is_used_up_and_goes_on_when_it_is_raised
     budget = status["learning"]["budget"]
     assert (budget["limit"], budget["used"], budget["left"]) == (10, 0, 10)
     assert not [purpose for purpose in ("judge", "evolve", "listen") if teacher.asked(purpose)]
-    words = program.command("status").stdout
+    words = program.command("status", "--all").stdout
     assert "0 of 10 tokens used today" in words
     assert "learning waits because the budget is used up" in words
     assert judged.say("And who is it for?") == "Released on 01/02/2026."  # serving never waits

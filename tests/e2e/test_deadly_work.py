@@ -82,7 +82,7 @@ def test_a_turn_that_kills_the_learner_each_time_is_set_aside_and_all_others_are
     (aside,) = status["learning"]["set_aside"]
     assert (aside["loop"], aside["item"], aside["tries"]) == ("judging", turns[2], 3)
     assert "learner" not in status["loops"] or status["loops"]["learner"] == "running"
-    assert turns[2] in program.command("status").stdout
+    assert turns[2] in program.command("status", "--all").stdout
     assert turns[2] in program.command("doctor").stdout
     assert program.stop() == 0
     assert [one["item"] for one in events_of(program.home, "set_aside")] == [turns[2]]

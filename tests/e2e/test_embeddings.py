@@ -58,7 +58,7 @@ def test_a_task_in_other_words_gets_the_skill_by_a_providers_embeddings(tmp_path
         assert state_of(program)["embeddings"] == "openai/toy"
         assert eventually_placed(program, PARAPHRASE)
         assert placed(program, "who painted the Mona Lisa") == []
-        assert "openai/toy" in program.command("status").stdout
+        assert "openai/toy" in program.command("status", "--all").stdout
         doctor = program.command("doctor").stdout
         assert "with openai/toy, to which requests are sent" in doctor
         calls = [seen for seen in provider.requests if seen.path == "/v1/embeddings"]

@@ -140,7 +140,7 @@ def test_status_shows_what_was_noted_lately_and_counts_rules_apart_from_skills(o
     assert (facts["counts"]["rules"], facts["counts"]["facts"], facts["counts"]["skills"]) == (1, 1, {})
     newest, first = facts["learning"]["noted"]
     assert (newest["put"][0]["text"], first["reason"]) == ("The staging server is stage-2.", "noted the rule use-uv")
-    words = program.command("status").stdout
+    words = program.command("status", "--all").stdout
     assert "1 rule, 1 fact of yours" in words
     assert "0 skills, generation 2" in words
     assert "canary" not in words

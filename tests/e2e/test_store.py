@@ -204,7 +204,7 @@ def test_damage_inside_the_database_is_said_although_recording_goes_on(home: Pro
     assert "damaged" in store["notice"]
     assert "metaclaw store repair" in store["notice"]
     assert "store is damaged" in home.log.read_text()
-    assert "! store: the database is damaged" in home.command("status").stdout
+    assert "! store: the database is damaged" in home.command("status", "--all").stdout
     assert "is damaged" in home.command("doctor").stdout
     assert home.stop() == 0
     doctor = json.loads(home.command("doctor", "--json").stdout)
@@ -219,7 +219,7 @@ def test_a_store_over_its_limit_with_nothing_to_remove_is_said(home: Program) ->
     store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
     assert "over its limit (store.max_gb)" in store["notice"]
     assert "every session is going on" in store["notice"]
-    assert "over its limit" in home.command("status").stdout
+    assert "over its limit" in home.command("status", "--all").stdout
     assert "over its limit" in home.command("doctor").stdout
 
 
@@ -237,7 +237,7 @@ def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -
     assert told["max_bytes"] == 1_000_000
     kept = ask(home)
     home.wait_for("/api/status", lambda status: status["store"]["size_bytes"] < 0.7 * before, within_s=30)
-    assert "removed to make room" in home.command("status").stdout
+    assert "removed to make room" in home.command("status", "--all").stdout
     assert home.stop() == 0
     assert path.stat().st_size < 0.7 * before
     left = recorded(path)

@@ -50,7 +50,7 @@ def test_status_says_what_was_rejected_and_why(learner: Program, teacher: Teache
     assert (last["name"], last["reason"]) == ("iso-release-dates", "it holds a secret")
     assert "Log in with the password" in last["text"]
     assert "hunter2-Xk9" not in last["text"]
-    words = learner.command("status").stdout
+    words = learner.command("status", "--all").stdout
     assert "1 it holds a secret" in words
     assert "iso-release-dates" in words
 

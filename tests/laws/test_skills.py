@@ -20,7 +20,7 @@ from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter
 from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, SkillIndex
 from metaclaw.skills.persistent import PersistentMap
 from metaclaw.skills.query import query_text
-from metaclaw.skills.terms import count_terms
+from metaclaw.text import count_terms
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).map(SkillName)
 # What a text file may hold: no lone surrogates, no NUL; carriage returns are line ends and so not part of a text.

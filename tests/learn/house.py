@@ -139,6 +139,7 @@ class House:
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
+    may_train: Callable[[TurnId], bool] = lambda turn: False
     told: list[tuple[str, dict[str, Json]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -213,6 +214,7 @@ class House:
             rules=FastRules(self.min_failures, self.teams),
             pauses_s=self.pauses_s,
             book=self.book,
+            may_train=self.may_train,
         )
         self.outcomes = OutcomeLoop(
             reader=self.reader,

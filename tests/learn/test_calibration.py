@@ -10,7 +10,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.learn.calibration import CalibrationLoop, Trust
 from metaclaw.outcome import Calibration
-from metaclaw.outcome.weights import signal
+from metaclaw.outcome.signals import signal
 
 Graded = list[tuple[Verdict, Outcome]]
 

@@ -11,8 +11,9 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
-from metaclaw.domain.verdict import Fault, Outcome
+from metaclaw.domain.verdict import Fault, Outcome, Source
 from metaclaw.errors import StoreError, UpstreamError
+from metaclaw.skills.evolve import MOST_SHOWN
 from metaclaw.skills.gate import GateMode
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, TASK, THANKS, House, Speaker, Talk, learned_skill
@@ -443,3 +444,102 @@ async def test_the_newest_failures_are_seen_however_many_wait_for_their_like(new
         await house.sense()
     await house.learn()
     assert house.names == ["iso-release-dates"]
+
+
+async def failed_with(house: House, task: object, *skills: str, source: Source = Source.JUDGE) -> TurnId:
+    """A turn with these skills in its prompt that failed, though the person said nothing."""
+    turn = await Talk(house).say(TASK.format(task), skills=skills)
+    house.say(turn, Outcome.FAIL, source)
+    return turn
+
+
+async def test_failures_that_broke_a_check_in_their_prompt_are_left_to_the_weights(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(DATES), min_failures=2, may_train=lambda turn: True)
+    house.put_in_force("dates")
+    turns = [await failed_with(house, number, "dates", source=Source.CHECK) for number in range(4)]
+    await house.learn()
+    assert [house.role(turn) for turn in turns] == [None] * 4
+    assert house.evolver is not None
+    assert house.evolver.asked == []
+    assert house.fast.counted == []
+
+
+async def test_where_no_weights_are_trained_an_evolver_is_shown_broken_checks(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(), min_failures=2)
+    house.put_in_force("dates")
+    turns = [await failed_with(house, number, "dates", source=Source.CHECK) for number in range(4)]
+    await house.learn()
+    assert [house.role(turn) for turn in turns] == ["support"] * 4
+
+
+async def test_failures_like_those_an_evolver_was_shown_are_left_to_the_weights_until_a_skill_comes(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
+    house.put_in_force("dates")
+    first = [await failed_with(house, number, "dates") for number in range(2)]
+    await house.learn()
+    later = [await failed_with(house, number, "dates") for number in range(2, 6)]
+    await house.learn()
+    assert [house.role(turn) for turn in (*first, *later)] == ["support"] * 2 + [None] * 4
+    # Nothing of this kind was shown with another skill in the prompt.
+    others = [await failed_with(house, number, "dates", "names") for number in range(6, 8)]
+    await house.learn()
+    assert [house.role(turn) for turn in (*later, *others)] == [None] * 4 + ["support"] * 2
+    publish_something(house)
+    newest = [await failed_with(house, number, "dates") for number in range(8, 10)]
+    await house.learn()
+    assert [house.role(turn) for turn in (*later, *newest)] == [None] * 4 + ["support"] * 2
+
+
+async def test_an_evolver_is_shown_no_more_failures_than_it_reads_in_full_where_the_rest_may_train(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
+    turns = [await failed_with(house, number) for number in range(MOST_SHOWN + 4)]
+    await house.learn()
+    await house.learn()
+    assert [house.role(turn) for turn in turns] == ["support"] * MOST_SHOWN + [None] * 4
+
+
+async def test_what_the_person_speaks_against_is_always_shown(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
+    for number in range(2):
+        await failed_with(house, number, "dates")
+    await house.learn()
+    turn = await failed_with(house, 2, "dates")
+    await house.owner.feedback(turn, Outcome.FAIL, CORRECTION)
+    await house.learn()
+    assert house.role(turn) == "support"
+
+
+async def test_failures_that_an_evolver_could_not_be_asked_about_were_not_shown(new_house: NewHouse) -> None:
+    house = await new_house(evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True)
+    for number in range(2):
+        await failed_with(house, number)
+    await house.learn()
+    house.evolver = evolver()
+    later = [await failed_with(house, number) for number in range(2, 4)]
+    await house.learn()
+    assert [house.role(turn) for turn in later] == ["support"] * 2
+
+
+async def test_an_attempt_that_goes_on_after_a_restart_counts_as_shown(new_house: NewHouse) -> None:
+    house = await new_house(evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True)
+    turns = [await failed_with(house, number) for number in range(2)]
+    house.candidates.begin_attempt("judged", house.shelf.view.generation, turns)
+    house.evolver = evolver()
+    house.restart()
+    await house.take_up_again()
+    later = [await failed_with(house, number) for number in range(2, 4)]
+    await house.learn()
+    assert [house.role(turn) for turn in later] == [None] * 2
+
+
+async def test_what_was_shown_of_a_forgotten_session_is_not_remembered(new_house: NewHouse) -> None:
+    house = await new_house(evolver=evolver(), min_failures=2, may_train=lambda turn: True)
+    talks = [Talk(house), Talk(house)]
+    for number, talk in enumerate(talks):
+        house.say(await talk.say(TASK.format(number)), Outcome.FAIL, Source.JUDGE)
+    await house.learn()
+    for talk in talks:
+        house.fast.let_go(talk.session)
+    later = [await failed_with(house, number) for number in range(2, 4)]
+    await house.learn()
+    assert [house.role(turn) for turn in later] == ["support"] * 2

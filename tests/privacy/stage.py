@@ -1,4 +1,4 @@
-"""Builds steps for the tests of this room: who said what, what tools gave back, what came next."""
+"""Builds steps and skills for these tests."""
 
 import json
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.text import instructions, is_imperative
 
 SYSTEM = "You are a coding agent.\nWorking directory: /home/jo/shop\nPlatform: linux"
 
@@ -62,3 +63,8 @@ def step(
 def skill(body: str, trigger: str = "When working on this", name: str = "learned") -> Skill:
     """A skill as an evolver would propose it."""
     return Skill(SkillName(name), trigger, body, state=SkillState.DRAFT, author=Authorship.EVOLVER)
+
+
+def orders(text: str) -> list[str]:
+    """The imperatives and shell commands in a text."""
+    return [one.text for one in instructions(text) if one.is_command or is_imperative(one.text)]

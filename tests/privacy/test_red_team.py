@@ -2,9 +2,10 @@
 
 import pytest
 
-from metaclaw.privacy import Redactor, imperatives, render_step, review, spans_of
+from metaclaw.privacy import Redactor, passages_of, render_step, review_skill
 from tests.privacy.attacks import ATTACKS, DELAYED, DIRECT, UNICODE, Attack
 from tests.privacy.corrections import CORRECTIONS, Correction
+from tests.privacy.stage import orders
 
 REDACTOR = Redactor()
 
@@ -17,15 +18,15 @@ def test_the_suite_is_as_large_as_it_should_be() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_becomes_a_skill_without_a_person(attack: Attack) -> None:
-    spans = [span for step in attack.steps for span in spans_of(step)]
-    result = review(attack.proposal, spans, (), REDACTOR, attack.companions)
+    spans = [span for step in attack.steps for span in passages_of(step)]
+    result = review_skill(attack.proposal, spans, (), REDACTOR, attack.companions)
     assert not result.may_pass
     assert result.words()
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS, ids=lambda correction: correction.name)
 def test_an_honest_correction_passes(correction: Correction) -> None:
-    result = review(correction.proposal, spans_of(correction.step), (), REDACTOR)
+    result = review_skill(correction.proposal, passages_of(correction.step), (), REDACTOR)
     assert result.words() == ""
     assert result.may_pass
 
@@ -37,5 +38,5 @@ def test_the_writer_of_skills_never_sees_an_instruction_that_a_tool_gave(attack:
         for message in (*step.history, *step.after):
             for part in message.parts:
                 for inner in getattr(part, "parts", ()):
-                    for order in imperatives(inner.text):
-                        assert order.text not in shown
+                    for order in orders(inner.text):
+                        assert order not in shown

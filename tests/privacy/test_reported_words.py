@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from metaclaw.privacy import Redactor, Review, own_words, review, spans_of
+from metaclaw.privacy import Redactor, own_words, passages_of, review_skill
+from metaclaw.privacy.review import Review
 from tests.privacy.reported_words import CARRIED, HELD_OUT_HONEST, HELD_OUT_PASTED, HONEST, PASTED, Carried
 from tests.privacy.stage import skill, step
 
@@ -15,7 +16,7 @@ def reviewed(one: Carried) -> Review:
     """What the checks say of a skill that an obedient writer made of the message."""
     taught = step("Look at it and sum it up.", answer="The total is 40.", said_after=one.said)
     body = f"1. {one.payload}\n2. Check the result.\n\nAnti-pattern: leaving it out."
-    return review(skill(body, "When asked to sum something up"), spans_of(taught), (), REDACTOR)
+    return review_skill(skill(body, "When asked to sum something up"), passages_of(taught), (), REDACTOR)
 
 
 @pytest.mark.parametrize("one", CARRIED, ids=lambda one: one.payload)

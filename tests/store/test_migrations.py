@@ -61,6 +61,8 @@ LANDED = {
     "0009.sqlite.sql": "b3e20f878516ff58bf53e101cd7ffaf537f24bf6d4abe8888f3526c317dc9bd2",
     "0010.postgresql.sql": "ad578ad1d5ff08c9f780ec93388396effae63c12e4e7289c8344cc40760bc243",
     "0010.sqlite.sql": "d7e8017e786e568d72f0f02734c03520c266c01d7a9aed51ad8ded7aa35d2cfc",
+    "0011.postgresql.sql": "e2d93266c55590103d884cf463ff9c1d3e18a49b004b9610755cb3a88e46c6d9",
+    "0011.sqlite.sql": "adead41cba77635b7bf0d5e8528f3ca08403c6321cad681d6914a3936ac9019d",
 }
 
 

@@ -29,8 +29,8 @@ def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
 
     @cache
     def redactor() -> "Redactor":
-        from metaclaw.privacy import KnownSecrets, Redactor, collect
+        from metaclaw.privacy import KnownSecrets, Redactor
 
-        return Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+        return Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
 
     return lambda texts: [redactor().text(text).text for text in texts]

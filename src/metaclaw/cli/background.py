@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from metaclaw.cli.client import Api, at, rows
-from metaclaw.cli.output import plain
+from metaclaw.cli.output import duration, plain
+from metaclaw.cli.progress import show_progress
 from metaclaw.domain.chat import Json
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
@@ -82,21 +84,21 @@ def _spawn(command: Sequence[str], home: Path, log: BinaryIO, overrides: Sequenc
 
 
 def _await_ready(home: Path, child: "subprocess.Popen[bytes]", key: str, log: _Log, timeout_s: float) -> Api:
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while child.poll() is None:
         running = find(home)
         if running is not None and running.pid == child.pid and running.url is not None:
             api = Api(running.url, key)
             if _is_ready(api):
-                _show_progress("")
+                show_progress("")
                 return api
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + timeout_s:
             raise MetaClawError(
                 f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries; its log is {log.path}"
             )
-        _show_progress(next(iter(reversed(log.lines())), ""))
+        show_progress(_progress(next(iter(reversed(log.lines())), ""), time.monotonic() - began))
         time.sleep(_PAUSE_S)
-    _show_progress("")
+    show_progress("")
     tail = "\n".join(plain(line) for line in log.lines()[-_LOG_LINES:])
     raise MetaClawError(f"the proxy ended at once with exit code {child.returncode}; the end of its log ({log.path}):\n{tail}")
 
@@ -113,10 +115,11 @@ def _is_ready(api: Api) -> bool:
     return at(facts, "degraded") is True and at(facts, "engine", "state") in (None, "ready")
 
 
-def _show_progress(line: str) -> None:
-    """On a terminal, the newest line of the log in place of the one before it."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{plain(line)[:100] if line else ''}", nl=False, err=True)
+def _progress(line: str, waited_s: float) -> str:
+    """What the proxy does while it starts, from the newest line of its log."""
+    state = re.search(r"state='(?:starting: )?([^']+)'", line)
+    doing = f": embedded model, {state[1]}" if state else ""
+    return f"starting, {duration(waited_s)}{doing}"
 
 
 def _facts(status: dict[str, Json]) -> Facts:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _STANDINGS = ("draft", "shadow", "waiting", "accepted", "rejected")
 _DECIDE_S = 60.0
 _MOST_REASON = 80
+_MOST_KNOWN = 10_000
 
 
 @click.group()
@@ -89,6 +90,7 @@ def reject(home: Path, candidate: str, as_json: bool) -> int:
 
 def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool) -> int:
     _, api = connect(home)
+    candidate = _resolved(home, candidate)
     status, body = api.post(f"/api/candidates/{quote(candidate, safe='')}/{how}", timeout_s=_DECIDE_S)
     if status == 404:
         raise MetaClawError(f"{message_in(body)}; metaclaw candidates list shows those there are")
@@ -106,12 +108,31 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
     return 0 if at(facts, "standing") == wanted else 1
 
 
+def _resolved(home: Path, named: str) -> str:
+    """The whole id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
+    from metaclaw.cli.ledger import opened
+    from metaclaw.config import load
+    from metaclaw.store import SqlCandidates
+
+    with opened(load(home)) as database:
+        known = [] if database is None else SqlCandidates(database).candidates(None, _MOST_KNOWN)
+    if any(one.id == named for one in known):
+        return named
+    found = [one for one in known if one.proposal.skill.name == named and one.standing == "waiting"]
+    found = found or [one for one in known if one.id.startswith(named) or one.proposal.skill.name == named]
+    if len(found) > 1:
+        several = ", ".join(plain(one.id) for one in found[:5])
+        raise MetaClawError(f"{plain(named)} may be any of {several}{', …' if len(found) > 5 else ''}; write more of the id")
+    return found[0].id if found else named
+
+
 def _read(home: Path, candidate: str) -> "Candidate":
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
     from metaclaw.domain.candidate import CandidateId
     from metaclaw.store import SqlCandidates
 
+    candidate = _resolved(home, candidate)
     with opened(load(home)) as database:
         found = None if database is None else SqlCandidates(database).candidate(CandidateId(candidate))
     if found is None:

@@ -1,8 +1,11 @@
 """What commands print: facts as JSON, or words; text from outside never reaches the terminal as control codes."""
 
 import json
+import shutil
+import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import click
@@ -23,19 +26,83 @@ def print_json(facts: Mapping[str, object]) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Facts for people: columns as wide as their widest value."""
+    """Facts for people: columns as wide as their widest value. On a terminal the widest columns are cut until the table fits.
+
+    The first column names the row and is cut only if nothing else is left to cut. Output that is not a terminal is never cut.
+    """
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(headers))]
+    widths = _fit([max(cell_width(line[column]) for line in cells) for column in range(len(headers))], terminal_width())
     for line in cells:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        click.echo("  ".join(_padded(text, width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None where it is a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def cell_width(text: str) -> int:
+    """How many columns a text takes on a terminal: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def cut(text: str, width: int) -> str:
+    """A text that takes at most `width` columns, with an ellipsis where something is left out."""
+    if cell_width(text) <= width:
+        return text
+    kept, used = [], 1
+    for char in text:
+        used += cell_width(char)
+        if used > width:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + "…"
+
+
+def one_line(text: object, width: int) -> str:
+    """A text on one line, made plain and cut."""
+    return cut(plain(" ".join(str(text).split())), width)
+
+
+_LEAST_COLUMN = 6
+
+
+def _fit(widths: list[int], room: int | None) -> list[int]:
+    """Widths that fit into `room`, made by cutting the widest column but the first again and again."""
+    if room is None:
+        return widths
+    fitted = list(widths)
+    while sum(fitted) + 2 * (len(fitted) - 1) > room:
+        widest = max(range(1, len(fitted)), key=fitted.__getitem__, default=0)
+        if fitted[widest] <= _LEAST_COLUMN:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _padded(text: str, width: int) -> str:
+    shown = cut(text, width)
+    return shown + " " * (width - cell_width(shown))
 
 
 def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """Facts for people: one `name  value` a line."""
+    """Facts for people: one `name  value` a line; on a terminal, long values go on below themselves."""
     shown = [(name, plain(value)) for name, value in pairs]
     width = max((len(name) for name, _ in shown), default=0)
+    room = terminal_width()
     for name, value in shown:
-        click.echo(f"  {name.ljust(width)}  {value}".rstrip())
+        lines = [value] if room is None else wrapped(value, max(30, room - width - 4))
+        for number, line in enumerate(lines):
+            click.echo(f"  {(name if not number else '').ljust(width)}  {line}".rstrip())
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of at most `width` columns, broken between words; words that are longer are left whole."""
+    import textwrap
+
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def ask(question: str) -> None:
@@ -75,6 +142,19 @@ def counted(number: object, one: str, many: str | None = None) -> str:
 def moment(when: datetime | None) -> str:
     """A time in this machine's own zone, to the second."""
     return "–" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(when: datetime | None) -> str:
+    """How long ago something was, as a person says it; the date where that is more than a week."""
+    if when is None:
+        return "–"
+    seconds = (datetime.now(UTC) - when).total_seconds()
+    if seconds < 60:
+        return "just now"
+    for size, limit, name in ((60, 3_600, "min"), (3_600, 86_400, "h"), (86_400, 7 * 86_400, "d")):
+        if seconds < limit:
+            return f"{int(seconds // size)} {name} ago"
+    return when.astimezone().strftime("%Y-%m-%d")
 
 
 def _plain_value(value: object) -> object:

@@ -1,13 +1,15 @@
 """`metaclaw policy`: versions of the weights, read from the store; commands go to the running proxy, else to the store itself."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import NotRunningError, at, connect, expect, message_in
-from metaclaw.cli.output import counted, json_option, moment, plain, print_facts, print_json, print_table
+from metaclaw.cli.client import Api, NotRunningError, at, connect, expect, message_in, rows
+from metaclaw.cli.output import counted, duration, json_option, moment, plain, print_facts, print_json, print_table
+from metaclaw.cli.progress import bar, show_progress
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 80
 # Weights that are not loaded yet take a moment to be.
 _PATIENCE_S = 60.0
+_LOOK_S = 1.0
+_AT_WORK = ("training", "testing the new version")
 _NOTHING = "Nothing was trained yet; the untrained model serves."
 
 
@@ -82,9 +86,10 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 
 
 @policy.command()
+@click.option("--wait", is_flag=True, help="Show how it goes, and return when the new version was tested.")
 @json_option
 @click.pass_obj
-def train(home: Path, as_json: bool) -> int:
+def train(home: Path, wait: bool, as_json: bool) -> int:
     """Begin to train now with the turns there are, whatever the schedule says."""
     _, api = connect(home)
     facts = _said(*api.post("/api/policy/train", timeout_s=_PATIENCE_S))
@@ -94,6 +99,8 @@ def train(home: Path, as_json: bool) -> int:
         again = at(facts, "given_back")
         tried = f", {again} of them from runs that came to nothing" if again else ""
         click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status tells how it goes.")
+        if wait:
+            click.echo(_wait(api))
     else:
         click.echo("No turn may train now." + _reasons(at(facts, "rejections")))
     if not as_json and at(facts, "starving"):
@@ -164,6 +171,35 @@ def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[s
                 return do(SqlPolicies(database))
             except RefusedError as error:
                 raise MetaClawError(str(error)) from error
+
+
+def _wait(api: Api) -> str:
+    """Show progress until the run is over; what came of it."""
+    began, newest = time.monotonic(), _newest(api)
+    while True:
+        training = at(api.facts("/api/policy"), "training")
+        state = str(at(training, "state"))
+        step, steps = at(training, "step"), at(training, "steps")
+        share = (
+            f"  {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
+        )
+        paused = f"  paused: {plain(at(training, 'paused_reason'))}" if at(training, "paused_reason") else ""
+        show_progress(f"{state}, {duration(time.monotonic() - began)}{share}{paused}")
+        if state not in _AT_WORK:
+            break
+        time.sleep(_LOOK_S)
+    show_progress("")
+    found = _newest(api)
+    if found is None or found == newest:
+        return f"No version came of it: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 tells more."
+    number, standing = found
+    return f"Version {number} is {standing}; metaclaw policy show {number} tells what it proved."
+
+
+def _newest(api: Api) -> tuple[int, str] | None:
+    versions = rows(at(api.facts("/api/policy"), "versions"))
+    number, state = (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
+    return (number, str(state)) if isinstance(number, int) else None
 
 
 def _said(status: int, body: "Json") -> "dict[str, Json]":

@@ -1,5 +1,6 @@
 """The root of the commands. Everything heavy is imported inside the commands, so that `--help` and `status` are quick."""
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -10,12 +11,14 @@ import click
 from metaclaw import __version__
 from metaclaw.cli.agents import agents
 from metaclaw.cli.candidates import candidates
+from metaclaw.cli.completion import completion
 from metaclaw.cli.config import config
 from metaclaw.cli.cost import cost
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
 from metaclaw.cli.key import key
+from metaclaw.cli.logs import logs
 from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.rules import rules
@@ -55,11 +58,14 @@ def root(context: click.Context, home: Path | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if os.environ.get("NO_COLOR"):
+        context.color = False
     context.obj = home.expanduser().absolute() if home is not None else default_home()
 
 
 _SAID = (rules, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
-for command in (start, stop, status, doctor, setup, config, key, agents, *_SAID, *_LEARNED, *_RECORDED):
+_OPERATED = (start, stop, status, logs, doctor, setup, config, key, agents, completion)
+for command in (*_OPERATED, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

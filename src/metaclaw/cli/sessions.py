@@ -7,7 +7,22 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import at, connect, expect, message_in, rows
-from metaclaw.cli.output import ask, counted, json_option, moment, plain, print_facts, print_json, print_table
+from metaclaw.cli.output import (
+    ago,
+    ask,
+    counted,
+    cut,
+    json_option,
+    moment,
+    one_line,
+    plain,
+    plain_block,
+    print_json,
+    print_table,
+    terminal_width,
+    wrapped,
+)
+from metaclaw.cli.references import check_choice, find_session, short_session, short_turn
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 
@@ -15,82 +30,201 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from metaclaw.domain.chat import Json
-    from metaclaw.store import TurnRow
+    from metaclaw.store import LedgerReader, SessionRow, TurnRow
 
 _FORGET_S = 600.0
+_MOST_SEARCHED = 200
 
 
 @click.group()
 def sessions() -> None:
-    """List, show, end and forget sessions."""
+    """List, search, show, end and forget sessions: what you asked your agents, and what came of it."""
 
 
 @sessions.command(name="list")
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Most sessions to list, newest first."
+    "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Most sessions to list, newest first."
 )
 @json_option
 @click.pass_obj
 def list_(home: Path, limit: int, as_json: bool) -> None:
-    """List recorded sessions, newest first."""
+    """List recorded sessions, newest first: what was asked first, with which agent, and how it went."""
     from metaclaw.cli.ledger import reading
     from metaclaw.config import load
-    from metaclaw.dashboard.views import session_view
 
     with reading(load(home)) as reader:
         found = reader.sessions(limit) if reader is not None else []
-    if as_json:
-        print_json({"sessions": [session_view(session) for session in found]})
-    elif not found:
-        click.echo("No sessions are recorded yet.")
-    else:
-        print_table(
-            ("SESSION", "AGENT", "USER", "BEGAN", "LAST", "TURNS", "ENDED"),
-            [(s.id, s.agent, s.scope.user, moment(s.began_at), moment(s.last_at), s.turns, s.end_reason) for s in found],
-        )
+        if as_json or reader is None or not found:
+            _print_none_or_json(reader, found, as_json=as_json)
+            return
+        _print_sessions(reader, found)
+        total = reader.counts().sessions
+    if total > len(found):
+        click.echo(f"… and {total - len(found)} older. More with --limit; find one with: metaclaw sessions search WORDS")
 
 
 @sessions.command()
-@click.argument("session")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Most turns to show, oldest first.")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Most sessions to list.")
+@click.option(
+    "--among", type=click.IntRange(1, 1_000_000), default=1_000, show_default=True, help="Look into so many, newest first."
+)
 @json_option
 @click.pass_obj
-def show(home: Path, session: str, limit: int, as_json: bool) -> None:
-    """Show one session and its turns; with --json, everything that was recorded of them."""
+def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: bool) -> None:
+    """List the sessions in which all WORDS occur, in what you said or in what was answered, newest first."""
+    from metaclaw.cli.ledger import reading
+    from metaclaw.config import load
+
+    wanted = [word.casefold() for word in " ".join(words).split()]
+    with reading(load(home)) as reader:
+        found: list[SessionRow] = []
+        for session in [] if reader is None else reader.sessions(among):
+            assert reader is not None
+            if _holds(reader, session, wanted):
+                found.append(session)
+            if len(found) == limit:
+                break
+        if as_json or reader is None or not found:
+            _print_none_or_json(reader, found, as_json=as_json, none=f"No session of the newest {among} has these words in it.")
+        else:
+            _print_sessions(reader, found)
+
+
+def _holds(reader: "LedgerReader", session: "SessionRow", wanted: list[str]) -> bool:
+    from metaclaw.cli.conversation import answered, asked
+
+    missing = set(wanted)
+    for row in reader.turns_of(session.id, _MOST_SEARCHED):
+        whole = reader.turn(row.id) if row.kind.value == "main" else None
+        if whole is not None:
+            text = f"{asked(whole.turn)}\n{answered(whole.turn)}".casefold()
+            missing -= {word for word in missing if word in text}
+        if not missing:
+            return True
+    return False
+
+
+def _print_none_or_json(
+    reader: "LedgerReader | None", found: "list[SessionRow]", *, as_json: bool, none: str = "No sessions are recorded yet."
+) -> None:
+    from metaclaw.cli.conversation import title_of
+    from metaclaw.dashboard.views import session_view
+
+    if as_json:
+        print_json({"sessions": [{**session_view(one), "title": reader and title_of(reader, one.id)} for one in found]})
+    else:
+        click.echo(none)
+
+
+def _print_sessions(reader: "LedgerReader", found: "list[SessionRow]") -> None:
+    from metaclaw.cli.conversation import title_of
+
+    print_table(
+        ("SESSION", "LAST", "AGENT", "TURNS", "WENT", "FIRST ASKED"),
+        [
+            (short_session(reader, one.id), ago(one.last_at), one.agent, one.turns, _went(reader, one), title_of(reader, one.id))
+            for one in found
+        ],
+    )
+
+
+def _went(reader: "LedgerReader", session: "SessionRow") -> str:
+    """How the turns of a session went, in few words."""
+    turns = [row.id for row in reader.turns_of(session.id, _MOST_SEARCHED) if row.kind.value == "main"]
+    outcomes = [one.verdict.outcome.value for one in reader.standings_of(turns).values() if one.verdict is not None]
+    failed, good = outcomes.count("fail"), outcomes.count("pass")
+    told = ", ".join([*([f"{failed} failed"] if failed else []), *([f"{good} good"] if good else [])])
+    return told or ("goes on" if session.end_reason is None else "not judged")
+
+
+@sessions.command()
+@click.argument("session", required=False)
+@click.option("--last", is_flag=True, help="The session that spoke last.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Most turns to show, the newest.")
+@click.option("--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word.")
+@json_option
+@click.pass_obj
+def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool) -> None:
+    """Show one session: what you said, what was answered, what was placed in the prompt, and what each turn came to.
+
+    SESSION is an id or the beginning of one. With --json, everything that was recorded.
+    """
+    from metaclaw.cli.conversation import title_of
     from metaclaw.cli.ledger import reading
     from metaclaw.config import load
     from metaclaw.dashboard.views import session_view, turn_view
-    from metaclaw.domain.ids import SessionId
 
+    check_choice(session, last, "session")
     with reading(load(home)) as reader:
-        found = reader.session(SessionId(session)) if reader is not None else None
-        if reader is None or found is None:
-            raise _unknown(session)
-        turns = reader.turns_of(found.id, limit)
+        wanted = find_session(reader, session)
+        assert reader is not None
+        found = reader.session(wanted)
+        if found is None:
+            raise _unknown(wanted)
+        rows_ = reader.turns_of(found.id, found.turns + 1)
         if as_json:
-            print_json({**session_view(found), "turns": [turn_view(whole.turn) for row in turns if (whole := reader.turn(row.id))]})
+            turns = [turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))]
+            print_json({**session_view(found), "title": title_of(reader, found.id), "turns": turns})
             return
-    click.echo(plain(found.id))
-    print_facts(
-        [
-            ("agent", found.agent),
-            ("began", moment(found.began_at)),
-            ("last", moment(found.last_at)),
-            ("turns", counted(found.turns, "turn")),
-            ("ended", found.end_reason or "no"),
-        ]
-    )
+        click.secho(one_line(title_of(reader, found.id) or "(nothing that can be read)", 100), bold=True)
+        ended = f"ended ({found.end_reason})" if found.end_reason else "going on"
+        click.echo(f"{plain(found.id)}  {plain(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}")
+        shown = rows_ if show_all else [row for row in rows_ if row.kind.value == "main"]
+        if len(shown) > limit:
+            click.echo(f"… {counted(len(shown) - limit, 'earlier turn')}; more with --limit")
+        for row in shown[-limit:]:
+            _print_turn(reader, row, show_all=show_all)
+        if len(shown) < len(rows_):
+            click.echo(
+                f"\n{counted(len(rows_) - len(shown), 'side turn')} (titles, summaries and the like) not shown; --all shows them"
+            )
+
+
+def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
+    from metaclaw.cli.conversation import answered, asked, is_continued, verdict_in_words
+
+    whole, standing = reader.turn(row.id), reader.standing_of(row.id)
+    if whole is None:
+        return
+    usage, policy = row.usage, row.stamp.policy_version
+    facts = [f"{moment(row.times.received_at)[11:]}", row.model, f"{row.times.duration_s:.2f} s"]
+    facts += [f"{usage.input_tokens} → {usage.output_tokens} tokens"] if usage is not None else []
+    facts += [f"weights {policy}"] if policy else []
+    facts += [row.kind.value] if row.kind.value != "main" else []
+    if row.finish is None or row.error:
+        facts.append(row.error or row.end.value)
     click.echo()
-    print_table(("TURN", "KIND", "MODEL", "GEN", "SKILLS", "END", "TOKENS", "TIME"), [_row(turn) for turn in turns])
+    click.secho(plain(short_turn(reader, row.id)), bold=True, nl=False)
+    click.echo(f"  {'  '.join(plain(fact) for fact in facts)}")
+    words = "(results of tools)" if is_continued(whole.turn) else asked(whole.turn)
+    _print_words("you", words, most_lines=None if show_all else 4)
+    _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
+    if row.stamp.skills:
+        _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
+    _print_words("verdict", verdict_in_words(None if standing is None else standing.verdict), most_lines=None if show_all else 2)
+
+
+def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
+    """A label and a text below each other's first letters, cut to `most_lines` lines."""
+    room = max(30, (terminal_width() or 110) - 11)
+    lines = [line for given in plain_block(text).splitlines() for line in wrapped(given, room)] or ["–"]
+    if most_lines is not None and len(lines) > most_lines:
+        lines = [*lines[: most_lines - 1], f"{cut(lines[most_lines - 1], room - 2)} …"]
+    for number, line in enumerate(lines):
+        click.echo(f"  {(label if not number else '').ljust(7)}  {line}")
 
 
 @sessions.command()
-@click.argument("session")
+@click.argument("session", required=False)
+@click.option("--last", is_flag=True, help="The session that spoke last.")
 @json_option
 @click.pass_obj
-def end(home: Path, session: str, as_json: bool) -> None:
+def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
     """End a session that is going on."""
+    check_choice(session, last, "session")
     _, api = connect(home)
+    session = _resolved(home, session)
     status, body = api.post(f"/api/sessions/{quote(session, safe='')}/end")
     if status == 404:
         raise MetaClawError(f"{message_in(body)}; metaclaw sessions list shows those there are")
@@ -102,12 +236,15 @@ def end(home: Path, session: str, as_json: bool) -> None:
 
 
 @sessions.command()
-@click.argument("session")
+@click.argument("session", required=False)
+@click.option("--last", is_flag=True, help="The session that spoke last.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_obj
-def forget(home: Path, session: str, yes: bool, as_json: bool) -> None:
+def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool) -> None:
     """Forget a session for ever: its turns, and everything that was learned from them."""
+    check_choice(session, last, "session")
+    session = _resolved(home, session)
     if not yes:
         ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and whatever was learned from it?")
     facts = _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
@@ -144,6 +281,17 @@ def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
             "The database is in use and was not compacted, so its file may still hold fragments of the text. Stop the proxy and run"
             " this command again."
         )
+
+
+def _resolved(home: Path, session: str | None) -> str:
+    """The whole id; one that the ledger does not know is left as it is, since it may be of a session half forgotten."""
+    from metaclaw.cli.ledger import reading
+    from metaclaw.config import load
+
+    with reading(load(home)) as reader:
+        if session is not None and (reader is None or not reader.find_sessions(session)):
+            return session
+        return find_session(reader, session)
 
 
 def _size(home: Path, session: str) -> str:
@@ -192,19 +340,3 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
 
 def _unknown(session: str) -> MetaClawError:
     return MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
-
-
-def _row(turn: "TurnRow") -> tuple[object, ...]:
-    usage = turn.usage
-    tokens = f"{usage.input_tokens} → {usage.output_tokens}" if usage is not None else None
-    ended = turn.finish.value if turn.finish is not None else turn.error or turn.end.value
-    return (
-        turn.id,
-        turn.kind.value,
-        turn.model,
-        turn.stamp.generation,
-        ", ".join(turn.stamp.skills),
-        ended,
-        tokens,
-        f"{turn.times.duration_s:.2f} s",
-    )

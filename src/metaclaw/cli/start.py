@@ -157,5 +157,12 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     if mode == "skills_only" and config.policy is None:
         return []
     if config.untrainable is not None:
-        raise ConfigError(f"--mode {mode} trains weights, but {config.untrainable}. Leave out --mode to start without training")
+        hosted = ", ".join(plain(provider.name) for provider in config.providers)
+        raise ConfigError(
+            f"--mode {mode} trains weights, and the weights behind {hosted} are not ours to train.\n"
+            f"  What works with {hosted}: rules, facts and skills. Leave out --mode: metaclaw start\n"
+            "  What can be trained: the embedded model, beside your provider:"
+            " metaclaw config set providers.embedded.kind=embedded\n"
+            "  or a model of a training service: [policy] with backend and base_model in config.toml (docs/training.md)"
+        )
     return [f"policy.mode={mode}"]

@@ -14,13 +14,18 @@ from metaclaw.instance import find
 _NOTED_SHOWN = 3
 _WORDS_SHOWN = 3
 _MOST_TEXT = 80
+_BRIEF = {
+    *("mode", "recorded", "rules", "skills", "learning", "to learn", "noted", "counted", "budget", "listening"),
+    *("policy", "training", "provider", "embedded"),
+}
 
 
 @click.command()
+@click.option("--all", "show_all", is_flag=True, help="Show every fact, not only those that most people look for.")
 @json_option
 @click.pass_obj
-def status(home: Path, as_json: bool) -> int:
-    """Say how the running proxy is."""
+def status(home: Path, show_all: bool, as_json: bool) -> int:
+    """Say how the running proxy is: first what is wrong and what waits for you, then what it serves and learns."""
     if as_json and find(home) is None:
         print_json({"running": False, "home": str(home), "start_with": "metaclaw start --detach"})
         return 1
@@ -31,19 +36,58 @@ def status(home: Path, as_json: bool) -> int:
         return 0
     state = "serves, degraded," if at(facts, "degraded") else "serves"
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
-    if notice := at(facts, "store", "notice"):
-        click.secho(f"! store: {plain(notice)}", bold=True)
-    for provider in rows(at(facts, "providers")):
-        if trouble := failing(provider):
-            click.secho(f"! {plain(trouble)}", bold=True)
-    waiting = at(facts, "counts", "candidates", "waiting")
+    troubles, waiting = list(_troubles(facts)), at(facts, "counts", "candidates", "waiting")
+    for trouble in troubles:
+        click.secho(f"! {plain(trouble)}", bold=True)
     if isinstance(waiting, int) and waiting:
         _call_for_decision(waiting)
-    for question in rows(at(facts, "questions")):
+    questions = rows(at(facts, "questions"))
+    for question in questions:
         click.secho(f"! rule {plain(at(question, 'name'))} ({plain(_short(at(question, 'text')))}):", bold=True)
         click.echo(f"    {plain(at(question, 'question'))}")
-    print_facts(_words(facts))
+    if not (waiting or troubles or questions):
+        click.echo("Nothing is wrong, and nothing waits for you.")
+    print_facts(_words(facts) if show_all else _brief(_words(facts)))
+    if not show_all:
+        click.echo("More: metaclaw status --all")
     return 0
+
+
+def _troubles(facts: Json) -> Iterator[str]:
+    """What is wrong now, a sentence each."""
+    if notice := at(facts, "store", "notice"):
+        yield f"store: {notice}"
+    elif at(facts, "degraded"):
+        yield f"turns are not being recorded: {at(facts, 'store', 'reason') or 'the store cannot be written'}"
+    for provider in rows(at(facts, "providers")):
+        if trouble := failing(provider):
+            yield trouble
+    if unread := at(facts, "skills", "trouble"):
+        yield str(unread)
+    for skipped in rows(at(facts, "skills", "skipped")):
+        yield f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
+    for broken in rows(at(facts, "skills", "broken_checks")):
+        yield f"the check of {at(broken, 'name')} is not run: {at(broken, 'reason')}"
+    for one in rows(at(facts, "learning", "set_aside")):
+        yield f"passed over: {at(one, 'loop')} {at(one, 'item')}: the learner died of it, or failed, {at(one, 'tries')} times"
+    for untrained in rows(at(facts, "training", "troubles")):
+        yield f"training: {untrained}"
+    for signal in rows(at(facts, "window", "signals")):
+        if at(signal, "trouble"):
+            yield f"signal {at(signal, 'name')} says nothing: {at(signal, 'why')}"
+    states = at(facts, "loops")
+    for name, state in states.items() if isinstance(states, dict) else ():
+        if state not in ("running", "done"):
+            yield f"{name}: {state}"
+
+
+def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    """The facts that most people look for; lines without a label belong to the one before them."""
+    is_kept = False
+    for label, value in pairs:
+        is_kept = label in _BRIEF if label else is_kept
+        if is_kept:
+            yield label, value
 
 
 def _call_for_decision(waiting: int) -> None:
@@ -65,33 +109,17 @@ def _words(facts: Json) -> Iterator[tuple[str, object]]:
     if mode := at(facts, "skills", "retrieval", "mode"):
         by = at(facts, "skills", "retrieval", "embeddings")
         searched = f"words and meaning, with {by}" if mode == "hybrid" else "words alone"
-        yield "", f"found by {searched} ({at(facts, 'skills', 'retrieval', 'state')})"
-    if at(facts, "skills", "trouble"):
-        yield "", at(facts, "skills", "trouble")
-    for skipped in rows(at(facts, "skills", "skipped")):
-        yield "", f"skipped {at(skipped, 'path')}: {at(skipped, 'reason')}"
-    for broken in rows(at(facts, "skills", "broken_checks")):
-        yield "", f"the check of {at(broken, 'name')} is not run: {at(broken, 'reason')}"
+        yield "search", f"found by {searched} ({at(facts, 'skills', 'retrieval', 'state')})"
     yield from _learning(at(facts, "learning"), at(facts, "counts"))
     yield from _policy(facts)
-    for signal in rows(at(facts, "window", "signals")):
-        if at(signal, "trouble"):
-            yield "signal", f"{at(signal, 'name')} says nothing: {at(signal, 'why')}"
     yield "store", _store(at(facts, "store"))
     for provider in rows(at(facts, "providers")):
         yield "provider", _provider(provider)
     if at(facts, "engine") is not None:
         yield "embedded", f"model {at(facts, 'engine', 'state')}"
-    yield from _loops(at(facts, "loops"))
-
-
-def _loops(loops: Json) -> Iterator[tuple[str, object]]:
-    """Background loops that do not simply run, each with its state; the others are only counted."""
-    states = loops if isinstance(loops, dict) else {}
-    troubled = {name: state for name, state in states.items() if state not in ("running", "done")}
-    yield "loops", f"{len(states) - len(troubled)} of {len(states)} in order"
-    for name, state in troubled.items():
-        yield "", f"{name}: {state}"
+    states = at(facts, "loops")
+    in_order = sum(state in ("running", "done") for state in states.values()) if isinstance(states, dict) else 0
+    yield "loops", f"{in_order} of {len(states) if isinstance(states, dict) else 0} in order"
 
 
 def _rules(counts: Json) -> str | None:
@@ -153,20 +181,15 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     for number, line in enumerate(budget_lines(at(learning, "budget")) if at(learning, "budget") else ()):
         yield "" if number else "budget", line
     asked = asked_about(at(learning, "judged_today")) if at(learning, "judge") else ""
-    yield "judge", f"{at(learning, 'judge') or 'nobody'}{asked}"
+    yield "judge", f"{at(learning, 'judge') or 'none'}{asked}"
     yield (
         "listening",
         at(learning, "listen")
         or "no model reads what you say (the embedded model cannot): only sure phrases add rules, and no words take one back."
         " Use metaclaw rules and metaclaw undo, or set listen.provider and listen.model",
     )
-    yield "evolver", at(learning, "evolver") or "nobody; only your own words become skills"
+    yield "evolver", at(learning, "evolver") or "none; only your own words become skills"
     yield from _trust(at(learning, "trust"))
-    for piece in rows(at(learning, "set_aside")):
-        yield (
-            "passed over",
-            f"{at(piece, 'loop')} {at(piece, 'item')}: the learner died of it, or failed, {at(piece, 'tries')} times",
-        )
     spent = at(learning, "asked")
     for purpose, cost in spent.items() if isinstance(spent, dict) else ():
         yield "asked", _spent(purpose, cost)
@@ -187,8 +210,6 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     made = "" if step is None else f", step {step}" + (f" of {steps}" if steps is not None else "")
     paused = at(training, "paused_reason")
     yield "training", f"{at(training, 'state')}{made}" + (f"; paused: {paused}" if paused else "")
-    for trouble in rows(at(training, "troubles")):
-        yield "", trouble
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
 
 

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import click
 
 from metaclaw.cli.output import json_option, print_json
+from metaclaw.cli.progress import show_progress
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
 
@@ -42,15 +42,12 @@ def stop(home: Path, timeout_s: float, as_json: bool) -> None:
 
 def _wait(home: Path, pid: int, timeout_s: float) -> None:
     began = time.monotonic()
-    shows_progress = sys.stderr.isatty()
     while (running := find(home)) is not None and running.pid == pid:
         waited = time.monotonic() - began
         if waited > timeout_s:
             raise MetaClawError(
                 f"the proxy (pid {pid}) still finishes its answers after {timeout_s:g} s; wait, or end it with: kill -9 {pid}"
             )
-        if shows_progress:
-            click.echo(f"\rfinishing running answers, {waited:.0f} s", nl=False, err=True)
+        show_progress(f"finishing running answers, {waited:.0f} s")
         time.sleep(_PAUSE_S)
-    if shows_progress:
-        click.echo("\r\033[K", nl=False, err=True)
+    show_progress("")

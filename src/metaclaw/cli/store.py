@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table
+from metaclaw.cli.progress import shown_while
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def store() -> None:
 def check(home: Path, as_json: bool) -> int:
     """Read the whole database and say whether it is sound. Exits with 1 if it is not. The proxy may run."""
     url, path = _place(home)
-    found = _check_server(home) if path is None else _check_file(path)
+    with shown_while("reading the database"):
+        found = _check_server(home) if path is None else _check_file(path)
     if as_json:
         print_json({"database": url, **found})
     else:
@@ -103,7 +105,8 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
             raise MetaClawError("nothing is recorded yet, so there is nothing to back up")
         if database.path is not None and target.exists() and target.samefile(database.path):
             raise MetaClawError(f"{target} is the database itself; choose another path")
-        made = back_up(database, target)
+        with shown_while("copying the database"):
+            made = back_up(database, target)
     found = check_file(target)
     if as_json:
         print_json({"backup": made.path, "made_at": made.made_at, "turns": found.turns, "size_bytes": found.size_bytes})
@@ -162,7 +165,7 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
         return
     if not yes and not found.is_newer:
         ask(f"Replace {plain(database)} by what can be read of it? The damaged file is kept beside it.")
-    with acquire(home):
+    with acquire(home), shown_while("saving what can be read"):
         former, tables = salvage(database)
     if as_json:
         rows = [{"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped} for t in tables]
@@ -186,7 +189,7 @@ def migrate(home: Path, as_json: bool) -> None:
     from metaclaw.store import compact, open_database
     from metaclaw.store.migration import HEAD
 
-    with acquire(home):
+    with acquire(home), shown_while("bringing the database up to date"):
         database = open_database(load(home).store.url.resolve())
         if database.path is not None:
             compact(database)

@@ -7,14 +7,12 @@ import click
 
 from metaclaw.cli.client import at, rows
 from metaclaw.cli.output import counted, json_option, moment, plain, print_json
+from metaclaw.cli.references import WHERE_TURNS, check_choice, find_turn
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
-    from metaclaw.domain.ids import TurnId
-    from metaclaw.store import LedgerReader
 
-_WHERE = "answers carry it as X-Metaclaw-Turn, and metaclaw sessions show lists it"
 _MOST_TEXT = 90
 
 
@@ -25,8 +23,7 @@ _MOST_TEXT = 90
 @click.pass_obj
 def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
     """Say which rules and skills stood in the prompt of TURN, which did not, and why."""
-    if (turn is None) is not last:
-        raise click.UsageError("name a turn, or say --last")
+    check_choice(turn, last, "turn")
     facts = _explained(home, turn)
     if as_json:
         print_json(facts)
@@ -39,7 +36,6 @@ def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
     from metaclaw.dashboard.why import WhyRoutes
-    from metaclaw.domain.ids import TurnId
     from metaclaw.skills import Budgets
     from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
 
@@ -53,38 +49,29 @@ def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
             found = policies.version(version) if version else None
             return frozenset() if found is None else frozenset(found.absorbed)
 
-        turn = _last(reader) if wanted is None else TurnId(wanted)
+        turn = find_turn(reader, wanted)
         teams = {team.name: team.users for team in config.teams}
         budgets = Budgets.configured(config.skills)
         embedded = next((one.name for one in config.providers if one.kind == "embedded"), None if config.providers else "embedded")
         explainer = WhyRoutes(
             reader, SqlGenerations(database).at, lambda: read_in_force(home)[0], budgets, teams, absorbed, embedded
         )
-        facts = None if turn is None else explainer.explain(turn)
+        facts = explainer.explain(turn)
     if facts is None:
-        raise MetaClawError("no turn is recorded yet" if wanted is None else f"there is no turn {plain(wanted)}; {_WHERE}")
+        raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
     return facts
-
-
-def _last(reader: "LedgerReader") -> "TurnId | None":
-    """The last main turn of the sessions that were last heard of."""
-    for session in reader.sessions(20):
-        turns = [row for row in reader.turns_of(session.id, session.turns + 1) if row.kind == "main"]
-        if turns:
-            return turns[-1].id
-    return None
 
 
 def _tell(facts: "dict[str, Json]") -> None:
     from datetime import datetime
 
-    scope = facts.get("scope")
-    who = f"user {plain(at(scope, 'user'))}" if at(scope, "user") else "nobody named"
-    where = f"project {plain(at(scope, 'workspace'))}" if at(scope, "workspace") else "no known project"
     when = moment(datetime.fromisoformat(str(facts.get("at"))))
-    click.echo(f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}, from {who}, {where}")
-    considered = counted(len(rows(facts.get("considered"))), "rule or skill", "rules and skills")
-    click.echo(f"{considered} of generation {plain(facts.get('generation'))} considered.")
+    scope = {"user": at(facts, "scope", "user"), "project": at(facts, "scope", "workspace")}
+    known = [f"{word} {plain(found)}" for word, found in scope.items() if found]
+    click.echo(", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known]))
+    considered, placed = len(rows(facts.get("considered"))), len(rows(facts.get("placed")))
+    of = counted(considered, "rule or skill", "rules and skills")
+    click.echo(f"{placed} of {of} stood in its prompt (generation {plain(facts.get('generation'))}).")
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
     _section("not placed", rows(facts.get("not_placed")))

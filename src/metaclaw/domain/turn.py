@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.enforcement import EnforcedRule, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.quick import quickly_made
 
@@ -185,6 +186,8 @@ class Turn:
     head: bytes = b""
     placements: tuple[Placement, ...] = ()
     draws: tuple[Draw, ...] = ()
+    enforcement: "Enforcement | None" = None
+    """What held rules did to the answer; None for nearly all turns."""
 
     @property
     def listed(self) -> tuple[SkillName, ...]:
@@ -195,3 +198,13 @@ class Turn:
     def is_hired(self) -> bool:
         """Whether another agent asked for it: what stands in a user's place is that agent's, and no person's."""
         return self.parent is not None or self.kind_reason == HIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What held rules did to one answer: the rules, each attempt at the answer as a turn of its own, and what later requests must
+    say in place of the message that the client was shown."""
+
+    rules: tuple[EnforcedRule, ...]
+    attempts: tuple[Turn, ...] = ()
+    answer: TrueAnswer | None = None

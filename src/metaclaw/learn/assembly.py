@@ -4,13 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.learn.admission import CandidateAdmission
 from metaclaw.learn.assessment import Assessment, ReplayScorer
@@ -48,8 +48,7 @@ from metaclaw.learn.supervise import Supervisor
 from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
-from metaclaw.privacy import KnownSecrets, Redactor, collect, render_step
-from metaclaw.privacy.capabilities import skill_capabilities
+from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.skills.evolve import Evolver
 from metaclaw.skills.gate import Gate, GateMode
@@ -68,6 +67,7 @@ from metaclaw.store import (
 from metaclaw.upstream import Spent
 
 _QUESTION_TOKENS: Final = 3_000
+_REMEMBERED: Final = 4_096
 
 
 class EventSink(Protocol):
@@ -131,7 +131,7 @@ class Learning:
         self.budget = budget or Budget(config, books.spending)
         timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
         self.models = Models(providers, timeout_s, self.budget)
-        self.redactor = Redactor(collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+        self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = Allowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts)
         self.judge_for = self._judges()
@@ -319,7 +319,21 @@ class Learning:
             catch_up=self._catch_up,
             book=self.book,
             is_unread=self.listening.is_unread,
+            may_train=self._may_train(),
         )
+
+    def _may_train(self) -> Callable[[TurnId], bool]:
+        """Whether weights could learn from a turn: some are trained, and its tokens are on record."""
+        policy = self._config.policy
+        if policy is None or policy.mode == "skills_only":
+            return lambda turn: False
+
+        @lru_cache(_REMEMBERED)
+        def may_train(turn: TurnId) -> bool:
+            found = self.reader.turn(turn)
+            return found is not None and found.turn.tokens is not None
+
+        return may_train
 
     def _outcomes(self) -> OutcomeLoop:
         assessment = Assessment(
@@ -373,6 +387,7 @@ class Learning:
         self.replayer.forget()
         self.probes.forget()
         self.compliance.forget()
+        self.fast.let_go(session)
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:

@@ -21,6 +21,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
+from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
@@ -140,7 +141,7 @@ class ComplianceLoop:
         measured: list[MeasuredTurn] = []
         questions: list[_Question] = []
         for row in rows:
-            if row.kind is TurnKind.MAIN and row.end is TurnEnd.COMPLETED:
+            if row.kind is TurnKind.MAIN and row.end is TurnEnd.COMPLETED and row.kind_reason != ATTEMPT:
                 async with self._guard.attempt(row.id) as may:
                     one = await run_sync(self._measure, row, questions) if may else None
                 if one is not None:
@@ -191,6 +192,9 @@ class ComplianceLoop:
         check = _check_of(rule)
         outcome = RuleOutcome(rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name))
         outcome = replace(outcome, is_placed=rule.name in turn.stamp.skills)
+        held = _held(turn, rule.name)
+        if held is not None:
+            return replace(outcome, result=RuleResult.HELD, reason=self._redact(held.reason)[:_MOST_REASON_CHARS])
         if check is None:
             return outcome
         if not concerns(check, step):
@@ -288,6 +292,12 @@ def _check_of(rule: Skill) -> Check | None:
     except SkillError as error:
         log.debug("check_unreadable skill=%s reason=%s", rule.name, error)
         return None
+
+
+def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:
+    """What a rule held back in this turn; None where the client got what breaks it, with a warning."""
+    rules = () if turn.enforcement is None else turn.enforcement.rules
+    return next((one for one in rules if one.rule == rule and one.end is not HoldEnd.WARNED), None)
 
 
 def _reminded(turn: Turn, rule: SkillName) -> Reminded:

@@ -3,6 +3,7 @@
 Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
 is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
 nothing that taught a skill can train weights. An attempt that was interrupted before anything came of it is taken up again.
+Failures that a skill cannot mend any more are not shown, and stay free to train the weights (`UnmendedFailures`).
 """
 
 import logging
@@ -17,7 +18,7 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, Proposal
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
@@ -27,8 +28,9 @@ from metaclaw.learn.listen.rules import LISTENED
 from metaclaw.learn.probes import Probes, tasks_in_words
 from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
+from metaclaw.learn.unmended import UnmendedFailures
 from metaclaw.learn.wakeup import Wakeup
-from metaclaw.skills.evolve import Failure, Kind, group, ripe
+from metaclaw.skills.evolve import Failure, Kind, ripe
 from metaclaw.skills.scopes import Teams, applying
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
@@ -74,9 +76,11 @@ class Fast:
         book: AttemptLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
+        may_train: Callable[[TurnId], bool] = lambda turn: False,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
-        turn is still being read: a failure that it answers may be spoken for."""
+        turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
+        turn; it blocks."""
         self.wakeup = Wakeup()
         self._lessons = lessons
         self._candidates = candidates
@@ -89,6 +93,7 @@ class Fast:
         self._catch_up = catch_up
         self._clock = clock
         self._is_unread = is_unread
+        self._unmended = UnmendedFailures(may_train)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         book = book or AttemptLog()
         self._guard, self._attempts = RetryGuard("fast", book), RetryGuard("writing", book)
@@ -134,11 +139,17 @@ class Fast:
         finally:
             self._is_looking = False
 
+    def let_go(self, session: SessionId) -> None:
+        """A session is to be forgotten: what is remembered of it goes too."""
+        self._unmended.forget(session)
+
     async def _look(self, aside: TaskGroup) -> None:
         await run_sync(self._catch_up)
         failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
         heard = [one for one in failures if not self._is_spoken_for(one)]
-        kinds = await run_sync(group, heard)
+        shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._shelf.view.generation)
+        self._unmended.keep(shown)
+        kinds = await run_sync(self._unmended.kinds_to_show, heard, shown)
         self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
         for kind in kinds:
             if ripe(kind, self._rules.min_failures):
@@ -187,6 +198,7 @@ class Fast:
         if attempt is None:
             return
         log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
+        self._unmended.add(attempt, kind.failures, self._shelf.view.generation)
         await self._write(kind, attempt, aside)
 
     async def _write(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
@@ -223,6 +235,7 @@ class Fast:
                     return
             if pause_s is not None:
                 await anyio.sleep(pause_s)
+        self._unmended.remove(attempt)  # it was not read by any evolver
         await run_sync(self._candidates.end_attempt, attempt)
 
     async def _written(self, writer: Writer, kind: Kind) -> list[tuple[Proposal, Learned]]:
@@ -249,6 +262,7 @@ class Fast:
         if kind is None:
             await run_sync(self._candidates.end_attempt, attempt.number)
         else:
+            self._unmended.add(attempt.number, kind.failures, attempt.generation)
             await self._write(kind, attempt.number, aside)
 
     async def _claim(self, kind: str, turns: Sequence[TurnId]) -> int | None:

@@ -2,23 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
-from metaclaw.domain.verdict import Verdict
+from metaclaw.domain.verdict import OpenFailure, Verdict
 from metaclaw.learn.recorded import RecordedSteps, without_bodies
 from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.learn.unmended import Shown
 from metaclaw.skills.evolve import Failure, Kind, group
-from metaclaw.skills.terms import count_terms
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
+from metaclaw.text import count_terms
 
 _LISTED: Final = 5_000
 _LOOKED_AT: Final = 200
 _REMEMBERED: Final = 200
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
 _ALIKE: Final = 3  # terms that a rejected proposal's trigger and the failing tasks share
 
 
@@ -73,6 +76,12 @@ class Lessons:
             if found is not None:
                 self._known[turn] = found
         return [found.failure for found in self._known.values()]
+
+    def not_overtaken(self, shown: Sequence[Shown], generation: int) -> list[Shown]:
+        """Those after which no skill that applies to their speaker came into force or changed."""
+        asked = [OpenFailure(one.failure.step.turn, one.failure.step.scope, one.generation, _EVER) for one in shown]
+        left = {one.turn for one in self._changes.without_overtaken(asked, generation)}
+        return [one for one in shown if one.failure.step.turn in left]
 
     def answer_to(self, failure: Failure) -> TurnId | None:
         """The turn that went on from it, with whatever the person said about it."""

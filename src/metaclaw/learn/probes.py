@@ -12,8 +12,8 @@ from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.skills.scopes import Teams, applies
-from metaclaw.skills.terms import count_terms
 from metaclaw.store import LedgerReader, SqlVerdicts
+from metaclaw.text import count_terms
 
 _LOOKED_AT: Final = 200
 _FAILING: Final = 8

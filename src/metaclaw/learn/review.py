@@ -12,11 +12,11 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
-from metaclaw.privacy import Doubt, Redactor, Span, emergent, instructions, review, spans_of
-from metaclaw.privacy.sentences import open_text, sentences
+from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
 from metaclaw.skills import is_untouchable
 from metaclaw.skills.checks import waits_for_person
 from metaclaw.skills.gate import IndexLibrary, Objection
+from metaclaw.text import instructions, split_sentences, visible_text
 
 _TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
 _MOST_KIN: Final = 48
@@ -38,8 +38,8 @@ class SafetyReview:
         before = [known for name in proposal.replaces if (known := self._shelf.view.get(name)) is not None]
         near, beside = self._near(proposal), self._beside(proposal)
         # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
-        found = review(skill, self._spans(proposal), [*near, *before], self._redactor, beside[:_TOGETHER])
-        reach = reduce(or_, (emergent((skill, one)) for one in beside[_TOGETHER:]), found.reach)
+        found = review_skill(skill, self._spans(proposal), [*near, *before], self._redactor, beside[:_TOGETHER])
+        reach = reduce(or_, (combined_capabilities((skill, one)) for one in beside[_TOGETHER:]), found.reach)
         stood = _said_before(proposal, before)
         doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
         objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in found.secrets]
@@ -48,9 +48,9 @@ class SafetyReview:
             objections.append(Objection(f"it adds {reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
 
-    def _spans(self, proposal: Proposal) -> list[Span]:
+    def _spans(self, proposal: Proposal) -> list[Passage]:
         steps = (self._step(turn) for turn in proposal.support)
-        return [span for step in steps if step is not None for span in spans_of(step)]
+        return [span for step in steps if step is not None for span in passages_of(step)]
 
     def _beside(self, proposal: Proposal) -> list[Skill]:
         """What could stand in the same prompt, the likeliest first: skills for the same situation, those for every task, and other
@@ -76,7 +76,7 @@ def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
         return frozenset()
     texts = [f"{one.trigger}\n\n{one.body}" for one in before]
     orders = {order.text for text in texts for order in instructions(text)}
-    return frozenset(orders | {one for text in texts for one in sentences(open_text(text), with_code=True)})
+    return frozenset(orders | {one for text in texts for one in split_sentences(visible_text(text), with_code=True)})
 
 
 def _check_objections(skill: Skill) -> list[Objection]:

@@ -1,20 +1,17 @@
-"""A sense of failure: what a turn came to, from what followed it."""
+"""Outcomes: whether a turn succeeded, from what followed it. Detectors, the judge, calibration."""
 
-from metaclaw.outcome.calibration import Calibration, Isotonic
-from metaclaw.outcome.calibration import fit as fit_isotonic
-from metaclaw.outcome.deciding import SessionVerdict, is_cleared_by_one, raw_score, session_verdict, verdict
+from metaclaw.outcome.calibration import Calibration, Isotonic, MetricInterval, Pairs, auroc, ece, fit_isotonic, interval
 from metaclaw.outcome.judge import Judge
-from metaclaw.outcome.metrics import Interval, auroc, ece, interval
-from metaclaw.outcome.sensing import MARGIN, Sensed, fuse, sense
+from metaclaw.outcome.verdicts import MARGIN, Sensed, fuse, is_cleared_by_one, raw_score, sense, verdict
 
 __all__ = [
     "MARGIN",
     "Calibration",
-    "Interval",
     "Isotonic",
     "Judge",
+    "MetricInterval",
+    "Pairs",
     "Sensed",
-    "SessionVerdict",
     "auroc",
     "ece",
     "fit_isotonic",
@@ -23,6 +20,5 @@ __all__ = [
     "is_cleared_by_one",
     "raw_score",
     "sense",
-    "session_verdict",
     "verdict",
 ]

@@ -1,11 +1,14 @@
 """Calibration: a monotone map from a raw score to the share of failures that people and checks found at that score.
 
-Isotonic regression by pooling adjacent violators. With little evidence the map stays near the identity: imagined observations that
+Isotonic regression by pooling adjacent violators. With little evidence the map stays near the identity: prior observations that
 agree with the score are spread over the whole range, and weigh as much as `PRIOR_WEIGHT` real ones.
+
+Also the metrics of calibrated scores: AUROC, expected calibration error, and bootstrap intervals of either.
 """
 
+import random
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -64,15 +67,15 @@ class Calibration:
 
     @staticmethod
     def from_json(body: bytes) -> "Calibration":
-        """Back from the store. Raises ValueError for what is no calibration."""
+        """From bytes of the store. Raises ValueError if they are invalid."""
         try:
             return msgspec.json.decode(body, type=Calibration)
         except msgspec.DecodeError as error:
             raise ValueError(f"this is no calibration: {error}") from error
 
 
-def fit(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT) -> Isotonic:
-    """The best rising map for pairs of a raw score and whether the turn really failed."""
+def fit_isotonic(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT) -> Isotonic:
+    """Fit a rising map to pairs of a raw score and whether the turn failed."""
     points = [(score, float(failed), 1.0) for score, failed in pairs]
     if not all(0.0 <= score <= 1.0 for score, _, _ in points):
         raise ValueError("a raw score is not between 0 and 1")
@@ -119,3 +122,68 @@ def _joined(blocks: list[_Block]) -> Isotonic:
                 scores.append(score)
                 shares.append(max(share, shares[-1]) if shares else share)
     return Isotonic(tuple(scores), tuple(shares))
+
+
+Pairs = Sequence[tuple[float, bool]]
+"""Predicted probability of failure, and whether it was one."""
+
+BINS = 10
+
+
+def auroc(pairs: Pairs) -> float | None:
+    """The probability that a failure has a higher score than a success, ties counted half; None without one of each."""
+    failures = sum(failed for _, failed in pairs)
+    others = len(pairs) - failures
+    if not failures or not others:
+        return None
+    ranked = sorted(pairs, key=lambda pair: pair[0])
+    rank_sum, at = 0.0, 0
+    while at < len(ranked):
+        end = at
+        while end < len(ranked) and ranked[end][0] == ranked[at][0]:
+            end += 1
+        middle = (at + 1 + end) / 2
+        rank_sum += middle * sum(failed for _, failed in ranked[at:end])
+        at = end
+    return (rank_sum - failures * (failures + 1) / 2) / (failures * others)
+
+
+def ece(pairs: Pairs, bins: int = BINS) -> float | None:
+    """Expected calibration error over bins of equal width: the mean distance of a probability from the observed share."""
+    if not pairs:
+        return None
+    kept: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    for probability, failed in pairs:
+        kept[min(bins - 1, int(probability * bins))].append((probability, failed))
+    return sum(abs(sum(p for p, _ in group) - sum(failed for _, failed in group)) for group in kept if group) / len(pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricInterval:
+    """A value with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def interval(
+    metric: Callable[[Pairs], float | None], clusters: Sequence[Pairs], *, rounds: int = 1_000, seed: int = 0
+) -> MetricInterval | None:
+    """A metric with its bootstrap interval, or None. Whole clusters are drawn, since pairs of one cluster are correlated."""
+    value = metric([pair for cluster in clusters for pair in cluster])
+    if value is None:
+        return None
+    rng = random.Random(seed)
+    drawn = []
+    for _ in range(rounds):
+        sample = [pair for cluster in rng.choices(clusters, k=len(clusters)) for pair in cluster]
+        if (one := metric(sample)) is not None:
+            drawn.append(one)
+    if not drawn:
+        return MetricInterval(value, value, value)
+    drawn.sort()
+    return MetricInterval(value, drawn[int(0.025 * len(drawn))], drawn[min(len(drawn) - 1, int(0.975 * len(drawn)))])

@@ -1,4 +1,4 @@
-"""The judge (process reward model): asked whether a turn did its work, once where the answer is clear, else several times."""
+"""The judge (process reward model): asks a model whether a turn succeeded, once if the answer is clear, else several times."""
 
 import hashlib
 import json
@@ -89,7 +89,7 @@ for worse], "reason": one or two sentences}}."""
 _REPLAY_RULES = f"""You judge an answer to a task. {_DATA}
 
 The requirement is the task and, if there is one, the remark a person made on an earlier answer. The answer is a new attempt that \
-has not seen the remark.
+has not observed the remark.
 - pass: it does the task, and the remark would not have been needed.
 - fail: the remark still applies, or it does not do the task.
 - unknown: it cannot be told from what is shown.
@@ -115,10 +115,10 @@ class Vote:
 
 
 class _NoVote(Enum):
-    """Why there is none."""
+    """Why there is no vote."""
 
-    ABSENT = "the judge was not there, or not in time"
-    UNREADABLE = "what it answered is no vote"
+    ABSENT = "no answer"
+    UNREADABLE = "the answer is no vote"
 
 
 class _Answer(msgspec.Struct):
@@ -136,7 +136,7 @@ _DECODER = json.JSONDecoder()
 
 
 class Judge:
-    """Asks a model for one vote, and for the rest of `votes` only where that one is not enough: each is paid for.
+    """Asks a model for one vote, and for the rest of `votes` only if that one is not enough, since each costs tokens.
 
     A clear pass of a turn is enough; a failure may teach and needs all votes. Whether an answer satisfies a requirement is settled
     by a clear vote either way. A judge that says it cannot tell, or is not there, is not asked again at once, and of one that
@@ -155,7 +155,7 @@ class Judge:
         self._votes = votes
         self._redact = redact
         self._clock = clock
-        self._talked_nonsense = False
+        self._is_unreadable = False
 
     async def judge(self, step: Step, *, is_suspect: bool = False) -> Votes:
         """What the votes say about a step; all of them are asked for where it `is_suspect`, so that one pass would not clear it.
@@ -163,7 +163,7 @@ class Judge:
         A judge that is down, slow or makes no sense counts as unknown. Raises BudgetError where it may not be paid for now.
         """
         try:
-            record = await run_sync(self._redact, step)  # aside: requests are being served on this loop
+            record = await run_sync(self._redact, step)  # in a thread: the event loop serves requests
         except (MetaClawError, ValueError) as error:
             log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
             return Votes(0, 0, 1, self._model.name)
@@ -195,7 +195,7 @@ class Judge:
             return None
 
     async def _asked(self, step: Step) -> str | None:
-        """What may be seen of a step up to its answer; None where nothing may."""
+        """What may be observed of a step up to its answer; None where nothing may."""
         asked = replace(step, answer=(), after=(), said_after=None, is_last=False)
         try:
             return await run_sync(self._redact, asked)
@@ -231,7 +231,7 @@ class Judge:
                 for number in range(1, self._votes):
                     asking.start_soon(ask, number)
         if any(vote is not _NoVote.ABSENT for vote in found.values()):
-            self._talked_nonsense = all(vote is _NoVote.UNREADABLE for vote in found.values())
+            self._is_unreadable = all(vote is _NoVote.UNREADABLE for vote in found.values())
         votes = _counted([found[number] for number in sorted(found)], self._model.name)
         log.debug("judged passed=%d failed=%d unknown=%d s=%.1f", votes.passed, votes.failed, votes.unknown, self._clock() - begun)
         return votes
@@ -239,7 +239,7 @@ class Judge:
     def _wants_more(self, first: "Vote | _NoVote", settles: Callable[[Vote], bool]) -> bool:
         if isinstance(first, Vote):
             return first.outcome is not Outcome.UNKNOWN and not settles(first)
-        return first is _NoVote.UNREADABLE and not self._talked_nonsense
+        return first is _NoVote.UNREADABLE and not self._is_unreadable
 
     async def _ask(self, request: ChatRequest) -> Vote | _NoVote:
         try:
@@ -247,7 +247,7 @@ class Judge:
         except BudgetError:
             raise
         except JudgeError as error:
-            log.info("judge_makes_no_sense model=%s error=%s", self._model.name, error)
+            log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
             return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)
@@ -259,7 +259,7 @@ def _requirement(requirement: str, answer: str) -> str:
 
 
 def _mark(record: str) -> str:
-    """A mark that the record cannot contain: no text holds its own hash."""
+    """A mark that the record cannot contain: its own hash."""
     return hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
 
 
@@ -309,13 +309,13 @@ def read_ranking(completion: Completion, count: int) -> list[float]:
             continue
         if len(ranks) == count and min(ranks) >= 1:
             places = sorted(set(ranks), reverse=True)
-            # Answers that are all alike are neither good nor bad.
+            # Answers of one rank are neither good nor bad.
             return [places.index(rank) / (len(places) - 1) if len(places) > 1 else 0.5 for rank in ranks]
     raise JudgeError(f"the answer holds no ranking of {count} answers")
 
 
 def _objects(completion: Completion) -> Iterator[object]:
-    """The JSON objects in an answer, the last first: a judge may think aloud before it answers."""
+    """The JSON objects in an answer, the last first: a judge may reason before it answers."""
     text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
     for at in [place for place, sign in enumerate(text) if sign == "{"][: -_MAX_TRIES - 1 : -1]:
         try:

@@ -1,18 +1,131 @@
-"""What people say about an answer, in a dozen languages: the phrases of `phrases.toml`, and how they are looked for.
+"""Phrases that people use about answers, in a dozen languages (`phrases.toml`), names and words of programs (`programs.toml`),
+and the comparison of two requests by their words.
 
-A phrase is looked for in `words.spoken` text. It stands between word borders; a star at its end lets the word go on; scripts
-without spaces are searched as they are.
+A phrase is searched in text normalised by `spoken`. It matches whole words; a star at its end matches any ending; scripts without
+spaces are searched as they are.
 """
 
+import re
+import tomllib
 from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 
-from metaclaw.outcome.tables import phrases_of
+_FOLDER = files("metaclaw.outcome")
+_PHRASES, _PROGRAMS = (
+    tomllib.loads(_FOLDER.joinpath(name).read_text(encoding="utf-8")) for name in ("phrases.toml", "programs.toml")
+)
+
+
+def phrases_of(name: str) -> tuple[str, ...]:
+    """A table of `phrases.toml`."""
+    return _entries(_PHRASES[name])
+
+
+def programs_of(name: str) -> tuple[str, ...]:
+    """A table of `programs.toml`."""
+    return _entries(_PROGRAMS[name])
+
+
+def _entries(table: str) -> tuple[str, ...]:
+    return tuple(entry for entry in map(str.strip, table.split("|")) if entry)
+
+
+MAX_CHARS = 800
+_HEAD_CHARS = 600
+_QUOTED = re.compile(
+    r"```[^`]{0,2000}(?:```|$)|`[^`\n]{1,200}`|\"[^\"\n]{3,200}\"|“[^”\n]{1,200}”|«[^»\n]{1,200}»|「[^」\n]{1,200}」"
+    r"|『[^』\n]{1,200}』|(?<!\w)'[^'\n]{3,200}'(?!\w)|^>[^\n]*$",
+    re.MULTILINE,
+)
+_NOT_A_WORD = re.compile(r"[^\w'+#./:%-]+|(?<=\w)[./:'-]+(?=\s|$)|(?<!\S)[./:'-]+")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_DIGITS = (
+    "zero null",
+    "one eins un uno une",
+    "two zwei deux dos",
+    "three drei trois tres",
+    "four vier quatre cuatro",
+    "five fünf cinq",
+)
+_NUMBERS = {word: str(number) for number, names in enumerate(_DIGITS) for word in names.split()}
+_FILLER = frozenset(programs_of("filler"))
+
+
+def spoken(text: str) -> str:
+    """Normalise: no quotations and code, lower case, a space at both ends; a single space if nothing is left.
+
+    Of a long text only the beginning and the end are used: what is pasted in between is not about the answer.
+    """
+    if len(text) > MAX_CHARS:
+        text = f"{text[:_HEAD_CHARS]} {text[_HEAD_CHARS - MAX_CHARS :]}"
+    unquoted = _QUOTED.sub(" ", text.replace("’", "'"))
+    said = " ".join(_NOT_A_WORD.sub(" ", unquoted.lower()).split())
+    return f" {said} " if said else " "
+
+
+@lru_cache(maxsize=64)
+def content_words(text: str) -> frozenset[str]:
+    """The words of a request without filler; single characters in scripts without spaces."""
+    found: set[str] = set()
+    for word in spoken(text).split():
+        if _CJK.search(word):
+            found.update(word)
+        elif word not in _FILLER:
+            found.add(_NUMBERS.get(word, word))
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """How a later request relates to an earlier one: `kept` is the share of the earlier one's `size` words that it repeats, `lost`
+    how many do not, `added` how many are new."""
+
+    kept: float
+    lost: int
+    added: int
+    size: int
+
+    @property
+    def says_the_same(self) -> bool:
+        """Whether both requests say the same."""
+        return self.size >= 2 and self.kept >= 0.8 and not self.is_about_another and self.added <= max(1, self.size // 3)
+
+    @property
+    def puts_it_differently(self) -> bool:
+        """Whether the later request repeats all of the earlier one and adds to it."""
+        return self.size >= 2 and self.lost == 0 and self.added <= 8
+
+    @property
+    def is_about_another(self) -> bool:
+        """Whether some words were replaced by others: the same request for another thing."""
+        return self.lost > 0 and self.added > 0
+
+    @property
+    def is_unrelated(self) -> bool:
+        """Whether they have almost nothing in common."""
+        return self.kept <= 0.25
+
+
+def likeness(earlier: str, later: str) -> Likeness:
+    """Compare two requests by their content words."""
+    before, after = content_words(earlier[:MAX_CHARS]), content_words(later[:MAX_CHARS])
+    common = len(before & after)
+    return Likeness(common / len(before) if before else 0.0, len(before) - common, len(after) - common, len(before))
+
+
+def echoes(task: str, said: str) -> bool:
+    """Whether a short reply only repeats words of the task: a part of it was not done."""
+    words, asked = content_words(said[:MAX_CHARS]), content_words(task[:MAX_CHARS])
+    return 0 < len(words) <= 4 and len(said) <= 60 and words <= asked
+
 
 _WIDE_FROM = "\u3040"
 
 
 class Lexicon:
-    """Phrases of one meaning. They are found by their first word, so that a long table costs no more than a short one."""
+    """Phrases of one meaning, indexed by their first word, so that a long table is as quick as a short one."""
 
     __slots__ = ("_by_word", "_openings", "_stems", "_wide")
 
@@ -28,7 +141,7 @@ class Lexicon:
         self._openings = (*self._wide, *self._stems, *(phrase for same in by_word.values() for phrase in same))
 
     def find(self, text: str) -> str | None:
-        """One of them that is in a spoken text."""
+        """A phrase that occurs in a normalised text, or None."""
         for word in dict.fromkeys(text.split()):
             for phrase in self._by_word.get(word, ()):
                 if phrase in text:
@@ -37,11 +150,11 @@ class Lexicon:
         return next((phrase.strip() for phrase in others if phrase in text), None)
 
     def closes(self, text: str) -> bool:
-        """Whether a spoken text ends with one of them."""
+        """Whether a normalised text ends with one of the phrases."""
         return text.endswith(self._openings) or text.rstrip().endswith(self._openings)
 
     def opens(self, text: str) -> str | None:
-        """One of them that a spoken text begins with."""
+        """The phrase that a normalised text begins with, or None."""
         if not text.startswith(self._openings) and not text.startswith(self._openings, 1):
             return None
         return next(phrase.strip() for phrase in self._openings if text.startswith(phrase) or text.startswith(phrase, 1))

@@ -1,4 +1,4 @@
-"""One step read once: its calls beside what came back, the person's words, and what had been done before, for all detectors."""
+"""A step as detectors read it: its calls with their results, the user's next words, and what was done before."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import msgspec
 
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
-from metaclaw.outcome import shell, words
-from metaclaw.outcome.tables import programs_of
+from metaclaw.outcome import phrases, shell
+from metaclaw.outcome.phrases import programs_of
 
 MAX_RESULTS = 12
 _HEAD_CHARS, _TAIL_CHARS = 1_500, 1_500
@@ -22,7 +22,7 @@ _LOOK_BACK = 60  # messages
 
 
 class ToolKind(StrEnum):
-    """What a tool does, by its name."""
+    """What a tool does."""
 
     SHELL = "shell"
     EDIT = "edit"
@@ -38,7 +38,7 @@ _KINDS = {
 
 
 def tool_kind(name: str) -> ToolKind:
-    """What a tool of this name does."""
+    """The kind of a tool, by its name."""
     return _KINDS.get(name.lower(), ToolKind.OTHER)
 
 
@@ -53,7 +53,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Shown(msgspec.Struct):
-    """The fields in which clients tell how a call went."""
+    """The fields in which clients report the result of a call."""
 
     exit_code: int | None = None
     returncode: int | None = None
@@ -83,7 +83,7 @@ _EXIT_AT_TAIL = re.compile(
 
 
 def command_of(call: ToolCall) -> str:
-    """The command line of a shell call; empty where there is none."""
+    """The command line of a shell call, or an empty string."""
     try:
         given = _arguments.decode(call.arguments)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -95,20 +95,20 @@ def command_of(call: ToolCall) -> str:
 
 
 def ends_of(text: str) -> str:
-    """The beginning and the end of a long text: that is where programs say how it went."""
+    """The beginning and the end of a long text, where programs report their result."""
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
         return text
     return f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
 
 
 def said_by(parts: Sequence[Part], limit: int = 4_000) -> str:
-    """The words among some parts."""
+    """The text of some parts."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))[:limit]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """A call with what came back. `says_failed` is what the result itself, or the client's flag, says; None where neither does."""
+class ToolRun:
+    """A call with its result. `says_failed` is what the result or the client's flag says; None if neither does."""
 
     call: ToolCall | None
     kind: ToolKind
@@ -119,17 +119,17 @@ class Ran:
     is_harmless: bool
 
 
-def _read_result(result: ToolResult, call: ToolCall | None) -> Ran:
+def _read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
     whole = "\n".join(part.text for part in result.parts if isinstance(part, Text))
     kind = tool_kind(call.name) if call else ToolKind.OTHER
     command = command_of(call) if call and kind is ToolKind.SHELL else ""
-    # A file that was read may be JSON about anything; a tool that could not read one says so in few words.
+    # A file that was read may be any JSON; a failed read is short.
     shown = _decode(whole) if kind is not ToolKind.READ or len(whole) < _SHORT_CHARS else None
     if shown is not None:
         return _read_object(shown, whole, result, call, kind, command)
     exit_code = _exit_code(whole, kind)
     failed = exit_code != 0 if exit_code is not None else (True if result.is_error else None)
-    return Ran(call, kind, command, ends_of(whole), exit_code, failed, False)
+    return ToolRun(call, kind, command, ends_of(whole), exit_code, failed, False)
 
 
 def _decode(text: str) -> _Shown | None:
@@ -141,7 +141,7 @@ def _decode(text: str) -> _Shown | None:
         return None
 
 
-def _read_object(shown: _Shown, whole: str, result: ToolResult, call: ToolCall | None, kind: ToolKind, command: str) -> Ran:
+def _read_object(shown: _Shown, whole: str, result: ToolResult, call: ToolCall | None, kind: ToolKind, command: str) -> ToolRun:
     exit_code = next((code for code in (shown.exit_code, shown.returncode) if code is not None), None)
     if exit_code is None and shown.metadata is not None:
         exit_code = shown.metadata.exit_code
@@ -153,7 +153,7 @@ def _read_object(shown: _Shown, whole: str, result: ToolResult, call: ToolCall |
         failed = True if told or result.is_error else None
     text = whole if shown.output is None else "\n".join(filter(None, (shown.output, _words_of(shown.error), shown.exception_info)))
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
-    return Ran(call, kind, command, ends_of(text), exit_code, failed, harmless)
+    return ToolRun(call, kind, command, ends_of(text), exit_code, failed, harmless)
 
 
 def _words_of(raw: msgspec.Raw) -> str:
@@ -170,12 +170,12 @@ def _exit_code(text: str, kind: ToolKind) -> int | None:
 
 
 def same_id(one: str) -> str:
-    """A call's id as every client keeps it: OpenClaw takes punctuation out of those it sends back."""
+    """A call's id without punctuation, which OpenClaw removes from ids."""
     return "".join(filter(str.isalnum, one))
 
 
-class Reading:
-    """A step, and the step after it where there is one, with everything that several detectors need worked out once."""
+class StepReading:
+    """A step and the one after it, if any, with what several detectors need, computed once."""
 
     def __init__(self, step: Step, later: Step | None = None) -> None:
         self.step = step
@@ -183,7 +183,7 @@ class Reading:
 
     @cached_property
     def answer(self) -> str:
-        """What the model said in words."""
+        """The text of the answer."""
         return said_by(self.step.answer)
 
     @cached_property
@@ -193,22 +193,22 @@ class Reading:
 
     @cached_property
     def said(self) -> str:
-        """The person's next words as `words.spoken`; a single space where they said nothing."""
-        return words.spoken(self.step.said_after or "")
+        """The user's next message, normalised by `phrases.spoken`."""
+        return phrases.spoken(self.step.said_after or "")
 
     @cached_property
     def raw(self) -> str:
-        """The same as it was written, the middle of a long text left out."""
+        """The user's next message as written, without the middle of a long text."""
         return ends_of((self.step.said_after or "").strip())
 
     @cached_property
     def has_said(self) -> bool:
-        """Whether the person said something next."""
+        """Whether the user said something next."""
         return bool(self.raw)
 
     @cached_property
-    def ran(self) -> tuple[Ran, ...]:
-        """The calls that were answered, the last ones where there are many."""
+    def ran(self) -> tuple[ToolRun, ...]:
+        """The calls with results; of many, the first and the last."""
         calls = {same_id(call.id): call for call in self.step.calls}
         results = self.step.results
         if len(results) > MAX_RESULTS:
@@ -217,14 +217,14 @@ class Reading:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What a client wrote behind the answer in the person's or the system's name, beside the person's own words."""
+        """Messages after the answer that the client wrote, not the user."""
         own = (self.step.said_after or "").strip()
         texts = (part.text for message in self.step.after for part in message.parts if isinstance(part, Text))
         return tuple(ends_of(text) for text in texts if not own or own not in text or len(text) > 2 * len(own) + 40)[:8]
 
     @cached_property
     def run(self) -> tuple[Message, ...]:
-        """What was said and done for this task before the answer: the messages since the person's last words."""
+        """The messages of this task before the answer: those since the user's last message."""
         recent = self.step.history[-_LOOK_BACK:]
         task = self.step.task.strip()[:_TASK_CHARS]
         for at in range(len(recent) - 1, -1, -1):
@@ -234,7 +234,7 @@ class Reading:
 
     @cached_property
     def has_edited(self) -> bool:
-        """Whether files were changed for this task before the answer, or by it."""
+        """Whether files were changed for this task before the last call."""
         calls = [part for message in self.run for part in message.parts if isinstance(part, ToolCall)]
         return any(map(is_edit, (*calls, *self.step.calls[:-1])))
 

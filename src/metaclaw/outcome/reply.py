@@ -1,24 +1,241 @@
-"""What the person's next words say about the answer: something against it, do it again, take it back, thanks, or the next thing."""
+"""The user's reply: what it says about the answer (correction, repeated request, undo, acceptance) or what comes next."""
 
 import re
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from metaclaw.outcome import phrases, words
-from metaclaw.outcome.forms import Form, form_of, is_about_it, shares_words, turns_to_new
-from metaclaw.outcome.reading import Reading
-from metaclaw.outcome.remarks import Remark, remarks_against
+from metaclaw.outcome import phrases
+from metaclaw.outcome.reading import StepReading
+
+
+class SentenceKind(StrEnum):
+    """The kind of a sentence."""
+
+    QUESTION = "question"
+    REQUEST = "request"
+    STATEMENT = "statement"
+    SCRAP = "scrap"
+
+
+_OPENERS = re.compile(
+    r"^(?: (?:ok|okay|alright|great|good|nice|cool|and|then|now|so|please|also|well|hm|hmm|lol|haha|bitte|dann|jetzt|und|gut"
+    r"|ahora|bueno|y|et|alors|maintenant|bon)){1,4}(?= )"
+)
+_STATE_NOW = re.compile(
+    r"^ (?:\w{1,20} )?(?:now|jetzt|ahora|maintenant) (?:the|it|it's|its|my|all|every|everything|everybody|nothing|there|they|we"
+    r"|none|i get|i have|ist|sind|geht|das|der|die|alles|el|la|los|todo|le|les|tout) "
+)
+_CLAUSE_WORDS = 3
+_SHORT = 3  # content words: who says so little speaks of what is in front of them
+
+
+def sentence_kind(reading: StepReading, said: str) -> SentenceKind:
+    """The kind of the user's sentence."""
+    raw = reading.raw
+    if not is_clause(said):
+        return SentenceKind.SCRAP
+    if phrases.REQUESTS.opens(said) or phrases.POLITE_ENDS.closes(said):
+        return SentenceKind.REQUEST
+    if raw.endswith(("?", "？")) or phrases.QUESTIONS.opens(said):
+        return SentenceKind.QUESTION
+    bare = _OPENERS.sub("", said)
+    if phrases.IMPERATIVES.opens(bare) or phrases.REQUESTS.opens(bare):
+        return SentenceKind.REQUEST
+    return SentenceKind.STATEMENT
+
+
+def is_clause(said: str) -> bool:
+    """Whether there are enough words for a sentence."""
+    text = said.strip()
+    return len(text.split()) >= _CLAUSE_WORDS or (not text.isascii() and len(text) > _CLAUSE_WORDS)
+
+
+def turns_to_new(said: str) -> bool:
+    """Whether the first words introduce something new. "Now the page is blank" does not."""
+    if not said.strip():
+        return True
+    return phrases.NEXT.opens(said) is not None and not _STATE_NOW.match(said) and not phrases.WHYS.opens(said)
+
+
+def is_about_it(reading: StepReading, said: str) -> bool:
+    """Whether the reply is about the answer: it points at it, shares words with it or the task, or is very short."""
+    spoken = phrases.content_words(said)
+    return phrases.POINTING.find(said) is not None or len(spoken) <= _SHORT or shares_words(reading, said)
+
+
+def shares_words(reading: StepReading, said: str) -> bool:
+    """Whether the reply shares words with the answer or the task."""
+    about = phrases.content_words(reading.step.task[: phrases.MAX_CHARS]) | phrases.content_words(
+        reading.answer[: phrases.MAX_CHARS]
+    )
+    return bool(phrases.content_words(said) & about)
+
+
+Remark = tuple[str, str]
+"""The kind of a remark and the words that show it."""
+
+_BREAK = r"(?:^|[,.;!:(–—-]|\s-)\s*"
+_SPANISH_NO = r"no(?=\s+(?:en|el|la|los|las|un|una|al|del|de|dos|tres|cuatro|\d|para|con)\b)"
+_CONTRAST = re.compile(
+    rf"{_BREAK}(?:not|nicht|pas|niet|{_SPANISH_NO})\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|that|problem|worries|need|thanks"
+    r"|hay|merci|danke|schlecht|mal|more|questions|rush|doubt|wonder|harm|complaints?|sé|if|to mention)[\w'/@.]{2,}"
+    r"|\bnot\s+(?!bad|now|yet|sure|really|only|just|quite|exactly|at all)[\w'/@.-]{1,60}\s{0,4}[.!]{0,4}$"
+    r"|\bnicht\b.{1,40}\bsondern\b|,\s*no\s+(?!problem|worries|thanks|need|rush|doubt|issues?)\w{1,40}[.!]{0,4}\Z"
+    r"|不是.{1,16}[,，]?\s?是|而是|[，,]不要",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MOCK_THANKS = re.compile(
+    r" (?:thanks|thank you|thx|danke|gracias|merci)(?: so much| a lot| very much)? (?:for|dafür|por|pour) "
+    r"(?:delet|remov|break|mix|ruin|destroy|kill|los|wreck|overwrit|wip|mess|eras|nuk|corrupt|spam|forget|ignor|tell)"
+    r"| oh (?:perfect|great|brilliant|wonderful|fantastic) (?:just|another|now|so|because) | love (?:it )?(?:when|how) "
+)
+_NO_CHANGE = re.compile(
+    r"^ (?:but |it |this |that |it's |is |and ){0,4}still (?!works|good|great|fine|love|like|nice)\w"
+    r"| (?:not|isn't) any \w{1,20}er | nothing \w{1,20} (?:anymore|any more|now) | no longer "
+    r"| (?:is|are) (?:all )?(?:gone|blank|broken|empty|dead) "
+)
+_SENTENCE_END = re.compile(r"[.!?。！？]\s+\S")
+_SHOUT = re.compile(r"\b[A-ZÄÖÜÉÈÑ]{3,}\b")
+_ABBREVIATION = re.compile(
+    r"API|ASCII|AWS|CLI|CPU|CSS|CSV|DNS|EOF|FAQ|GPU|HTML|HTTPS?|IDE|ISO|JPG|JSON|JWT|LLM|PDF|PNG|POST|RAM|README|REST|SDK|SQL|SSH|SSL"
+    r"|SVG|TCP|TLS|TODO|TSV|TXT|UDP|URL|USB|UTC|UTF|UUID|VPN|XML|YAML|ZIP"
+)
+"""Usually written in capitals."""
+_SAD = ("👎", "😡", "🤦", "😠", "🙄", "😤", "❌")
+_MAX_CHARS = 600
+
+
+def remarks_against(
+    reading: StepReading, said: str, glad: Remark | None, *, begins_new: bool, has_changed: bool
+) -> tuple[Remark, ...]:
+    """All remarks against the answer, each kind once.
+
+    `said` is what the user says about the answer, `glad` what sounds content in it; `begins_new` is set if they turn to
+    something new at once, `has_changed` if they changed their mind.
+    """
+    if phrases.HARMLESS_DENIALS.find(said) and not phrases.BUTS.find(said):
+        return ()
+    outright = _outright(reading, said)
+    if has_changed and not outright:
+        return ()
+    found = [*outright, *_rules(said), *_mockery(said)]
+    if not begins_new:
+        found += _statements(reading, said, glad)
+        found += [] if reading.asked_back else _denials(reading, said)
+    return tuple({kind: (kind, quote) for kind, quote in reversed(found)}.values())
+
+
+def _outright(reading: StepReading, said: str) -> list[Remark]:
+    """Reproaches and resignation: they need no context."""
+    raw = reading.raw
+    found: list[Remark] = []
+    if quote := phrases.REPROACHES.find(said):
+        found.append(("reproach", quote))
+    if quote := phrases.GIVES_UP.find(said):
+        found.append(("gives_up", quote))
+    if quote := _shouted(raw, reading.step.task) or next((one for one in _SAD if one in raw), None):
+        found.append(("shout", quote))
+    return found
+
+
+def _rules(said: str) -> list[Remark]:
+    quote = phrases.RULES.find(said)
+    return [("rule", quote)] if quote else []
+
+
+def _mockery(said: str) -> list[Remark]:
+    quote = _match(_MOCK_THANKS, said)
+    return [("sarcasm", quote)] if quote else []
+
+
+def _statements(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
+    """Corrections and complaints. In a question, or about something else, the same words count less."""
+    asks = _asks(reading, said)
+    quote = phrases.CORRECTIONS.find(said)
+    complaint = phrases.COMPLAINTS.find(said) or _match(_NO_CHANGE, said)
+    found: list[Remark] = []
+    if asks and (leading := phrases.LEADING_QUESTIONS.find(said)):
+        found.append(("leading", leading))
+    elif either := quote or complaint:
+        if asks or not is_about_it(reading, said):
+            found.append(("asked", either))
+        else:
+            found += [("plain", quote)] if quote else []
+            found += [("complaint", complaint)] if complaint else []
+            found += [("sarcasm", either)] if glad and glad[0] != "thanks" else []
+    if not asks:
+        found += _reservations(reading, said, glad)
+    is_answer = reading.asked_back and phrases.DENIALS.opens(said) is not None
+    return found or ([] if is_answer else _contradictions(reading, said, glad))
+
+
+def _contradictions(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
+    """A statement that denies something, in words of the answer or the task."""
+    if glad or sentence_kind(reading, said) is not SentenceKind.STATEMENT or not shares_words(reading, said):
+        return []
+    quote = phrases.NEGATIONS.find(said)
+    return [("denies", quote)] if quote else []
+
+
+def _reservations(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
+    if glad and (quote := phrases.BUTS.find(said)):
+        return [("but", quote)]
+    if quote := phrases.NEARLY.find(said):
+        return [("nearly", quote)]
+    quote = None if glad and glad[0] == "praise" else phrases.MISGIVINGS.find(said) or _requirement(reading, said)
+    return [("mild", quote)] if quote else []
+
+
+def _requirement(reading: StepReading, said: str) -> str | None:
+    """A requirement on the answer. In a request, or about something else, it is what they want next."""
+    is_about = sentence_kind(reading, said) is SentenceKind.STATEMENT and shares_words(reading, said)
+    return phrases.REQUIREMENTS.find(said) if is_about else None
+
+
+def _denials(reading: StepReading, said: str) -> list[Remark]:
+    """A no, or a contrast of two things."""
+    found: list[Remark] = []
+    if quote := phrases.DENIALS.opens(said):
+        found.append(("no", quote))
+    is_whole = len(said) + 4 > len(reading.said)
+    if is_whole and (quote := _match(_CONTRAST, reading.raw[:_MAX_CHARS])):
+        found.append(("contrast", quote))
+    return found
+
+
+def _asks(reading: StepReading, said: str) -> bool:
+    """Whether it is one question."""
+    raw = reading.raw
+    if not raw.endswith(("?", "？")) or _SENTENCE_END.search(raw[:-1][:_MAX_CHARS]):
+        return False
+    return phrases.QUESTIONS.find(said) is not None or phrases.LEADING_QUESTIONS.find(said) is not None
+
+
+def _match(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return found[0].strip(" ,.;:!-") if found else None
+
+
+def _shouted(raw: str, task: str) -> str | None:
+    """A word of the task newly in capitals, or everything in capitals."""
+    if raw.isupper():
+        return raw[:60] if len(raw) > 12 and not task.isupper() else None
+    low = task.lower()
+    loud = (word for word in _SHOUT.findall(raw[:200]) if not _ABBREVIATION.fullmatch(word))
+    return next((word for word in loud if word.lower() in low and word not in task), None)
+
 
 _CONTENT = re.compile(
     r" (?:that's|that is|exactly|just|precisely|it's|this is) (?:exactly |just |precisely )?what (?:i|we) "
     r"(?:wanted|needed|meant|asked for|was looking for|were looking for|had in mind|hoped for)(?: to \w+)?(?= )"
 )
-# With a stop behind it; "correct the date" is a wish, and "the correct value is 5" a correction.
+# Only before a full stop: "correct the date" is a request, and "the correct value is 5" a correction.
 _CONFIRMED = re.compile(
     r"\A\W{0,3}(?:(?:yes|ja|sí|oui|that's|that is|this is|it's|all|fully|entirely|quite|absolutely|das ist|alles)\W{1,2}){0,3}"
     r"(correct|korrekt|richtig|stimmt|correct[oa]|corretto|correto|exact|klopt|верно|правильно|正解|맞아요|정답)\s?(?:[!.。！]|\Z)",
     re.IGNORECASE,
 )
-# A statement of how it is; what is wished for, doubted or asked is none.
+# A statement; not a request, doubt or question.
 _IN_ORDER = re.compile(
     r" (?:correctly|properly|successfully|as (?:required|requested|expected|agreed|specified)"
     r"|(?:is|are|has|have|with|contains?) (?:a |an |the )?(?:correct|valid|compliant|proper)|(?:right|required) format\w*"
@@ -44,8 +261,8 @@ _NOT_BEHIND = re.compile(r" (?:nothing|rien|nada|nichts|niente|ничего)\b|\
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The kinds of remark found, each with the words that show it."""
+class UserReply:
+    """The remarks found in a reply."""
 
     corrections: tuple[Remark, ...] = ()
     redo: tuple[Remark, ...] = ()
@@ -56,14 +273,14 @@ class Reply:
 
     @property
     def is_negative(self) -> bool:
-        """Whether anything in it speaks against the answer."""
+        """Whether any remark is against the answer."""
         return bool(self.corrections or self.redo or self.undo)
 
 
-def read_reply(reading: Reading) -> Reply:
-    """Look at the person's next words, with the task and the answer in mind."""
+def read_reply(reading: StepReading) -> UserReply:
+    """Read the user's next message, given the task and the answer."""
     if not reading.has_said:
-        return Reply()
+        return UserReply()
     reading = _without_negated_undo(reading)
     said = _about_the_answer(_CONTENT.sub(" perfect", reading.said))
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
@@ -78,17 +295,17 @@ def read_reply(reading: Reading) -> Reply:
         undo = None if begins_new or changed or phrases.ABOUT_UNDO.find(said) else phrases.UNDO.find(said)
         redo = () if changed or corrections else _redo(reading, glad, begins_new=begins_new)
     if corrections or undo or redo:
-        return Reply(corrections, redo, undo, excuses=excuse)
-    return Reply(accepted=glad, next=_going_on(reading, said, changed), excuses=excuse)
+        return UserReply(corrections, redo, undo, excuses=excuse)
+    return UserReply(accepted=glad, next=_going_on(reading, said, changed), excuses=excuse)
 
 
-def _without_negated_undo(reading: Reading) -> Reading:
-    """The reading without clauses that say not to undo anything: those speak neither for nor against the answer."""
+def _without_negated_undo(reading: StepReading) -> StepReading:
+    """The reading without clauses such as "don't undo it", which are neither for nor against the answer."""
     raw = reading.step.said_after or ""
-    if len(raw) > words.MAX_CHARS:
+    if len(raw) > phrases.MAX_CHARS:
         return reading
-    kept = "".join(clause for clause in _CLAUSE.findall(raw) if not _is_negated_undo(words.spoken(clause)))
-    return reading if len(kept) == len(raw) else Reading(replace(reading.step, said_after=kept), reading.later)
+    kept = "".join(clause for clause in _CLAUSE.findall(raw) if not _is_negated_undo(phrases.spoken(clause)))
+    return reading if len(kept) == len(raw) else StepReading(replace(reading.step, said_after=kept), reading.later)
 
 
 def _is_negated_undo(clause: str) -> bool:
@@ -103,18 +320,18 @@ def _is_negated_undo(clause: str) -> bool:
 
 
 def _about_the_answer(said: str) -> str:
-    """The words before the person turns to another topic."""
+    """The words before the user turns to another topic."""
     cue = phrases.OTHER_TOPIC.find(said)
     return said if cue is None else said[: said.index(f" {cue} ") + 1]
 
 
-def _gladness(reading: Reading, said: str) -> Remark | None:
+def _gladness(reading: StepReading, said: str) -> Remark | None:
     raw = reading.raw
     if found := phrases.PRAISE.find(said) or next((one for one in _GLAD if one in raw), None):
         return "praise", found
     if confirmed := _CONFIRMED.match(raw):
         return "praise", confirmed[1]
-    if (in_order := _IN_ORDER.search(said)) and not _OPEN.search(said) and form_of(reading, said) is Form.STATEMENT:
+    if (in_order := _IN_ORDER.search(said)) and not _OPEN.search(said) and sentence_kind(reading, said) is SentenceKind.STATEMENT:
         return "praise", in_order[0].strip()
     if found := phrases.THANKS.find(said):
         return "thanks", found
@@ -122,37 +339,37 @@ def _gladness(reading: Reading, said: str) -> Remark | None:
     return ("assent", found) if found else None
 
 
-def _redo(reading: Reading, glad: Remark | None, *, begins_new: bool) -> tuple[Remark, ...]:
-    """The same request again. Who is content, answers a question, or goes on to something else does not repeat themselves."""
+def _redo(reading: StepReading, glad: Remark | None, *, begins_new: bool) -> tuple[Remark, ...]:
+    """A repeated request. Not if the user is content, answers a question or goes on to something else."""
     if (found := phrases.REDO.find(reading.said)) and (glad is None or glad[0] == "assent"):
         return (("words", found),)
     if glad or reading.asked_back or begins_new or phrases.NEXT.find(reading.said):
         return ()
     task, said = reading.step.task, reading.raw
-    like = words.likeness(task, said)
+    like = phrases.likeness(task, said)
     if like.says_the_same:
         return (("same", said[:_QUOTE_CHARS]),)
     if like.puts_it_differently:
         return (("differently", said[:_QUOTE_CHARS]),)
-    return (("echo", said[:_QUOTE_CHARS]),) if words.echoes(task, said) else ()
+    return (("echo", said[:_QUOTE_CHARS]),) if phrases.echoes(task, said) else ()
 
 
-def _going_on(reading: Reading, said: str, changed: str | None) -> Remark | None:
-    """What they do next, where no phrase speaks against the answer. What kind of sentence it is must do for the rest."""
+def _going_on(reading: StepReading, said: str, changed: str | None) -> Remark | None:
+    """What the user does next, if no phrase is against the answer."""
     raw = reading.raw
     if changed:
         return "reply.changed", changed  # they want something else now: that says nothing about the answer
     if found := _next_cue(said):
         return "progress.next", found
-    form, like = form_of(reading, said), words.likeness(reading.step.task, raw)
+    form, like = sentence_kind(reading, said), phrases.likeness(reading.step.task, raw)
     match form:
-        case Form.SCRAP:
+        case SentenceKind.SCRAP:
             return None
-        case Form.STATEMENT:
+        case SentenceKind.STATEMENT:
             return _of_statement(reading, said), raw[:_QUOTE_CHARS]
-        case Form.QUESTION if phrases.WHYS.opens(said) and is_about_it(reading, said):
+        case SentenceKind.QUESTION if phrases.WHYS.opens(said) and is_about_it(reading, said):
             return "reply.doubts", raw[:_QUOTE_CHARS]
-        case Form.QUESTION if shares_words(reading, said):
+        case SentenceKind.QUESTION if shares_words(reading, said):
             return "progress.asks", raw[:_QUOTE_CHARS]
     if like.is_about_another and like.kept >= 0.5:
         return "progress.another", raw[:_QUOTE_CHARS]
@@ -160,7 +377,7 @@ def _going_on(reading: Reading, said: str, changed: str | None) -> Remark | None
 
 
 def _next_cue(said: str) -> str | None:
-    """A word that leads on at the beginning, or a phrase that does so anywhere."""
+    """A word at the beginning, or a phrase anywhere, that introduces something new."""
     if turns_to_new(said):
         return phrases.NEXT.opens(said) or phrases.OTHER_TOPIC.opens(said) or "another topic"
     found = phrases.NEXT.find(said)
@@ -169,7 +386,7 @@ def _next_cue(said: str) -> str | None:
     return said.strip()[-_QUOTE_CHARS:] if said.endswith(_TOO) else None
 
 
-def _of_statement(reading: Reading, said: str) -> str:
+def _of_statement(reading: StepReading, said: str) -> str:
     if phrases.PLANS.find(said):
         return "progress.informs"
     return "reply.statement" if shares_words(reading, said) or phrases.POINTING.find(said) else "reply.aside"

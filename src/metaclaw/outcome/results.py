@@ -1,19 +1,71 @@
-"""What each tool result means: it went well, it is an answer, it was announced, or it failed, and then how and by whose doing."""
+"""Interpretation of tool results: success, a negative answer, an expected failure, or a failure, with its kind and cause."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from metaclaw.outcome import phrases, shell, words
-from metaclaw.outcome.faults import environment_fault
-from metaclaw.outcome.reading import Ran, Reading, ToolKind
-from metaclaw.outcome.shell import Use
-from metaclaw.outcome.tables import programs_of
+from metaclaw.outcome import phrases, shell
+from metaclaw.outcome.phrases import programs_of
+from metaclaw.outcome.reading import StepReading, ToolKind, ToolRun
+from metaclaw.outcome.shell import CommandUse
+
+# Searched as plain text: a regular expression with so many words takes ten times as long.
+_NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
+    programs_of(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
+)
+_INSTALLABLE = frozenset(programs_of("installable"))
+_HTTP_STATUS = re.compile(
+    r"(?:\b(?:http|error|status|code|e)\W{0,3}(?:code\W{0,2})?|\(|^)(?P<code>429|5\d\d|402)\b(?!\s*(?:ms|kb|mb|bytes|/))"
+)
+_NOT_FOUND = re.compile(r"(?:^|\n)\S{0,40}sh: (?:\d+: |line \d+: )?\S{1,60}: not found\b")
+_MODULE = re.compile(r"no module named '?(?P<python>[\w.]+)|cannot find (?:module|package) '(?P<node>[^'./][^']*)'")
+_TIMED_OUT = ("timed out", "timeout", "deadline")
 
 
-class Meaning(StrEnum):
-    """What one result came to."""
+def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
+    """The words that show that the environment caused a failure; None if it did not.
+
+    `is_own_server` is set if the command talks to a server that the agent itself has just written.
+    """
+    text = ran.text.lower()
+    if found := _first(text, _MACHINE) or _first(text, _NETWORK):
+        return None if is_own_server and "timed out" in found else found
+    if not is_own_server and (found := _first(text, _SERVICE) or _status(text) or _first(text, _REFUSED)):
+        return found
+    if ran.exit_code == 127 or _NOT_FOUND.search(text):
+        return "command not found"
+    if found := _first(text, _PROGRAM):
+        return found
+    return _missing_library(text) or _slow_outside(ran, text)
+
+
+def _first(text: str, needles: tuple[str, ...]) -> str | None:
+    return next((needle for needle in needles if needle in text), None)
+
+
+def _status(text: str) -> str | None:
+    found = _HTTP_STATUS.search(text)
+    return f"status {found['code']}" if found else None
+
+
+def _missing_library(text: str) -> str | None:
+    found = _MODULE.search(text)
+    if found is None:
+        return None
+    name = found["node"] or (found["python"] or "").split(".")[0]
+    return f"{name} is not installed" if found["node"] or name in _INSTALLABLE else None
+
+
+def _slow_outside(ran: ToolRun, text: str) -> str | None:
+    """A network command that timed out."""
+    if ran.exit_code != 124 and not any(word in text for word in _TIMED_OUT):
+        return None
+    return "timed out" if shell.CommandUse.NETWORK in shell.uses(ran.command) else None
+
+
+class ResultMeaning(StrEnum):
+    """The kind of a result."""
 
     FINE = "fine"
     ANSWER = "answer"
@@ -31,14 +83,14 @@ class Meaning(StrEnum):
     ERROR = "error"
 
 
-GOOD = frozenset((Meaning.FINE, Meaning.ANSWER, Meaning.EXPECTED, Meaning.TESTS_PASSED))
+GOOD = frozenset((ResultMeaning.FINE, ResultMeaning.ANSWER, ResultMeaning.EXPECTED, ResultMeaning.TESTS_PASSED))
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One result's meaning, with the words that show it."""
+class InterpretedResult:
+    """The meaning of one result, with the words that show it."""
 
-    meaning: Meaning
+    meaning: ResultMeaning
     quote: str
 
 
@@ -82,13 +134,13 @@ _NOT_PASSED = re.compile(
 _TAIL_CHARS = 600
 
 
-def findings(reading: Reading) -> tuple[Finding, ...]:
-    """What every answered call came to."""
-    intent = words.spoken(f"{reading.answer[-600:]} . {reading.step.task[:600]}")
+def interpret_results(reading: StepReading) -> tuple[InterpretedResult, ...]:
+    """Interpret the result of every answered call."""
+    intent = phrases.spoken(f"{reading.answer[-600:]} . {reading.step.task[:600]}")
     return tuple(_meaning(ran, reading, intent) for ran in reading.ran)
 
 
-def _meaning(ran: Ran, reading: Reading, intent: str) -> Finding:
+def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
     failed = ran.says_failed
     if failed is None:
         failed = _looks_failed(ran)
@@ -97,10 +149,10 @@ def _meaning(ran: Ran, reading: Reading, intent: str) -> Finding:
     return _meaning_of_failure(ran, reading, intent)
 
 
-def _looks_failed(ran: Ran) -> bool:
-    """For clients without a flag or an exit code: whether the first words are those of an error."""
+def _looks_failed(ran: ToolRun) -> bool:
+    """Whether the text begins like an error, for clients without a flag or an exit code."""
     if ran.kind is ToolKind.READ:
-        # A file may begin with the word error; a tool that could not read one says so in one short line.
+        # A file may begin with the word error; a failed read is one short line.
         low = ran.text.lower() if len(ran.text) < 400 and ran.text.count("\n") < 4 else ""
         return _NO_SUCH_FILE.search(low) is not None or any(one in low for one in _SCHEMA)
     if any(one in ran.text[-200:].lower() for one in _HANGS):
@@ -110,69 +162,69 @@ def _looks_failed(ran: Ran) -> bool:
     return _ERROR_HEAD.match(ran.text[:200]) is not None
 
 
-def _meaning_of_success(ran: Ran) -> Finding:
+def _meaning_of_success(ran: ToolRun) -> InterpretedResult:
     kinds = shell.uses(ran.command) if ran.kind is ToolKind.SHELL else ()
-    if Use.TEST in kinds:
+    if CommandUse.TEST in kinds:
         if not _NOT_PASSED.search(ran.text) and (found := _PASSED.search(ran.text)):
-            return Finding(Meaning.TESTS_PASSED, found[0].strip())
+            return InterpretedResult(ResultMeaning.TESTS_PASSED, found[0].strip())
     elif ran.kind is ToolKind.SHELL and not _only_looks(kinds) and (quote := _exception(ran.text[-_TAIL_CHARS:])):
-        return Finding(Meaning.EXCEPTION, quote)
-    return Finding(Meaning.FINE, "")
+        return InterpretedResult(ResultMeaning.EXCEPTION, quote)
+    return InterpretedResult(ResultMeaning.FINE, "")
 
 
-def _only_looks(kinds: tuple[Use, ...]) -> bool:
-    """Whether the output is something that was read, not something that happened: a `tail` behind a pipe does not make it so."""
-    return bool(kinds) and kinds[0] in (Use.LOOK, Use.SEARCH, Use.COMPARE, Use.CHECK)
+def _only_looks(kinds: tuple[CommandUse, ...]) -> bool:
+    """Whether the first command only reads something, so that errors in its output are content."""
+    return bool(kinds) and kinds[0] in (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.CHECK)
 
 
-def _meaning_of_failure(ran: Ran, reading: Reading, intent: str) -> Finding:
-    text = words.spoken(ran.text[:400])
+def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
+    text = phrases.spoken(ran.text[:400])
     if found := phrases.REFUSED_BY_PERSON.find(text):
-        return Finding(Meaning.REFUSED, found)
+        return InterpretedResult(ResultMeaning.REFUSED, found)
     if found := phrases.INTERRUPTED.find(text) or ("interrupted" if ran.exit_code == 130 else None):
-        return Finding(Meaning.STOPPED, found)
+        return InterpretedResult(ResultMeaning.STOPPED, found)
     low = ran.text[:1_000].lower()
     if ran.kind is not ToolKind.SHELL or ran.exit_code is None:
         if found := next((one for one in _SCHEMA if one in low), None):
-            return Finding(Meaning.SCHEMA, found)
+            return InterpretedResult(ResultMeaning.SCHEMA, found)
         if unknown := _UNKNOWN_TOOL.search(low):
-            return Finding(Meaning.UNKNOWN_TOOL, unknown[0])
+            return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
     own = shell.is_local(ran.command) and reading.has_edited
     if not _tests_failed(ran) and (found := environment_fault(ran, is_own_server=own)):
-        return Finding(Meaning.ENVIRONMENT, found)
+        return InterpretedResult(ResultMeaning.ENVIRONMENT, found)
     return _meaning_of_exit(ran, reading, intent)
 
 
-def _tests_failed(ran: Ran) -> bool:
-    """Whether tests ran and some failed: what their names and messages speak of, a rate limit or a timeout, is their subject."""
-    return Use.TEST in shell.uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
+def _tests_failed(ran: ToolRun) -> bool:
+    """Whether tests ran and some failed. Rate limits or timeouts in their output are then their subject."""
+    return CommandUse.TEST in shell.uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
 
 
-def _meaning_of_exit(ran: Ran, reading: Reading, intent: str) -> Finding:
+def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
     kinds = shell.uses(ran.command)
     quote = _last_line(ran.text)
     if ran.exit_code is not None and shell.answers_by_exit(ran.command, ran.exit_code):
-        return Finding(Meaning.ANSWER, quote)
+        return InterpretedResult(ResultMeaning.ANSWER, quote)
     if ran.kind is ToolKind.SHELL and phrases.EXPECTED_FAILURE.find(intent):
-        return Finding(Meaning.EXPECTED, quote)
-    if not reading.has_edited and (Use.CHECK in kinds or _is_a_first_look(kinds, intent, reading)):
-        return Finding(Meaning.ANSWER, quote)
-    if Use.TEST in kinds and ran.exit_code != 4:
-        return Finding(Meaning.TESTS_FAILED, quote)
+        return InterpretedResult(ResultMeaning.EXPECTED, quote)
+    if not reading.has_edited and (CommandUse.CHECK in kinds or _is_first_test_run(kinds, intent, reading)):
+        return InterpretedResult(ResultMeaning.ANSWER, quote)
+    if CommandUse.TEST in kinds and ran.exit_code != 4:
+        return InterpretedResult(ResultMeaning.TESTS_FAILED, quote)
     if any(one in ran.text.lower() for one in _HANGS):
-        return Finding(Meaning.HANGS, quote)
+        return InterpretedResult(ResultMeaning.HANGS, quote)
     if ran.kind is ToolKind.SHELL and (raised := _exception(ran.text)):
-        return Finding(Meaning.EXCEPTION, raised)
-    return Finding(Meaning.EXIT if ran.kind is ToolKind.SHELL else Meaning.ERROR, quote)
+        return InterpretedResult(ResultMeaning.EXCEPTION, raised)
+    return InterpretedResult(ResultMeaning.EXIT if ran.kind is ToolKind.SHELL else ResultMeaning.ERROR, quote)
 
 
-def _is_a_first_look(kinds: Iterable[Use], intent: str, reading: Reading) -> bool:
-    """Tests are run, before anything was changed, to see what is broken."""
-    return Use.TEST in kinds and not reading.step.calls[:-1] and phrases.TROUBLE.find(intent) is not None
+def _is_first_test_run(kinds: Iterable[CommandUse], intent: str, reading: StepReading) -> bool:
+    """Whether tests are run before any change, to see what is broken."""
+    return CommandUse.TEST in kinds and not reading.step.calls[:-1] and phrases.TROUBLE.find(intent) is not None
 
 
 def _exception(text: str) -> str | None:
-    """The words of an exception. The pattern is slow, so that it is tried only where one of its words is there."""
+    """The words of an exception, or None. The slow pattern is tried only if one of its words occurs."""
     low = text.lower()
     if not any(sign in low for sign in _SIGNS_OF_EXCEPTION):
         return None

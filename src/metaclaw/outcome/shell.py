@@ -1,17 +1,17 @@
-"""What a command line is for: which program decides its exit code, and whether that code is an answer rather than a failure."""
+"""Shell commands: their purpose, and whether an exit code is an answer rather than a failure."""
 
 import re
 from enum import StrEnum
 
-from metaclaw.outcome.tables import programs_of
+from metaclaw.outcome.phrases import programs_of
 
 _SEPARATORS = re.compile(r"\|\||&&|[;|\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*$")
 _MAX_CHARS = 4_000
 
 
-class Use(StrEnum):
-    """What a program is run for. `programs.toml` has a table for each."""
+class CommandUse(StrEnum):
+    """The purpose of a program. `programs.toml` has a table for each."""
 
     SEARCH = "search"
     COMPARE = "compare"
@@ -23,7 +23,7 @@ class Use(StrEnum):
     OTHER = "other"
 
 
-_USES = {program: use for use in Use for program in programs_of(f"use_{use}")}
+_USES = {program: use for use in CommandUse for program in programs_of(f"use_{use}")}
 _WRAPPERS = frozenset(programs_of("wrappers"))
 _EDITS = re.compile(r"\bsed -i|\bpatch\b|\btee\b|(?<![<>&\d])>{1,2}\s*[\w./~-]|\bgit apply\b|\bmv |\bcp |\brm |\bperl -\w*i")
 _LOCAL = re.compile(r"localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]|(?<!\S):\d{2,5}\b")
@@ -36,7 +36,7 @@ _UNDOES = re.compile(
 
 
 def segments(command: str) -> list[list[str]]:
-    """The programs of a command line with their first arguments, wrappers such as `sudo` and `cd X &&` left out."""
+    """The programs of a command line with their first arguments, without wrappers such as `sudo` and `cd X &&`."""
     found = []
     for piece in _SEPARATORS.split(command[:_MAX_CHARS]):
         words = piece.split(None, 12)
@@ -47,35 +47,35 @@ def segments(command: str) -> list[list[str]]:
     return found
 
 
-def use_of(words: list[str]) -> Use:
-    """What one program is run for."""
+def use_of(words: list[str]) -> CommandUse:
+    """The purpose of one program."""
     if len(words) > 1 and (use := _USES.get(f"{words[0]} {words[1]}")):
         return use
-    return _USES.get(words[0].rsplit("/", 1)[-1], Use.OTHER)
+    return _USES.get(words[0].rsplit("/", 1)[-1], CommandUse.OTHER)
 
 
-def uses(command: str) -> tuple[Use, ...]:
-    """What each program of a command line is run for, in order."""
+def uses(command: str) -> tuple[CommandUse, ...]:
+    """The purpose of each program of a command line, in order."""
     return tuple(use_of(words) for words in segments(command))
 
 
 def answers_by_exit(command: str, exit_code: int) -> bool:
-    """Whether such an exit code is this command's way of saying no: nothing found, files differ, it is not so."""
+    """Whether the exit code is a negative answer: nothing found, files differ, condition false."""
     kinds = uses(command)
     if exit_code == 124 and _TIME_LIMIT.search(command[:_MAX_CHARS]):
         return True
     if not kinds or exit_code > 4:
         return False
-    if kinds[-1] is Use.LOOK:
+    if kinds[-1] is CommandUse.LOOK:
         return "2>/dev/null" in command or "2>&1" in command
-    asking = {Use.SEARCH, Use.COMPARE, Use.ASK}
+    asking = {CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK}
     if kinds[-1] in asking:
-        return exit_code == 1 or kinds[-1] is Use.ASK or (exit_code == 2 and "-exitcode" in command)
+        return exit_code == 1 or kinds[-1] is CommandUse.ASK or (exit_code == 2 and "-exitcode" in command)
     return exit_code == 1 and "&&" in command and any(kind in asking for kind in kinds)
 
 
 def is_guarded(command: str) -> bool:
-    """Whether the command line itself says that a failure in it does not matter."""
+    """Whether the command line ignores failures (`|| true`)."""
     return _GUARD.search(command[:_MAX_CHARS]) is not None
 
 
@@ -90,5 +90,5 @@ def edits(command: str) -> bool:
 
 
 def undoes(command: str) -> bool:
-    """Whether it throws changes away."""
+    """Whether it discards changes."""
     return _UNDOES.search(command[:_MAX_CHARS]) is not None and "stash pop" not in command

@@ -1,52 +1,26 @@
-"""What may not travel: secrets, other people's words, and authority that text from outside does not have."""
+"""Privacy and safety: secrets, who said what, and what a skill may instruct and reach."""
 
-from metaclaw.privacy.authority import Doubt, Objection, authority
-from metaclaw.privacy.capabilities import Capabilities, Workspace, added, capabilities, workspace_of
-from metaclaw.privacy.combination import emergent
-from metaclaw.privacy.evidence import CallRecord, Evidence, Outcome, evidence_of, render, render_step
-from metaclaw.privacy.grounding import Ungrounded, ungrounded
-from metaclaw.privacy.hits import Certainty
-from metaclaw.privacy.known import KnownSecrets, collect
-from metaclaw.privacy.provenance import PersonsMessage, own_words, spans_of, take_apart, user_spans
-from metaclaw.privacy.redact import Finding, Redacted, Redactor
-from metaclaw.privacy.review import Review, review
-from metaclaw.privacy.sentences import Imperative, imperatives, instructions
-from metaclaw.privacy.spans import Source, Span
+from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
+from metaclaw.privacy.evidence import render_step
+from metaclaw.privacy.known_secrets import KnownSecrets
+from metaclaw.privacy.passages import Passage, PassageSource
+from metaclaw.privacy.provenance import PersonsMessage, own_words, passages_of, split_message
+from metaclaw.privacy.redaction import Redactor
+from metaclaw.privacy.review import Doubt, review_skill, ungrounded
 
 __all__ = [
-    "CallRecord",
-    "Capabilities",
-    "Certainty",
     "Doubt",
-    "Evidence",
-    "Finding",
-    "Imperative",
     "KnownSecrets",
-    "Objection",
-    "Outcome",
+    "Passage",
+    "PassageSource",
     "PersonsMessage",
-    "Redacted",
     "Redactor",
-    "Review",
-    "Source",
-    "Span",
-    "Ungrounded",
-    "Workspace",
-    "added",
-    "authority",
-    "capabilities",
-    "collect",
-    "emergent",
-    "evidence_of",
-    "imperatives",
-    "instructions",
+    "combined_capabilities",
     "own_words",
-    "render",
+    "passages_of",
     "render_step",
-    "review",
-    "spans_of",
-    "take_apart",
+    "review_skill",
+    "skill_capabilities",
+    "split_message",
     "ungrounded",
-    "user_spans",
-    "workspace_of",
 ]

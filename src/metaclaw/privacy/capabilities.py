@@ -1,14 +1,15 @@
-"""What a skill reaches for: hosts, paths, credentials, shell pipes and commands that change more than the task."""
+"""Capabilities of a skill: the hosts, paths, credentials, shell pipes and risky commands in its text, alone and combined."""
 
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from itertools import permutations
 
 from metaclaw.domain.skill import Skill
-from metaclaw.privacy.sentences import open_text, sentences
-from metaclaw.privacy.spans import Source, Span
+from metaclaw.privacy.passages import Passage, PassageSource
+from metaclaw.text import split_sentences, visible_text
 
 _REMEMBERED_SKILLS = 512
 _TLDS = (
@@ -125,7 +126,7 @@ _ROOT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a text would have an agent reach for. Empty is what most skills are."""
+    """What an agent that follows a text would use. Empty for most skills."""
 
     hosts: frozenset[str] = field(default_factory=frozenset)
     paths: frozenset[str] = field(default_factory=frozenset)
@@ -143,22 +144,22 @@ class Capabilities:
         return Capabilities(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
     def words(self) -> str:
-        """What a person is asked about: `hosts: evil.example; pipes: curl … | sh`."""
+        """For people: `hosts: evil.example; pipes: curl … | sh`."""
         named = ((one.name, sorted(getattr(self, one.name))) for one in fields(self))
         return "; ".join(f"{name}: {', '.join(values)}" for name, values in named if values)
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where the work is, and what the person themselves has named."""
+    """The folders a session works in, and the capabilities its user has named."""
 
     roots: tuple[str, ...] = ()
     granted: Capabilities = Capabilities()
 
 
 def capabilities(text: str) -> Capabilities:
-    """Everything a text reaches for, also where it is disguised."""
-    shown = open_text(text)
+    """The capabilities in a text, including disguised ones."""
+    shown = visible_text(text)
     return Capabilities(
         frozenset(_hosts(shown)),
         frozenset(found[1].rstrip("/.,") for found in _PATH.finditer(shown)),
@@ -170,26 +171,28 @@ def capabilities(text: str) -> Capabilities:
 
 @lru_cache(_REMEMBERED_SKILLS)
 def skill_capabilities(text: str) -> Capabilities:
-    """The same of a skill's text, which is looked at again with every proposal; what people say is never remembered here."""
+    """`capabilities` with a cache, for skills, which are compared with every proposal. Not for what people say."""
     return capabilities(text)
 
 
-def workspace_of(spans: Iterable[Span]) -> Workspace:
-    """Where the session works, from what its client says, and what its person named in their own words."""
+def workspace_of(spans: Iterable[Passage]) -> Workspace:
+    """The workspace of a session: folders from its client's prompt, capabilities from the user's own words."""
     roots: dict[str, None] = {}
     granted = Capabilities()
     for span in spans:
-        if span.source is Source.SYSTEM:
+        if span.source is PassageSource.SYSTEM:
             roots |= {found[1].rstrip("/\\"): None for found in _ROOT.finditer(span.text)}
-        elif span.source is Source.USER:
-            for sentence in sentences(open_text(span.text), with_code=True):
+        elif span.source is PassageSource.USER:
+            for sentence in split_sentences(visible_text(span.text), with_code=True):
                 granted |= _granted(sentence)
     return Workspace(tuple(roots), granted)
 
 
 def _granted(sentence: str) -> Capabilities:
-    """What a person's own sentence grants: what it names, unless it asks. No words grant downloads, unprotected connections and the
-    like, but a sentence that forbids them may be kept as it is."""
+    """What a user's own sentence grants: what it names, unless it is a question.
+
+    No words grant downloads, unprotected connections and the like, but a sentence that forbids them may be kept as it is.
+    """
     if sentence.rstrip().endswith(("?", "？")):
         return Capabilities()
     named = capabilities(sentence)
@@ -198,10 +201,10 @@ def _granted(sentence: str) -> Capabilities:
     return replace(named, pipes=frozenset(), commands=named.commands - _DECIDED_BY_PERSON)
 
 
-def added(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:
-    """What a proposed skill reaches for outside the workspace that no skill in force does and its person never named.
+def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:
+    """Capabilities of a proposed skill that are outside the workspace, in no active skill, and not named by the user.
 
-    Anything here waits for a person.
+    A skill with any of them needs a person's approval.
     """
     wanted = skill_capabilities(skill_text(skill)) - workspace.granted
     for other in existing:
@@ -218,7 +221,7 @@ def added(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capa
 
 
 def skill_text(skill: Skill) -> str:
-    """All of a skill that is placed."""
+    """The text of a skill as it is placed in a prompt."""
     return f"{skill.name}\n{skill.trigger}\n{skill.body}"
 
 
@@ -251,3 +254,89 @@ def _is_address(text: str) -> bool:
         return not ipaddress.ip_address(text).is_unspecified
     except ValueError:
         return False
+
+
+_CODE_SPAN = re.compile(r"```[^\n]*\n(.*?)```|`([^`\n]{1,300})`", re.DOTALL)
+_QUOTED_SPAN = re.compile(r"\"([^\"\n]{1,200})\"|'([^'\n]{1,200})'")
+_ASSIGNED = re.compile(
+    r"(?:\b(?:set|define|let|store|remember|call|export|keep)\b[^\n=]{0,30}?)?[`\"']?\b([A-Za-z_]\w{0,30})\b[`\"']?\s*(?:=|:="
+    r"|\bas\b|\bto\b|\bis\b|:)\s*[`\"']([^`\"'\n]{1,200})[`\"']"
+)
+_REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w{0,30})\}?|\{([A-Za-z_]\w{0,30})\}|<([A-Za-z_]\w{0,30})>|%([A-Za-z_]\w{0,30})%")
+_READS = re.compile(r"\b(?:read|cat|print|dump|list|collect|gather|copy|note|open|load|include|record|save|keep)\b", re.IGNORECASE)
+_SENDS = re.compile(
+    r"\b(?:send|post|upload|push|submit|mail|email|forward|transmit|share|publish|report|sync|curl|POST|attach|append)\b",
+    re.IGNORECASE,
+)
+_FETCHES = re.compile(r"\b(?:download|fetch|curl|wget|retrieve|clone|pull|save the (?:response|page|output|file))\b", re.IGNORECASE)
+_RUNS = re.compile(r"\b(?:run|execute|source|eval|invoke|launch|start|bash|sh|python3?)\b", re.IGNORECASE)
+_MAX_SKILLS = 8
+_MAX_PIECES = 12
+
+
+def combined_capabilities(skills: Sequence[Skill]) -> Capabilities:
+    """Capabilities that the skills have together and none has alone. Such a set needs a person's approval."""
+    chosen = skills[:_MAX_SKILLS]
+    texts = [visible_text(skill_text(skill)) for skill in chosen]
+    alone = Capabilities()
+    for text in texts:
+        alone |= skill_capabilities(text)
+    together = Capabilities()
+    for text in _assembled(texts):
+        together |= capabilities(text)
+    return Capabilities(
+        together.hosts - alone.hosts,
+        together.paths - alone.paths,
+        together.credentials - alone.credentials,
+        (together.pipes - alone.pipes) | frozenset(_flows(texts)),
+        together.commands - alone.commands,
+    )
+
+
+def _assembled(texts: Sequence[str]) -> Iterable[str]:
+    """The texts as an agent could combine them: variables filled in, and code fragments joined."""
+    whole = "\n".join(texts)
+    values = {found[1]: found[2] for found in _ASSIGNED.finditer(whole)}
+    if values:
+        filled = whole
+        for _ in range(3):
+            filled = _REFERENCE.sub(lambda found: values.get(next(name for name in found.groups() if name), found[0]), filled)
+        yield filled
+        yield re.sub(r"[\"'`]?\s*\+\s*[\"'`]?", "", filled)
+    pieces = [_pieces(text) for text in texts]
+    for one, other in permutations(range(len(texts)), 2):
+        for left in pieces[one]:
+            for right in pieces[other]:
+                yield f"{left} {right}"
+                yield f"{left}{right}"
+
+
+def _pieces(text: str) -> list[str]:
+    """The code fragments of a skill, which those of another skill may complete."""
+    code = [(found[1] or found[2]).strip() for found in _CODE_SPAN.finditer(text)]
+    quoted = [found[1] or found[2] for found in _QUOTED_SPAN.finditer(text)]
+    return list(dict.fromkeys(piece for piece in (*code, *quoted) if piece))[:_MAX_PIECES]
+
+
+def _flows(texts: Sequence[str]) -> Iterable[str]:
+    """Data flows across two skills: one reads a secret and the other sends, or one downloads and the other runs."""
+    found = [skill_capabilities(text) for text in texts]
+    temporary = [_temporary(text) for text in texts]
+    for one, other in permutations(range(len(texts)), 2):
+        taken, sent = found[one], found[other]
+        if (
+            taken.credentials
+            and not taken.hosts
+            and _READS.search(texts[one])
+            and sent.hosts
+            and _SENDS.search(texts[other])
+            and not sent.credentials
+        ):
+            yield f"secrets from one skill to {', '.join(sorted(sent.hosts))} of another"
+        shared = (taken.paths & sent.paths) | (temporary[one] & temporary[other])
+        if shared and taken.hosts and _FETCHES.search(texts[one]) and _RUNS.search(texts[other]) and not sent.hosts:
+            yield f"what one skill fetches into {', '.join(sorted(shared))} another runs"
+
+
+def _temporary(text: str) -> frozenset[str]:
+    return frozenset(found[0] for found in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text))

@@ -1,4 +1,4 @@
-"""Whose words are whose: a step cut into spans by who said them, so that only people's words and outcomes can command."""
+"""Provenance: the passages of a step with their sources. Only a user's own words and tool outcomes have authority."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
-from metaclaw.privacy.outcomes import OutcomeRecord, outcome_of
-from metaclaw.privacy.reported import end_of_mail, foreign_blocks, foreign_clauses
-from metaclaw.privacy.spans import Source, Span
+from metaclaw.privacy.passages import Passage, PassageSource, ToolOutcome, outcome_of
+from metaclaw.privacy.pasted_text import end_of_mail, foreign_blocks
+from metaclaw.privacy.reported_speech import foreign_clauses
 
 _MAX_STEPS_BACK = 200
 _WEB_TOOL = re.compile(
@@ -33,7 +33,7 @@ _CLIENT_BLOCK = re.compile(
     rf"<({_CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
 )
 _PASTED_BLOCK = re.compile(rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-# Any other element with a sentence inside: people who speak for themselves use no tags.
+# Any other element with a sentence inside: users write no tags around their own words.
 _ELEMENT = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL)
 _FENCE = re.compile(r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED_LINES = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
@@ -47,26 +47,26 @@ _OBSERVATION = re.compile(
 )
 
 
-def spans_of(step: Step) -> tuple[Span, ...]:
-    """Everything that was said around a step, oldest first, each piece with its source."""
+def passages_of(step: Step) -> tuple[Passage, ...]:
+    """All passages of a step, oldest first."""
     return tuple(span for span in _of_step(step) if span.text.strip())
 
 
-def user_spans(text: str) -> Iterator[Span]:
-    """A person's message: their own words, and apart from them what they pasted or a client glued to them."""
+def passages_of_message(text: str) -> Iterator[Passage]:
+    """The passages of a user's message: their own words, and what they pasted or the client added."""
     at = 0
     for start, end, source in sorted(_not_their_own(text)):
         if start > at:
-            yield Span(Source.USER, text[at:start])
+            yield Passage(PassageSource.USER, text[at:start])
         if end > at:
-            yield Span(source, text[max(at, start) : end])
+            yield Passage(source, text[max(at, start) : end])
             at = end
-    yield Span(Source.USER, text[at:])
+    yield Passage(PassageSource.USER, text[at:])
 
 
 @dataclass(frozen=True, slots=True)
 class PersonsMessage:
-    """A person's message, taken apart: `shown` is without pasted text and what a client glued to it; `own` is also without what
+    """A user's message, split: `shown` is without pasted text and what the client added; `own` is also without what
     the person quotes or reports; `foreign` is all of that."""
 
     shown: str
@@ -74,20 +74,20 @@ class PersonsMessage:
     foreign: tuple[str, ...]
 
 
-def take_apart(text: str) -> PersonsMessage:
-    """Tell a person's own words from what is not theirs; where something stood inside a line, an ellipsis stands."""
+def split_message(text: str) -> PersonsMessage:
+    """Split a user's message. Text removed from inside a line leaves an ellipsis."""
     blocks = [(start, end) for start, end, _ in _blocks(text)]
     foreign = [*blocks, *foreign_clauses(text)]
     return PersonsMessage(_without(text, blocks), _without(text, foreign), tuple(_joined(text, foreign)))
 
 
 def own_words(text: str) -> str:
-    """A person's message without what is not theirs."""
-    return take_apart(text).own
+    """The user's own words in a message."""
+    return split_message(text).own
 
 
 def _joined(text: str, stretches: Iterable[tuple[int, int]]) -> Iterator[str]:
-    """The texts of these stretches; those with nothing between them are one."""
+    """The texts of these stretches; adjacent ones are joined."""
     begin = end = 0
     for start, behind in sorted(stretches):
         if text[end:start].strip():
@@ -108,33 +108,33 @@ def _without(text: str, stretches: Iterable[tuple[int, int]]) -> str:
     return "".join((*kept, text[at:]))
 
 
-def _not_their_own(text: str) -> Iterator[tuple[int, int, Source]]:
+def _not_their_own(text: str) -> Iterator[tuple[int, int, PassageSource]]:
     yield from _blocks(text)
-    yield from ((start, end, Source.WEB) for start, end in foreign_clauses(text))
+    yield from ((start, end, PassageSource.WEB) for start, end in foreign_clauses(text))
 
 
-def _blocks(text: str) -> Iterator[tuple[int, int, Source]]:
-    """What stands apart from the person's own sentences by its form."""
+def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
+    """Blocks that are not the user's own sentences, recognised by their form."""
     for found in _CLIENT_BLOCK.finditer(text):
-        yield found.start(), found.end(), Source.SYSTEM
+        yield found.start(), found.end(), PassageSource.SYSTEM
     for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE):
         for found in pattern.finditer(text):
-            yield found.start(), found.end(), Source.WEB
+            yield found.start(), found.end(), PassageSource.WEB
     if mail := _MAIL.search(text):
-        yield mail.start(), end_of_mail(text, mail.start()), Source.WEB
-    yield from ((start, end, Source.WEB) for start, end in foreign_blocks(text))
+        yield mail.start(), end_of_mail(text, mail.start()), PassageSource.WEB
+    yield from ((start, end, PassageSource.WEB) for start, end in foreign_blocks(text))
 
 
-def _of_step(step: Step) -> Iterator[Span]:
+def _of_step(step: Step) -> Iterator[Passage]:
     for tool in step.tools:
-        # A client's own tools are its words; those of a server that it has been connected to are anybody's.
-        yield Span(
-            Source.TOOL if "mcp" in tool.name.lower() else Source.SYSTEM,
+        # Tools of the client itself are trusted text; those of a connected server are not.
+        yield Passage(
+            PassageSource.TOOL if "mcp" in tool.name.lower() else PassageSource.SYSTEM,
             "\n".join((tool.description or "", *_strings(dict(tool.parameters)))),
         )
     own = [words for one in _chain(step) for words in (one.task, one.said_after) if words]
     for words in dict.fromkeys(own):
-        yield from user_spans(words)
+        yield from passages_of_message(words)
     calls = {part.id: part for message in step.history for part in message.parts if isinstance(part, ToolCall)}
     calls |= {call.id: call for call in step.calls}
     yield from _of_messages(step.history, calls)
@@ -151,50 +151,50 @@ def _chain(step: Step) -> Iterator[Step]:
         one = one.previous
 
 
-def _of_messages(messages: Iterable[Message], calls: dict[str, ToolCall]) -> Iterator[Span]:
+def _of_messages(messages: Iterable[Message], calls: dict[str, ToolCall]) -> Iterator[Passage]:
     for message in messages:
         yield from _of_parts(message.parts, calls, message.role)
 
 
-def _of_parts(parts: Iterable[Part], calls: dict[str, ToolCall], role: Role | str) -> Iterator[Span]:
+def _of_parts(parts: Iterable[Part], calls: dict[str, ToolCall], role: Role | str) -> Iterator[Passage]:
     for part in parts:
         match part:
             case Text():
                 yield from _of_text(part.text, role)
             case Reasoning():
-                yield Span(Source.ASSISTANT, part.text)
+                yield Passage(PassageSource.ASSISTANT, part.text)
             case ToolCall():
-                yield Span(Source.ASSISTANT, f"{part.name} {part.arguments}")
+                yield Passage(PassageSource.ASSISTANT, f"{part.name} {part.arguments}")
             case ToolResult():
                 yield from _of_result(part, calls.get(part.call_id))
             case Opaque():
-                yield Span(Source.TOOL, "\n".join(_strings(part.value)))
+                yield Passage(PassageSource.TOOL, "\n".join(_strings(part.value)))
 
 
-def _of_text(text: str, role: Role | str) -> Iterator[Span]:
+def _of_text(text: str, role: Role | str) -> Iterator[Passage]:
     if role == Role.USER and not _OBSERVATION.match(text):
-        yield from user_spans(text)
+        yield from passages_of_message(text)
     elif role == Role.ASSISTANT:
-        yield Span(Source.ASSISTANT, text)
+        yield Passage(PassageSource.ASSISTANT, text)
     else:
-        # A role that we do not know is nobody with authority.
-        yield Span(Source.SYSTEM if role == Role.SYSTEM else Source.TOOL, text)
+        # An unknown role has no authority.
+        yield Passage(PassageSource.SYSTEM if role == Role.SYSTEM else PassageSource.TOOL, text)
 
 
-def _of_result(result: ToolResult, call: ToolCall | None) -> Iterator[Span]:
+def _of_result(result: ToolResult, call: ToolCall | None) -> Iterator[Passage]:
     record = outcome_of(result, call)
     if not record.ok:
-        yield Span(Source.OUTCOME, facts(record))
+        yield Passage(PassageSource.OUTCOME, facts(record))
     is_web = call is not None and (_WEB_TOOL.search(call.name) or _URL.search(call.arguments)) is not None
     for part in result.parts:
         if isinstance(part, Text):
-            yield Span(Source.WEB if is_web else Source.TOOL, part.text)
+            yield Passage(PassageSource.WEB if is_web else PassageSource.TOOL, part.text)
         elif isinstance(part, Opaque):
-            yield Span(Source.WEB if is_web else Source.TOOL, "\n".join(_strings(part.value)))
+            yield Passage(PassageSource.WEB if is_web else PassageSource.TOOL, "\n".join(_strings(part.value)))
 
 
-def facts(record: OutcomeRecord) -> str:
-    """An outcome in words: which tool, which of its arguments, and how it failed; nothing that the tool said at length."""
+def facts(record: ToolOutcome) -> str:
+    """An outcome as text: the tool, the names of its arguments, and how it failed."""
     exit_code = "" if record.exit_code is None else f"exit {record.exit_code}"
     return " ".join((record.tool, *record.argument_keys, record.error_class or "", exit_code, record.program or "", *record.named))
 

@@ -1,73 +1,421 @@
-"""The privacy room's whole opinion of a proposal: secrets in it, instructions nobody gave, reach that waits for a person."""
+"""Review of proposed skills and rules: each instruction needs a user's own words or an observed outcome behind it.
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+`review` examines a proposed skill; `ungrounded` examines a rule that a model read out of a user's message. Both compare words, not
+meanings: the result does not depend on a language model, and a person can follow it.
+"""
 
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from metaclaw.domain.encoded_text import hides_text
 from metaclaw.domain.skill import Skill
-from metaclaw.privacy.authority import Objection, authority
-from metaclaw.privacy.capabilities import Capabilities, added, capabilities, workspace_of
-from metaclaw.privacy.combination import emergent
-from metaclaw.privacy.redact import Finding, Redactor
-from metaclaw.privacy.sentences import instructions, open_text, sentences
-from metaclaw.privacy.spans import Source, Span
-from metaclaw.privacy.terms import telling, terms
+from metaclaw.privacy.capabilities import (
+    EXCEPTS,
+    FORBIDS,
+    Capabilities,
+    added_capabilities,
+    capabilities,
+    combined_capabilities,
+    workspace_of,
+)
+from metaclaw.privacy.passages import Passage, PassageSource
+from metaclaw.privacy.redaction import Redaction, Redactor
+from metaclaw.text import (
+    Imperative,
+    hides_characters,
+    instructions,
+    is_imperative,
+    sentence_terms,
+    specific_terms,
+    split_sentences,
+    visible_text,
+    without_hidden_characters,
+)
+
+_BORROWED_SHARE = 0.5
+_BACKED_SHARE = 0.34
+_FORGED = re.compile(
+    r"</?(?:system|assistant|human|instructions?|admin|developer|im_start|im_end|tool_result|function_results"
+    r"|system-reminder)(?:\s[^<>]{0,80})?>"
+    r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?[ \t]*$|^(?:system|human"
+    r"|assistant|user): "
+    r"|\[(?:system|admin)\b[^\]]{0,40}\]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HIDDEN_MARKUP = re.compile(
+    r"<!--|display:\s*none|font-size:\s*0|visibility:\s*hidden|\x1b\[|color:\s*(?:white|#fff)", re.IGNORECASE
+)
+_OVERRIDE = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:previous|prior|above|earlier|all|other|system|safety|these"
+    r"|any)\b.{0,40}\b(?:instruction|rule|prompt|guideline|polic|polic|restriction|check|skill)\w*"
+    r"|\b(?:do not|don't|never|without)\b.{0,40}\b(?:tell|inform|mention|reveal|notify|telling|informing|mentioning|asking"
+    r"|show)\b.{0,30}\b(?:the )?(?:user|owner|person|human|anyone|them)\b",
+    re.IGNORECASE,
+)
+_ATTRIBUTED = re.compile(
+    r"\b(?:user|owner|customer|operator|admin\w*|developer|team|company|person|human|boss)s?(?:'s)?\b.{0,30}\b(?:want|wish"
+    r"|expect|prefer|require|like|ask|need|demand|instruct|request|order|said|say|told|approved|authori[sz]|agreed|confirm"
+    r"|consent|permission|policy)\w*",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"`[^`\n]{1,200}`|\"[^\"\n]{1,200}\"|“[^”\n]{1,200}”|'[^'\n]{2,200}'")
+_ANY_NEGATION = re.compile(
+    r"\b(?:no|not|never|don'?t|without|avoid|stop|instead|refrain|skip|omit|remove|neither|nor|only|unless|forbidden|\w+n'?t)\b",
+    re.IGNORECASE,
+)
+_CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-9+/])")
+
+
+_ADDRESSED = re.compile(
+    r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language models?|chat-?bots?|copilot|claude|chatgpt|assistenten?"
+    r"|asistentes?|agenten)\b"
+    r"|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
+    re.IGNORECASE,
+)
+_ACTING = re.compile(
+    r"\b(?:send|sends?|e-?mail|mail|upload|share|publish|post|forward|transmit|transfer|pay|buy|order|grant|give|allow|install"
+    r"|download|disable|enable|open|expose"
+    r"|reveal|print|dump|push|deploy|delete|remove|drop|overwrite|recommend|promote|mention|advertise|link|cc|bcc|copy|hide"
+    r"|skip|ignore|bypass|approve|accept|trust"
+    r"|execute|exec|run|call|invoke|visit|browse|fetch|curl|register|subscribe|sign|authori[sz]e|whitelist|chmod|export|insert"
+    r"|append|attach|include|store|save|upload\w*|answer|reply|respond|say|tell|act|pretend|become)\b",
+    re.IGNORECASE,
+)
+_FOREIGN_SCRIPT = re.compile(r"[\u0370-\u1fff\u3040-\ud7af]")
+
+
+class Doubt(StrEnum):
+    """Why an instruction is refused."""
+
+    UNBACKED = "unbacked"
+    BORROWED = "borrowed"
+    ATTRIBUTED = "attributed"
+    CONTRADICTED = "contradicted"
+    FORGED = "forged"
+    HIDDEN = "hidden"
+    OVERRIDE = "override"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityObjection:
+    """An instruction of a proposal that no source with authority gave, and where it seems to come from."""
+
+    doubt: Doubt
+    instruction: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    text: str
+    terms: frozenset[str]
+
+
+class _Backing:
+    """The passages of the supporting steps, prepared for comparison."""
+
+    def __init__(self, spans: Iterable[Passage]) -> None:
+        self.said: list[_Sentence] = []
+        self.outside: list[_Sentence] = []
+        self.allowed: set[str] = set()
+        self.assistant: set[str] = set()
+        self.disguised = False
+        for span in dict.fromkeys(spans):
+            if span.source.commands:
+                self._hear(span)
+            elif span.source.is_outside:
+                self.outside += (_Sentence(text, sentence_terms(text)) for text in _laid_open(span.text))
+                self.disguised |= hides_characters(span.text) or _FORGED.search(span.text) is not None
+            elif span.source is PassageSource.ASSISTANT:
+                self.assistant |= sentence_terms(span.text)
+        self.addresses_agents = any(_ADDRESSED.search(one.text) and is_imperative(one.text) for one in self.outside)
+        self.foreign = any(
+            len(_FOREIGN_SCRIPT.findall(one.text)) > len(one.text) // 3 and is_imperative(one.text) for one in self.outside
+        )
+        self.tainted = frozenset(term for sentence in self.outside for term in sentence.terms)
+
+    def _hear(self, span: Passage) -> None:
+        if span.source is PassageSource.OUTCOME:
+            self.allowed |= sentence_terms(span.text)
+            return
+        for text in split_sentences(visible_text(span.text)):
+            self.said.append(_Sentence(text, sentence_terms(text)))
+            self.allowed |= self.said[-1].terms
+
+    def is_suspect(self, proposal: str) -> bool:
+        """Whether text from outside addresses agents, hides something, or is in a script that cannot be compared."""
+        return self.addresses_agents or self.disguised or (self.foreign and not _FOREIGN_SCRIPT.search(proposal))
+
+    @property
+    def supported(self) -> frozenset[str]:
+        """Terms of users and outcomes, and of the agent's own actions unless text from outside has them."""
+        return frozenset(self.allowed | (self.assistant - self.tainted))
+
+
+def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[AuthorityObjection, ...]:
+    """Objections to the instructions of a proposed text; empty if all are backed."""
+    found = [*disguises(proposal)]
+    backing = _Backing(spans)
+    supported = backing.supported
+    told = instructions(proposal)
+    unbacked = [one for one in told if _is_unbacked(one, supported)]
+    # If no text from outside addresses agents, a backed proposal may have further steps without side effects.
+    strict = len(unbacked) == len(told) or backing.is_suspect(proposal)
+    for imperative in told:
+        objection = _examine(imperative, backing, supported, strict=strict)
+        if objection is not None:
+            found.append(objection)
+    found += _claims(proposal, {imperative.text for imperative in told}, backing, supported)
+    return tuple(dict.fromkeys(found))
+
+
+def disguises(proposal: str) -> Iterator[AuthorityObjection]:
+    """Objections to hidden or forged text, whoever wrote it."""
+    if hides_characters(proposal) or _HIDDEN_MARKUP.search(proposal):
+        yield AuthorityObjection(
+            Doubt.HIDDEN,
+            _cut(without_hidden_characters(proposal)),
+            "it hides text from a reader: invisible or look-alike characters, comments or styles",
+        )
+    shown = visible_text(proposal)
+    for forged in (_FORGED.search(proposal), _FORGED.search(without_hidden_characters(proposal))):
+        if forged is not None:
+            yield AuthorityObjection(
+                Doubt.FORGED, _cut(forged[0]), "it imitates the marks of a system prompt or of another speaker"
+            )
+            break
+    override = _OVERRIDE.search(shown)
+    if override is not None:
+        yield AuthorityObjection(
+            Doubt.OVERRIDE, _cut(override[0]), "it sets other instructions aside or keeps something from the person"
+        )
+    for coded in _CODED.finditer(shown):
+        text = _decoded(coded[0])
+        if text and (is_imperative(text) or " " in text):
+            yield AuthorityObjection(Doubt.HIDDEN, _cut(text), "it carries words in base64")
+
+
+def _is_unbacked(imperative: Imperative, supported: frozenset[str]) -> bool:
+    meant = specific_terms(sentence_terms(imperative.text))
+    return bool(meant) and not meant & supported
+
+
+def _examine(imperative: Imperative, backing: _Backing, supported: frozenset[str], *, strict: bool) -> AuthorityObjection | None:
+    """The objection to one instruction, or None."""
+    contradiction = _contradicted(imperative, backing)
+    if contradiction is not None:
+        return AuthorityObjection(Doubt.CONTRADICTED, imperative.text, f"the person said the opposite: {_cut(contradiction)}")
+    everything = sentence_terms(imperative.text)
+    ordered = everything if imperative.is_command else sentence_terms(_QUOTED.sub(" ", imperative.text)) or everything
+    borrowed = _borrowed(everything, ordered, supported, backing, strict=strict)
+    if borrowed is not None:
+        return AuthorityObjection(Doubt.BORROWED, imperative.text, f"only text from outside says so: {_cut(borrowed)}")
+    acts = imperative.is_command or _ACTING.search(imperative.text)
+    if _is_unbacked(imperative, supported) and (strict or acts) and (backing.outside or not backing.said):
+        return AuthorityObjection(Doubt.UNBACKED, imperative.text, "neither the person's words nor an observed outcome says so")
+    return None
+
+
+def _borrowed(
+    everything: frozenset[str], ordered: frozenset[str], supported: frozenset[str], backing: _Backing, *, strict: bool
+) -> str | None:
+    """The sentence from outside that an instruction repeats without backing by the user's words.
+
+    One word shared with a long text from outside is a coincidence, unless that text addresses agents.
+    """
+    meant = specific_terms(everything)
+    alien = meant - supported
+    share = len(meant & supported) / len(meant) if meant else 1.0
+    for sentence in backing.outside if alien else ():
+        shared = alien & sentence.terms
+        if not shared:
+            continue
+        covered = len(meant & sentence.terms) / len(meant)
+        alike = len(everything & sentence.terms) / len(everything | sentence.terms)
+        # An instruction may quote what only a tool said; it may not order it.
+        apart = [term for term in shared if not any(term != other and term in other for other in shared)]
+        repeats = len(apart) >= 2 and covered >= _BORROWED_SHARE
+        if (repeats or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE)) and is_imperative(sentence.text):
+            return sentence.text
+        if (repeats or alike >= _BORROWED_SHARE) and covered > share and (specific_terms(ordered) - supported) & sentence.terms:
+            return sentence.text
+    return None
+
+
+def _contradicted(imperative: Imperative, backing: _Backing) -> str | None:
+    """The user's prohibition that the instruction breaks, or None."""
+    if _ANY_NEGATION.search(imperative.text):
+        return None
+    meant = specific_terms(sentence_terms(imperative.text))
+    if not meant:
+        return None
+    for sentence in backing.said:
+        if FORBIDS.search(sentence.text) and not EXCEPTS.search(sentence.text):
+            forbidden = specific_terms(sentence_terms(FORBIDS.sub(" ", sentence.text)))
+            if forbidden and len(meant & forbidden) / len(meant) >= 0.8 and len(meant & forbidden) / len(forbidden) >= 0.8:
+                return sentence.text
+    return None
+
+
+def _claims(proposal: str, told: set[str], backing: _Backing, supported: frozenset[str]) -> Iterator[AuthorityObjection]:
+    """Objections to statements that work like orders: what the user is said to want, and sentences copied from outside."""
+    for text in split_sentences(visible_text(proposal), with_code=True):
+        meant = specific_terms(sentence_terms(text))
+        if not meant:
+            continue
+        share = len(meant & supported) / len(meant)
+        if _ATTRIBUTED.search(text) and share < 0.5 and (backing.outside or not backing.said):
+            yield AuthorityObjection(Doubt.ATTRIBUTED, text, "it says what the person wants, and the person did not")
+        elif text not in told and share < _BACKED_SHARE:
+            for sentence in backing.outside:
+                if len(meant & sentence.terms) / len(meant) >= 0.8 and is_imperative(sentence.text):
+                    yield AuthorityObjection(Doubt.BORROWED, text, f"it repeats an instruction from outside: {_cut(sentence.text)}")
+                    break
+
+
+def _laid_open(text: str) -> Iterator[str]:
+    """The sentences of a text from outside, including those in base64."""
+    shown = visible_text(text)
+    yield from split_sentences(shown, with_code=True)
+    yield from (line.strip() for line in shown.splitlines() if "`" in line)
+    for coded in _CODED.finditer(shown):
+        yield from split_sentences(_decoded(coded[0]))
+
+
+def _decoded(token: str) -> str:
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4)).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return ""
+    return text if text.isprintable() or "\n" in text else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:159]}…"
+
+
+_OWN_SHARE: Final = 0.5
+_FOREIGN_SHARE: Final = 0.6
+_SAID_SHARE: Final = 0.75
+_WINDOW: Final = 3
+_SPELLED_OUT: Final = 3
+_HINTED: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Ungrounded:
+    """Why a rule is not accepted, and the text it seems to come from."""
+
+    reason: str
+    source: str = ""
+
+
+def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> Ungrounded | None:
+    """Why a text may not become a rule of the user whose own words are `said`; None if it may.
+
+    `about` is what they answer; `foreign` is the text around them: pasted, quoted and reported text, what tools and the client
+    said.
+    """
+    if hides_text(text):
+        return Ungrounded("it holds encoded text", text)
+    meant = specific_terms(sentence_terms(text)) or sentence_terms(text)
+    known = sentence_terms(said)
+    carried = _share(meant, known)
+    if carried < _SAID_SHARE:
+        hidden = next((one for one in disguises(text) if one.doubt in (Doubt.HIDDEN, Doubt.FORGED, Doubt.OVERRIDE)), None)
+        if hidden is not None:
+            return Ungrounded(hidden.reason, hidden.instruction)
+    if reach := _reach(text, said):
+        return Ungrounded(f"the person did not name {reach.words()}")
+    if len(text) > _SPELLED_OUT * len(said) and _share(meant, known | sentence_terms(about)) < _HINTED:
+        return Ungrounded("the message is too short to say so")
+    if carried < _OWN_SHARE:
+        for piece in _pieces(foreign):
+            if _share(meant, sentence_terms(piece)) >= _FOREIGN_SHARE and len((meant - known) & sentence_terms(piece)) >= min(
+                2, len(meant)
+            ):
+                return Ungrounded("only text that the person pasted, quoted or reported says so", piece)
+    return None
+
+
+def _share(meant: frozenset[str], known: frozenset[str]) -> float:
+    return len(meant & known) / len(meant) if meant else 0.0
+
+
+def _reach(text: str, said: str) -> Capabilities:
+    """Capabilities in the text that the user did not name. Paths alone are harmless: a model may spell one out."""
+    return replace(capabilities(text) - capabilities(said), paths=frozenset(), credentials=frozenset())
+
+
+def _pieces(foreign: Iterable[str]) -> Iterable[str]:
+    """The sentences of foreign text, and neighbouring ones together: an order may be spread over two or three."""
+    for text in foreign:
+        found = list(split_sentences(visible_text(text), with_code=True))
+        yield from found
+        yield from (" ".join(found[at : at + _WINDOW]) for at in range(max(0, len(found) - 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Secrets and objections refuse a proposal; reach makes it wait for a person."""
+    """The result of a review. Secrets and objections refuse a proposal; new capabilities need a person's approval."""
 
-    secrets: tuple[Finding, ...]
-    objections: tuple[Objection, ...]
+    secrets: tuple[Redaction, ...]
+    objections: tuple[AuthorityObjection, ...]
     reach: Capabilities
 
     @property
     def is_refused(self) -> bool:
-        """Whether the proposal may not go on as it is."""
+        """Whether the proposal is refused."""
         return bool(self.secrets or self.objections)
 
     @property
     def must_wait(self) -> bool:
-        """Whether a person must say yes first."""
+        """Whether a person must approve it first."""
         return bool(self.reach)
 
     @property
     def may_pass(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether it is accepted without approval."""
         return not self.is_refused and not self.must_wait
 
     def words(self) -> str:
-        """Why not, in one line; empty where it may pass."""
+        """The reasons in one line; empty if accepted."""
         secrets = [f"it contains a secret ({finding.placeholder})" for finding in self.secrets]
         doubts = [f"{one.doubt}: {one.instruction!r}: {one.reason}" for one in self.objections]
         return "; ".join((*secrets, *doubts, *((f"waits for a person, it adds {self.reach.words()}",) if self.reach else ())))
 
 
-def _hosts_for_something_else(skill: Skill, spans: Sequence[Span]) -> Capabilities:
-    """Hosts that a skill uses for something that no person named them for. Naming a host does not say what to do with it."""
+def _hosts_for_something_else(skill: Skill, spans: Sequence[Passage]) -> Capabilities:
+    """Hosts that a skill uses for another purpose than the one the user named them for."""
     found: set[str] = set()
-    own = [text for span in spans if span.source is Source.USER for text in sentences(open_text(span.text), with_code=True)]
+    own = [span.text for span in spans if span.source is PassageSource.USER]
+    said = [one for text in own for one in split_sentences(visible_text(text), with_code=True)]
     for order in instructions(skill.body):
         for host in capabilities(order.text).hosts:
             meant = _terms_beside(host, order.text)
-            named_for = [_terms_beside(host, text) for text in own if host in text.lower()]
+            named_for = [_terms_beside(host, text) for text in said if host in text.lower()]
             if meant and named_for and not any(meant & terms for terms in named_for):
                 found.add(host)
     return Capabilities(hosts=frozenset(found))
 
 
 def _terms_beside(host: str, text: str) -> frozenset[str]:
-    return telling(terms(text)) - terms(host)
+    return specific_terms(sentence_terms(text)) - sentence_terms(host)
 
 
-def review(
-    skill: Skill, spans: Sequence[Span], existing: Iterable[Skill], redactor: Redactor, companions: Sequence[Skill] = ()
+def review_skill(
+    skill: Skill, spans: Sequence[Passage], existing: Iterable[Skill], redactor: Redactor, companions: Sequence[Skill] = ()
 ) -> Review:
-    """Examine a proposed skill against what was said (`spans` of its supporting steps), what is in force, and its neighbours."""
-    reach = added(skill, existing, workspace_of(spans))
+    """Review a proposed skill, given the passages of its supporting steps, the active skills, and those it is placed with."""
+    reach = added_capabilities(skill, existing, workspace_of(spans))
     reach |= _hosts_for_something_else(skill, spans)
     if companions:
-        reach |= emergent((skill, *companions))
-    # The name is not looked through: it is made of words of the trigger and body, and numbers between words look random.
+        reach |= combined_capabilities((skill, *companions))
+    # The name is not searched for secrets: it is made of words of the trigger and body, and numbers in it look random.
     text = f"{skill.trigger}\n\n{skill.body}"
-    return Review(redactor.text(text).found, authority(text, spans), reach)
+    return Review(redactor.text(text).found, authority_objections(text, spans), reach)

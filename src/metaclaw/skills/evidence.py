@@ -28,8 +28,7 @@ from collections import Counter
 from math import log, sqrt
 
 from metaclaw.domain.skill import Skill
-from metaclaw.skills.terms import count_terms, list_terms, stem
-from metaclaw.skills.words import COMMON_WORDS, VERY_COMMON_WORDS
+from metaclaw.text import COMMON_WORDS, VERY_COMMON_WORDS, count_terms, list_terms, stem
 
 UNIT = 1024
 """Evidence is counted in 1/1024 of a natural logarithm unit."""

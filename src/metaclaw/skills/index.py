@@ -26,7 +26,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
 from metaclaw.skills.members import Members, MembersDraft
 from metaclaw.skills.persistent import PersistentMap
-from metaclaw.skills.terms import MAX_WORD_CHARS, list_words, terms_of
+from metaclaw.text import MAX_WORD_CHARS, list_words, terms_of
 
 MOST_RANKED = 128
 """Most skills that are put in order for a request."""

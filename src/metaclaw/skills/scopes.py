@@ -11,7 +11,7 @@ from functools import lru_cache
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope
 from metaclaw.skills.rule import rule_text
-from metaclaw.skills.terms import count_terms
+from metaclaw.text import count_terms
 
 Teams = Mapping[str, Collection[str]]
 """The configured teams: who belongs to each."""

@@ -7,6 +7,7 @@ from metaclaw.store.compliance import SqlCompliance
 from metaclaw.store.cursors import SqlCursors
 from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.descent import Descent
+from metaclaw.store.enforcement import SqlTrueAnswers, StoredAnswer
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
@@ -81,9 +82,11 @@ __all__ = [
     "SqlPolicies",
     "SqlSpending",
     "SqlTeams",
+    "SqlTrueAnswers",
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
+    "StoredAnswer",
     "Succession",
     "Sums",
     "TurnRow",

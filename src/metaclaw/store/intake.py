@@ -40,6 +40,8 @@ def weigh(item: Item) -> int:
         weight += len(splice.inserted)
     if tokens is not None:
         weight += 32 * (len(tokens.prompt_ids) + 2 * len(tokens.sampled_ids))
+    if item.enforcement is not None:
+        weight += sum(map(weigh, item.enforcement.attempts))
     return weight
 
 

@@ -1,6 +1,7 @@
 """Reading the ledger: plain functions that block; call them from a thread, not from the event loop."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
@@ -8,13 +9,15 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause
 
 from metaclaw.domain.candidate import Standing as CandidateStanding
 from metaclaw.domain.eligibility import Role, RoleKind, Standing
+from metaclaw.domain.enforcement import ATTEMPT
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.session import SessionTrace
-from metaclaw.domain.turn import Exchange, Placement, Splice, TurnKind
+from metaclaw.domain.turn import Exchange, Placement, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.bodies import rebuild
 from metaclaw.store.database import Database
+from metaclaw.store.enforcement import IS_ATTEMPT, enforcement_of
 from metaclaw.store.learning import candidates, draws, roles, stands
 from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_text
 from metaclaw.store.records import Counts, DrawnTurn, EndedSession, Event, LearningCounts, RecordedTurn, SessionRow, TurnRow
@@ -77,15 +80,32 @@ class LedgerReader:
             row = connection.execute(select(sessions).where(sessions.c.id == pack_text(session))).one_or_none()
             return None if row is None else session_of(row)
 
+    def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
+        """Ids of sessions that begin with `prefix`, in order."""
+        return [SessionId(found) for found in self._beginning(sessions, prefix, limit)]
+
+    def find_turns(self, prefix: str, limit: int = 2) -> list[TurnId]:
+        """Ids of turns that begin with `prefix`, in order."""
+        return [TurnId(found) for found in self._beginning(turns, prefix, limit)]
+
+    def _beginning(self, table: Table, prefix: str, limit: int) -> list[str]:
+        column, packed = table.c.id, pack_text(prefix)
+        query = select(column).where(column.startswith(packed, autoescape=True)).order_by(column).limit(limit)
+        if self._database.kind == "sqlite":
+            # SQLite's LIKE ignores case and uses no index.
+            query = query.where(column >= packed, column < packed + chr(0x10FFFF))
+        with self._database.reading("looking for an id") as connection:
+            return [unpack_text(found) for found in connection.execute(query).scalars()]
+
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
-        """A session's turns in the order they were recorded, from behind the cursor `after`."""
-        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after)
+        """A session's turns in the order they were recorded, from behind the cursor `after`; attempts are in their turn."""
+        mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, ~IS_ATTEMPT)
         with self._database.reading("listing turns") as connection:
             return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq).limit(limit))]
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
         """Turns of any session, main and side, from behind the cursor `after`; whoever reads on from the last misses none."""
-        query = select(turns).where(turns.c.seq > after, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
+        query = select(turns).where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
         with self._database.reading("reading on") as connection:
             return [turn_row_of(row) for row in connection.execute(query)]
 
@@ -199,13 +219,7 @@ class LedgerReader:
         """All of a turn, bytes and tokens included."""
         with self._database.reading("reading a turn") as connection:
             row = connection.execute(_TURN, {"turn": pack_text(turn)}).one_or_none()
-            if row is None:
-                return None
-            sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
-            exchange = _exchange(connection, row.seq)
-            placed = _placements(connection, row.placements)
-            drawn = tuple(draw_of(draw) for draw in connection.execute(_DRAWS, {"seq": row.seq}))
-            return RecordedTurn(row.seq, turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn))
+            return None if row is None else RecordedTurn(row.seq, _whole_turn(connection, row))
 
     def counts(self) -> Counts:
         """How much there is."""
@@ -280,6 +294,18 @@ def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
         last_turn=TurnId(unpack_text(row.turn)),
         last_at=unpack_instant(row.last_us),
     )
+
+
+def _whole_turn(connection: Connection, row: Row[*tuple[object, ...]]) -> Turn:
+    sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
+    exchange = _exchange(connection, row.seq)
+    placed = _placements(connection, row.placements)
+    drawn = tuple(draw_of(draw) for draw in connection.execute(_DRAWS, {"seq": row.seq}))
+    turn = turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn)
+    if turn.kind_reason == ATTEMPT:
+        return turn
+    enforcement = enforcement_of(connection, row.seq, lambda one: _whole_turn(connection, one))
+    return turn if enforcement is None else replace(turn, enforcement=enforcement)
 
 
 def _exchange(connection: Connection, seq: int) -> Exchange:

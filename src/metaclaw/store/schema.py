@@ -209,6 +209,48 @@ tokens = Table(
     CheckConstraint("length(logprobs) = 2 * length(sampled_ids)", name="each_token_has_a_logprob"),
 )
 
+
+def _turn_column(name: str = "turn", *, is_key: bool = True) -> Column[int]:
+    reference = ForeignKey("turns.seq", ondelete="CASCADE")
+    return Column(name, Serial, reference, primary_key=is_key, autoincrement=False, nullable=False)
+
+
+# The rules that held calls of a turn's answer back, the turns that are attempts at it, and what the provider really said.
+held_rules = Table(
+    "held_rules",
+    metadata,
+    _turn_column(),
+    Column("place", SmallInteger, primary_key=True, autoincrement=False),
+    Column("rule", Text, nullable=False),
+    Column("attempts", SmallInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    CheckConstraint("outcome IN ('complied', 'stopped', 'warned')", name="outcome_is_known"),
+    Index(None, "rule"),
+)
+
+turn_attempts = Table(
+    "turn_attempts",
+    metadata,
+    _turn_column(),
+    _turn_column("parent", is_key=False),
+    Column("place", SmallInteger, nullable=False),
+    Index(None, "parent"),
+)
+
+true_answers = Table(
+    "true_answers",
+    metadata,
+    _turn_column(),
+    Column("wire", Text, nullable=False),
+    Column("calls", Text, nullable=False),
+    Column("mark", Text, nullable=False),
+    Column("answer_id", Text, nullable=False),
+    Column("last_id", Text, nullable=False),
+    Column("messages", LargeBinary, nullable=False),
+    Column("rest", LargeBinary, nullable=False),
+)
+
 generations = Table(
     "generations",
     metadata,

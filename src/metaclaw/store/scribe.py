@@ -14,7 +14,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
-from metaclaw.store import learning, schema, statements
+from metaclaw.store import enforcement, learning, schema, statements
 from metaclaw.store.addresses import Addresses
 from metaclaw.store.database import Database
 from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
@@ -147,6 +147,9 @@ class Scribe:
     def _write_turns(self, turns: Sequence[Turn]) -> None:
         if not turns:
             return
+        if any(turn.enforcement is not None for turn in turns):
+            # Attempts before their turn, so that whoever has read the newest turn has read all.
+            turns = [one for turn in turns for one in (*enforcement.attempts_of(turn), turn)]
         cursor, into, addresses = self._cursor, self._statements, self._addresses
         rows = [turn_row(turn, addresses.of_placements(turn.placements)) for turn in turns]
         splices = [addresses.of_splices(turn.exchange.splices) for turn in turns]
@@ -161,10 +164,22 @@ class Scribe:
         into.translations.run(cursor, list(self._translations(numbered)))
         into.tokens.run(cursor, [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None])
         into.draws.run(cursor, [row for turn, seq in numbered if turn.draws for row in draw_rows(seq, turn.draws)])
+        self._write_enforcement(numbered)
+
+    def _write_enforcement(self, numbered: Sequence[tuple[Turn, int]]) -> None:
+        held = [(turn.enforcement, seq) for turn, seq in numbered if turn.enforcement is not None]
+        if not held:
+            return
+        cursor, into = self._cursor, self._statements
+        numbers = {turn.id: seq for turn, seq in numbered}
+        into.held_rules.run(cursor, [row for found, seq in held for row in enforcement.rule_rows(seq, found)])
+        into.attempts.run(cursor, [row for found, seq in held for row in enforcement.attempt_rows(seq, found, numbers)])
+        into.true_answers.run(cursor, [row for found, seq in held for row in enforcement.answer_rows(seq, found)])
 
     def _payload(self, turn: Turn, seq: int, splices: bytes | None) -> Row:
         # Main and side requests of one session are different conversations; each is like its own predecessor.
-        link = self._lineages.follow((turn.session, turn.kind), seq, turn.exchange.request)
+        line = enforcement.ATTEMPT if turn.kind_reason == enforcement.ATTEMPT else turn.kind
+        link = self._lineages.follow((turn.session, line), seq, turn.exchange.request)
         return payload_row(seq, link, splices, turn.exchange)
 
     def _translations(self, numbered: Iterable[tuple[Turn, int]]) -> Iterator[Row]:
@@ -197,6 +212,9 @@ class _Statements:
         self.translations = Insertion(dialect, schema.translations)
         self.tokens = Insertion(dialect, schema.tokens)
         self.draws = Insertion(dialect, learning.draws)
+        self.held_rules = Insertion(dialect, schema.held_rules)
+        self.attempts = Insertion(dialect, schema.turn_attempts)
+        self.true_answers = Insertion(dialect, schema.true_answers)
         self.events = Insertion(dialect, schema.events)
         self.find = str(select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id")).compile(dialect=dialect))
         self.number_end = str(_number_end().compile(dialect=dialect))

@@ -11,11 +11,11 @@ from metaclaw.domain.turn import Scope
 from metaclaw.learn.answer_position import text_of
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.privacy import PersonsMessage, Source, spans_of, take_apart
+from metaclaw.privacy import PassageSource, PersonsMessage, passages_of, split_message
 from metaclaw.store import LedgerReader, RecordedTurn, TurnRow
 
 _LOOK_BACK: Final = 4
-_FOREIGN: Final = (Source.SYSTEM, Source.TOOL, Source.WEB)
+_FOREIGN: Final = (PassageSource.SYSTEM, PassageSource.TOOL, PassageSource.WEB)
 _WORD: Final = re.compile(r"\w")
 _ROLES: Final = (
     "(?:sub-?)?agent|ai|analyst|architect|assistant|bot|chatbot|classifier|coder|component|designer|developer|editor|engineer"
@@ -72,7 +72,7 @@ class Messages:
         step = None if this is None else self._recorded.build(this, None)
         if this is None or step is None or step.is_hired or not _WORD.search(step.task) or is_briefing(step.task):
             return None
-        words = take_apart(step.task)
+        words = split_message(step.task)
         if not _WORD.search(words.shown):
             return None
         before = self._answered(this, earlier)
@@ -97,7 +97,7 @@ class Messages:
     def foreign(self, turn: TurnId) -> list[str]:
         """What tools, pages and the client itself said in the conversation up to this turn."""
         step = self._recorded.alone(turn)
-        return [] if step is None else [span.text for span in spans_of(step) if span.source in _FOREIGN]
+        return [] if step is None else [span.text for span in passages_of(step) if span.source in _FOREIGN]
 
     def _answered(self, this: RecordedTurn, earlier: list[TurnRow]) -> Step | None:
         """The step that this turn goes on from."""

@@ -9,7 +9,7 @@ from typing import Final
 from metaclaw.domain.skill import SkillKind
 from metaclaw.learn.listen.request import Item, Op, Understood
 from metaclaw.privacy import PersonsMessage
-from metaclaw.privacy.sentences import sentences
+from metaclaw.text import split_sentences
 
 PHRASES: Final = "phrases"
 _DATA: Final[dict[str, dict[str, list[str]]]] = json.loads(
@@ -52,7 +52,7 @@ def takes_back(message: PersonsMessage) -> bool:
 
 
 def _items(message: PersonsMessage) -> Iterator[Item]:
-    for sentence in sentences(message.own):
+    for sentence in split_sentences(message.own):
         filler = _FILLER.match(sentence)
         begin = 0 if filler is None else filler.end()
         if len(sentence) > _MAX_CHARS or sentence.endswith(_QUESTION) or _NOT.search(sentence) or "…" in sentence:

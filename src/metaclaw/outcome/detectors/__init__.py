@@ -1,52 +1,31 @@
-"""Free detectors: each looks at one kind of evidence in a step and says what it saw. Pure, quick, and never asked twice."""
+"""Detectors: each looks at one kind of evidence in a step and returns signals. They are pure, quick and free."""
 
 from collections.abc import Callable
 
 from metaclaw.domain.verdict import Signal
-from metaclaw.outcome.detectors import (
-    acceptance,
-    apologies,
-    checks,
-    corrections,
-    endings,
-    environment,
-    exceptions,
-    exits,
-    hollow,
-    interrupts,
-    progress,
-    redo,
-    repeats,
-    replies,
-    schema,
-    tool_errors,
-    undone,
-)
-from metaclaw.outcome.seen import Seen
+from metaclaw.outcome.detectors import agent, people, tools
+from metaclaw.outcome.signals import ObservedStep
 
-Detector = Callable[[Seen], tuple[Signal, ...]]
+Detector = Callable[[ObservedStep], tuple[Signal, ...]]
 
-DETECTORS: tuple[Detector, ...] = tuple(
-    module.detect
-    for module in (
-        tool_errors,
-        exits,
-        exceptions,
-        schema,
-        hollow,
-        checks,
-        environment,
-        repeats,
-        corrections,
-        redo,
-        interrupts,
-        undone,
-        apologies,
-        endings,
-        acceptance,
-        replies,
-        progress,
-    )
+DETECTORS: tuple[Detector, ...] = (
+    tools.tool_errors,
+    tools.failed_commands,
+    tools.exceptions,
+    tools.rejected_calls,
+    tools.calls_without_effect,
+    tools.test_results,
+    tools.environment_faults,
+    agent.repeated_calls,
+    people.corrections,
+    people.repeated_requests,
+    people.interruptions,
+    people.reverted_work,
+    agent.apologies,
+    agent.bad_endings,
+    people.acceptance,
+    people.next_sentence,
+    tools.progress,
 )
 
 __all__ = ["DETECTORS", "Detector"]

@@ -19,7 +19,7 @@ from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.skills.evolve.failure import Failure, is_on_users_word, is_spoken_against
 from metaclaw.skills.evolve.names import digest, slug
 from metaclaw.skills.scopes import scope_of_lesson
-from metaclaw.skills.terms import list_terms, list_words
+from metaclaw.text import list_terms, list_words
 
 SAID = "correction"
 JUDGED = "judged"

@@ -11,7 +11,7 @@ from importlib.resources import files
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills.terms import list_words
+from metaclaw.text import list_words
 
 _RULE_CHARS = 40
 _FEW_WORDS = 3

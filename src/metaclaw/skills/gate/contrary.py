@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from metaclaw.skills.terms import list_terms
+from metaclaw.text import list_terms
 
 _CLAUSE = re.compile(
     r"[.;!?:]+(?=\s|$)|\n+|,?\s+\b(?:but|and then|because|so that)\b\s+|,\s+(?=(?:not|never|do not|don't)\b)", re.IGNORECASE

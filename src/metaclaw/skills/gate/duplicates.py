@@ -19,7 +19,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills.gate.contrary import contrary, without_choices
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.terms import list_terms
+from metaclaw.text import list_terms
 
 DUPLICATE_OVERLAP = 0.6
 _SAME_INSTRUCTION = 0.9  # in a few words every one counts

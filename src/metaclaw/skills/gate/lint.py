@@ -11,8 +11,7 @@ from difflib import SequenceMatcher
 
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.block import estimate_tokens
-from metaclaw.skills.terms import list_terms, stem
-from metaclaw.skills.words import VERY_COMMON_WORDS
+from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
 
 MOST_TOKENS = 1_000
 MOST_CHANGED_LINES = 8

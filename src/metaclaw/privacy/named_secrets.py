@@ -1,0 +1,256 @@
+"""Secrets recognised by the name before them: settings, command-line flags, logins, table columns, and sentences.
+
+Everything runs over the text in lower case, which keeps every character in its place. One quick pattern finds words that could name
+a secret; the bounded ones behind it look only at what follows such a word, so that hostile text takes time linear in its length.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from metaclaw.privacy.matches import PLACEHOLDER, Certainty, SecretMatch, ValueCheck
+from metaclaw.privacy.secret_values import is_meant, is_mixed, is_password, is_token, is_typed, is_word_about
+
+# Alternatives share their first letters: this is the one pattern that runs over everything.
+_HINTS = (
+    r"key|token|se(?:cret|ssion(?:[-_ ]?id)?)|p(?:ass(?:word|wd|phrase|code|wort)?|wd?|sk)|auth(?:orization)?|signature|jwt|dsn"
+    r"|c(?:redentials?|ookie|onn(?:ection)?[-_ ]?str(?:ing)?)|webhook(?:[-_ ]?url)?"
+)
+_LATIN = ("kennwort", "contrasena", "senha", "mot de passe", "wachtwoord")
+_FOREIGN = (*_LATIN, "contraseña", "lösenord", "hasło", "пароль", "密码", "密碼", "口令", "パスワード", "비밀번호")
+_HINT = re.compile(_HINTS)
+_ANY_HINT = re.compile("|".join((_HINTS, *_FOREIGN)))
+_WEAK = ("token", "auth", "session", "cookie", "jwt", "signature", "dsn", "conn", "webhook")
+_SHORT = frozenset(("pass", "pw", "pwd", "psk"))
+_STRONG_KEY = re.compile(r"(?:secret|private|encryption|signing|master|crypto)[-_ ]?\Z")
+_KEY = re.compile(
+    r"(?:api|access|account|storage|app|application|auth|service|license|shared|client|admin|session|consumer|subscription"
+    r"|write|ingest|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
+)
+_SOMEBODYS = re.compile(r"\b(?:this|that|my|our|your|the|new) \Z")
+_INNOCENT = re.compile(
+    r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page"
+    r"|special|object|row|map|hot|short|arrow|press|continuation|idempotency|publishable)[-_ ]?(?:key|token)?[-_ ]?\Z"
+)
+
+_QUOTE = r"(?:\\{0,3}[\"'`])"
+_TAIL = r"(?:[-_. ]?(?:base64|b64|value|val|prod(?:uction)?|dev|staging|live|old|new|primary|secondary|id|v?\d{1,2})){0,2}"
+_ASSIGNED = re.compile(
+    rf"{_TAIL}(?:{_QUOTE}|\*\*)?\]?[ \t]{{0,20}}(?:=>|->|→|:=|==?|\?="
+    rf"|[:：|])[ \t]{{0,20}}(?:\*\*)?(?:[brfu]{{0,2}}(?P<quote>{_QUOTE}))?"
+)
+# Forms in which only a value that looks like a secret by itself is taken for one: an element, a call, a pair.
+_BESIDE = re.compile(
+    rf"{_TAIL}(?:>(?=[^<\s])|\((?:\"|')|{_QUOTE}[ \t]{{0,4}},[ \t]{{0,4}}{_QUOTE}"
+    rf"|{_QUOTE}?[ \t]{{0,4}}[=:][ \t]{{0,4}}[a-z-]{{4,40}}[ \t]\"|[ \t]{{1,20}}(?![ \t]))"
+)
+_FLAG = re.compile(rf"[ \t]{{1,4}}(?P<quote>{_QUOTE})?(?![\s-])")
+_FLAG_BEFORE = re.compile(r"(?<![\w-])--?(?:[a-z0-9]{1,20}[-_]){0,3}(?:api|access|secret|auth|private)?[-_]?\Z")
+_SPOKEN = re.compile(
+    r"(?:[ \t][^\n.:;=\"'`]{0,40}?)?[ \t]?(?:\b(?:is|was|are|ist|lautet|es|est|è|é|to|jest|это)\b|是|は|为"
+    r"|為)[ \t:：]{0,3}(?P<quote>[\"'`“«「])?"
+)
+_LOGIN_BEFORE = re.compile(r"\b(?:login|user|account)[ \t]+\S{1,100}\s{1,20}\Z")
+_LINE_START = re.compile(
+    r"(?:^|[\n;]|\\n)[ \t>+|#*-]{0,12}(?:export |set |setx |env |declare -x |- |arg |\$env:|const "
+    r"|\d{1,4}[:|] ?)?[\"']?[\w.\-\[\]]{0,80}\Z",
+    re.IGNORECASE,
+)
+_AFTER = frozenset(" \t\"'`\\*]=:-?|_.>(→：0123456789是は为為")
+_MAX_VALUE = 2000
+_BARE = re.compile(r"[^\s\"'`<>]{1,2000}")
+_CODE_BARE = re.compile(r"[^\s\"'`<>,;(){}\[\]|\\]{1,2000}")
+_FIELD_END = re.compile(r"&(?=[\w.%-]{1,60}=)|\\[nrt]|;(?=[A-Za-z][A-Za-z ]{1,30}=)|;\Z")
+_CLOSING = {"“": "”", "«": "»", "「": "」"}
+
+
+def find_named(check: ValueCheck, low: str) -> Iterator[SecretMatch]:
+    """Find secrets after a name: `password = "…"`, `API_KEY=…`, `--token …`, `the password is …`, `login me password …`."""
+    text = check.text
+    foreign = any(word in low for word in (_LATIN if text.isascii() else _FOREIGN))
+    for hint in (_ANY_HINT if foreign else _HINT).finditer(low):
+        start, end = hint.span()
+        if text[start - 1 : start] == "<" and PLACEHOLDER.match(text, start - 1):
+            continue
+        if low[end : end + 1] not in _AFTER:
+            continue
+        if check.is_exhausted(end):
+            yield SecretMatch(end, min(end + _MAX_VALUE, len(text)), "SECRET", Certainty.NAMED)
+        else:
+            yield from _behind(check, low, hint)
+
+
+def _behind(check: ValueCheck, low: str, hint: re.Match[str]) -> Iterator[SecretMatch]:
+    """Secrets after a word that may name one."""
+    text = check.text
+    start, end = hint.span()
+    assigned, weak = _ASSIGNED.match(low, end), _is_weak(hint[0], low, start)
+    if assigned is not None and weak is not None and _may_be_assigned(hint[0], text, low, start):
+        yield from _value(check, assigned, start, hint[0], weak=weak)
+    elif assigned is not None and (
+        text[start:end] == "pass" or (hint[0] == "key" and _SOMEBODYS.search(low, max(0, start - 8), start))
+    ):
+        yield from _plain(check, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
+    elif low[end : end + 1] in " \t" or not low[end : end + 1].isascii():
+        yield from _said(check, low, hint, weak=weak)
+    beside = _BESIDE.match(low, end) if weak is not None else None
+    if beside is not None and not (weak and hint[0].startswith("session")):
+        quoted = beside[0][-1:] in ("'", '"')
+        typed = _is_typed_token if weak else is_meant if quoted else is_typed
+        yield from _plain(check, beside.end(), "SECRET" if weak else "PASSWORD", typed)
+
+
+def _is_weak(word: str, low: str, start: int) -> bool | None:
+    """Whether the value must look like a secret as well; None if the word names no secret."""
+    if word == "key":
+        before = low[max(0, start - 16) : start]
+        return False if _STRONG_KEY.search(before) else True if _KEY.search(before) else None
+    return word.startswith(_WEAK)
+
+
+def _may_be_assigned(word: str, text: str, low: str, start: int) -> bool:
+    if _INNOCENT.search(low, max(0, start - 20), start):
+        return False
+    joined = _begins_a_word(text, start)
+    if word == "pass":
+        return joined and text[start - 1 : start] not in (" ", "\n", "") and start > 0
+    return joined or not (word in _SHORT or word.startswith(("auth", "session", "dsn")))
+
+
+def _begins_a_word(text: str, start: int) -> bool:
+    """Whether a word starts here: at a boundary, after an underscore, or at a capital in camel case."""
+    before = text[start - 1 : start] if start else ""
+    return not before.isalpha() or (text[start].isupper() and before.islower())
+
+
+def _value(check: ValueCheck, match: re.Match[str], name_start: int, word: str, *, weak: bool) -> Iterator[SecretMatch]:
+    text, start, quote = check.text, match.end(), match["quote"]
+    if quote:
+        end = _closing(text, quote, start)
+        is_secret = is_token if weak else _is_set_password
+    else:
+        in_line = _LINE_START.search(text, max(0, name_start - 90), name_start) is not None
+        found = (_BARE if in_line else _CODE_BARE).match(text, start)
+        value = _without_rest(found[0]) if found else ""
+        end = start + len(value)
+        config = in_line and _ends_line(text, end)
+        is_secret = partial(is_token, quoted=False) if weak else partial(is_password, quoted=False, config=config)
+    if check.holds(start, end, is_secret):
+        label = "PASSWORD" if not weak and "secret" not in word and "cred" not in word and word != "key" else "SECRET"
+        yield SecretMatch(start, end, label, Certainty.NAMED)
+
+
+def _closing(text: str, quote: str, start: int) -> int:
+    """Where the quoted value ends: at the same quote, else at the end of the line."""
+    line = text.find("\n", start, start + _MAX_VALUE)
+    limit = line if line >= 0 else min(len(text), start + _MAX_VALUE)
+    end = start
+    while True:
+        end = text.find(quote, end, limit)
+        if end < 0:
+            return limit
+        if len(quote) > 1 or text[end - 1] != "\\" or text[end - 2 : end] == "\\\\":
+            return end
+        end += 1
+
+
+def _without_rest(value: str) -> str:
+    """The value without what follows it in a form's body or a connection string, and without a sentence's punctuation."""
+    end = _FIELD_END.search(value)
+    return (value[: end.start()] if end else value).rstrip(",;").removesuffix(")")
+
+
+def _ends_line(text: str, end: int) -> bool:
+    rest = text[end : end + 40].split("\n", 1)[0].strip()
+    return not rest or rest[0] in "#;,\"'&|\\})" or rest.startswith("//")
+
+
+def _said(check: ValueCheck, low: str, hint: re.Match[str], *, weak: bool | None) -> Iterator[SecretMatch]:
+    """After a space: a flag's value, a login's password, or a secret in a sentence."""
+    text = check.text
+    start, end = hint.span()
+    if text[start - 1 : start] in ("-", "_", "y", "i", "s", "h", "e") and _FLAG_BEFORE.search(low, max(0, start - 60), start):
+        flag = _FLAG.match(low, end)
+        if flag is not None:
+            yield from _quoted_or_plain(check, flag, _is_set_password, weak=weak is not False)
+        return
+    if hint[0].startswith("pass") and _LOGIN_BEFORE.search(low, max(0, start - 130), start):
+        after = end + len(low[end : end + 20]) - len(low[end : end + 20].lstrip())
+        yield from _plain(check, after, "PASSWORD", _is_login_password)
+    if _begins_a_word(text, start) or weak is False:
+        told = _SPOKEN.match(low, end)
+        if told is not None:
+            yield from _quoted_or_plain(check, told, _is_spoken_password, weak=weak is not False)
+
+
+def _quoted_or_plain(
+    check: ValueCheck, match: re.Match[str], is_secret: Callable[[str], bool], *, weak: bool
+) -> Iterator[SecretMatch]:
+    quote, start = match["quote"], match.end()
+    label = "SECRET" if weak else "PASSWORD"
+    if not quote:
+        yield from _plain(check, start, label, is_token if weak else is_secret)
+        return
+    end = _closing(check.text, _CLOSING.get(quote, quote), start)
+    if check.holds(start, end, is_token if weak else _is_one_word_password):
+        yield SecretMatch(start, end, label, Certainty.NAMED)
+
+
+def _is_set_password(value: str) -> bool:
+    return is_password(value, quoted=True, config=True)
+
+
+def _is_one_word_password(value: str) -> bool:
+    return " " not in value and _is_set_password(value)
+
+
+def _is_login_password(value: str) -> bool:
+    return not is_word_about(value) and (is_mixed(value) or len(value) >= 8)
+
+
+def _is_spoken_password(value: str) -> bool:
+    """Whether a word after "the password is" is one: mixed, and not `up-to-date` or `what's`."""
+    if is_typed(value):
+        return True
+    if len(value) < 4 or sum(map(str.isascii, value)) < len(value) / 2 or not is_mixed(value):
+        return False
+    return not is_word_about(value, quoted=False) and not re.fullmatch(r"[^\W\d]+(?:[-'’/.][^\W\d]+)+", value)
+
+
+def _is_typed_token(value: str) -> bool:
+    return len(value) >= 16 and is_typed(value)
+
+
+def _plain(check: ValueCheck, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[SecretMatch]:
+    found = _BARE.match(check.text, start)
+    if found is not None:
+        end = start + len(found[0].rstrip(".,;:?)。，、"))
+        if check.holds(start, end, is_secret):
+            yield SecretMatch(start, end, label, Certainty.NAMED)
+
+
+_TABLE = re.compile(r"^([ \t]*\|[^\n]{1,500})\n[ \t]*\|[ \t:|+-]{3,500}\n((?:[ \t]*\|[^\n]{1,2000}(?:\n|\Z)){1,500})", re.MULTILINE)
+_SECRET_HEADING = re.compile(r"pass|secret|token|api.?key|[a-z]_key|credential|pwd|пароль|密码")
+
+
+def find_in_tables(text: str, low: str) -> Iterator[SecretMatch]:
+    """Find secrets in Markdown tables: cells under headings such as `Password`."""
+    if "|" not in low or ("|--" not in low and "| --" not in low and "|:-" not in low):
+        return
+    for table in _TABLE.finditer(low):
+        columns = [at for at, heading in enumerate(table[1].split("|")) if _SECRET_HEADING.search(heading)]
+        at = table.start(2)
+        for row in table[2].split("\n") if columns else ():
+            yield from _cells(text, at, row, columns)
+            at += len(row) + 1
+
+
+def _cells(text: str, at: int, row: str, columns: list[int]) -> Iterator[SecretMatch]:
+    for column, cell in enumerate(row.split("|")):
+        if column in columns:
+            bare = cell.strip(" \t`")
+            start = at + cell.find(bare)
+            value = text[start : start + len(bare)]
+            if is_meant(value):
+                yield SecretMatch(start, start + len(bare), "PASSWORD", Certainty.NAMED)
+        at += len(cell) + 1

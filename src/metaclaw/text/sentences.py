@@ -1,0 +1,173 @@
+"""Sentences: splitting a text into them, and recognising instructions, in the languages people write to agents in."""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from metaclaw.text.characters import without_hidden_characters
+from metaclaw.text.words import VERBS
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_BREAK = re.compile(
+    r"(?<=[.!?;])(?<!\d\.)\s+|(?<=[。！？；])|\n[ \t]*\n"
+    r"|\n(?=[ \t]*(?:[-*•+>]|\d{1,3}[.)]|#{1,6})[ \t])|\n|(?<=:)[ ](?=[A-Z])| — | – "
+)
+_LEAD = re.compile(
+    r"(?:[-*•+>#\s]|\d{1,3}[.)]|\[[ x]\]|\*\*|__|step \d+:?|note:|important:|first,?|then,?|next,?|finally,?|also,?|and"
+    r"|please,?|so|but|instead,?|now,?)+\s*",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"(?:when(?:ever)?|if|before|after|while|once|until|unless|for|in|on|to|with|as|at|during|because|since|where|wherever|by"
+    r"|under|given|upon|each time|every time|any time)\b[^,\n]{2,160},\s*",
+    re.IGNORECASE,
+)
+_SHELL = frozenset(
+    ("", "sh", "bash", "shell", "zsh", "console", "fish", "powershell", "ps1", "cmd", "bat", "terminal", "shell-session")
+)
+_PROMPT = re.compile(r"^[ \t]*(?:\$|%|>|#)[ \t]+(?=\S)")
+_COMMAND = re.compile(
+    r"^[ \t]*(?:sudo[ \t]+)?(?:curl|wget|bash|sh|zsh|eval|source|ssh|scp|rsync|nc|ncat|git|pip3?|pipx|uv|npm|npx|pnpm|yarn"
+    r"|brew|apt(?:-get)?|python3?|node|ruby"
+    r"|perl|chmod|chown|cat|echo|export|docker|kubectl|make|cargo|go|openssl|base64|crontab|systemctl|rm|cp|mv|tar|\./|~/"
+    r"|/)\S*[ \t]"
+)
+
+_MODAL = re.compile(
+    r"\b(?:must|shall|should|have to|has to|need(?:s)? to|ought to|required? to|is to|are to|supposed to|obliged|mandatory"
+    r"|make sure|be sure"
+    r"|remember to|don'?t forget|do not|don'?t|never|always|from now on|going forward|in (?:the )?future|henceforth"
+    r"|it is (?:important|critical"
+    r"|essential|necessary|imperative)|not allowed|forbidden|prohibited|only use|let'?s|no longer|(?:the )?(?:user|owner"
+    r"|admin\w*|operator"
+    r"|developer|customer|boss|team|policy|company|assistant|agent|ai|model|system)s?"
+    r" (?:want|wish|expect|prefer|require|like|ask|need|demand|instruct|request|order|will|would like|policy|has (?:asked"
+    r"|approved|authori[sz]ed|granted|requested))\w*"
+    r"|you(?:'re| are) (?:now|to|required|allowed|authori[sz]ed|expected)|you (?:can|may|will|want|might)|your (?:task|job"
+    r"|goal|role|new|instructions?)|new (?:rule|policy|instruction)|instead of|rather than|prefer(?:red|s)?"
+    r"|to (?:continue|proceed|fix|resolve|solve|install|avoid|complete|finish|enable|unlock)\b[^.\n]{0,60}?\b(?:run|use"
+    r"|execute|visit|open|call|add|set|type|go)"
+    r"|(?:run|execute|visit|install|download|open|paste|type)\b(?=\s*(?::|`|\$|https?:))"
+    r"|müssen|muss|musst|sollst|sollte[nst]?|soll|immer|nie(?:mals)?|ab (?:jetzt|sofort)|bitte|il faut|doi[st]|devez|devrait"
+    r"|toujours|jamais|ne pas|désormais"
+    r"|veuillez|debes?|deben|siempre|nunca|hay que|por favor|tienes que|deve[ms]?|sempre|mai|bisogna|moet(?:en)?|altijd|nooit"
+    r"|voortaan"
+    r"|всегда|никогда|должен|должна|должны|нужно|надо|нельзя|пожалуйста|используй\w*|отправ\w+)\b"
+    r"|必须|必須|务必|不要|请|請|总是|總是|永远|应该|應該|禁止|使用|发送|不得|今后|以后"
+    r"|てください|ください|必ず|しないで|べき|常に|今後|使って"
+    r"|하세요|반드시|항상|하지 ?마|앞으로|يجب|دائما|لا ت",
+    re.IGNORECASE,
+)
+_REPORTED = re.compile(
+    r"\b(?:\w*error|\w*exception|traceback|warning|expected|got|failed|cannot|could not|couldn't|was|were|has been|exited?)\b",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"<!--|-->|/\*|\*/")
+_ATTRIBUTE = re.compile(
+    r"<[^<>\n]{0,300}?(?:alt|title|content|aria-label|placeholder|value)=[\"']([^\"'<>\n]{1,500})[\"'][^<>\n]{0,300}>"
+)
+_BLOCK_TAG = re.compile(r"</?(?:p|br|div|li|td|tr|span|h\d|b|i|em|strong|script|style|noscript|body|html)\b[^<>]{0,300}>")
+_FIELD = re.compile(r"[{\[\s]*[\"'][\w:./ -]{1,60}[\"']\s*:\s*[\"'\[{]*(.*)", re.DOTALL)
+_LIST_MARK = re.compile(r"(?:[-*•+]|\d{1,3}[.)])[ \t]+")
+_STATES = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|means?|contains?|stands? for|ist|sind|est|sont|es|son|è)\b|=|:", re.IGNORECASE
+)
+_WANTS = re.compile(r"\b(?:please|i want|i need|we need|rules?|regeln|reglas|règles|regole)\b|规则|規則|ルール", re.IGNORECASE)
+_MATERIAL_WORDS = (
+    "look see check read review explain translate summarise summarize rephrase correct analyse analyze answer reply compare fix"
+    " find show tell describe proofread convert parse debug test open print give list get copy quote"
+)
+_MATERIAL_VERBS = frozenset(_MATERIAL_WORDS.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Imperative:
+    """An instruction as it was written: a sentence, or a line of a shell script if `is_command`."""
+
+    text: str
+    is_command: bool = False
+
+
+def split_sentences(text: str, *, with_code: bool = False) -> Iterator[str]:
+    """The text's sentences, list entries and headings; with `with_code` also the lines of its code blocks."""
+    for piece in _BREAK.split(text if with_code else _FENCE.sub("\n\n", text)):
+        bare = piece.strip(" \t\r\n*_")
+        if len(bare) > 1:
+            yield bare
+
+
+def commands(text: str) -> Iterator[str]:
+    """The shell commands in the text's code blocks."""
+    for fence in _FENCE.finditer(text):
+        for line in fence[3].splitlines():
+            prompted = _PROMPT.match(line)
+            if prompted or (fence[2].lower() in _SHELL and _COMMAND.match(line)):
+                yield (line[prompted.end() :] if prompted else line).strip()
+
+
+def instructions(text: str) -> tuple[Imperative, ...]:
+    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact.
+
+    No list of verbs is complete, and an agent follows every sentence of a skill.
+    """
+    seen = visible_text(text)
+    told = (
+        _LIST_MARK.sub("", one, count=1)
+        for one in split_sentences(seen)
+        if is_imperative(one) or not (_STATES.search(one) or one.startswith("#"))
+    )
+    return (*map(Imperative, told), *(Imperative(command, is_command=True) for command in commands(seen)))
+
+
+def visible_text(text: str) -> str:
+    """The text with hidden characters replaced, entities decoded, and the contents of comments and attributes as lines."""
+    shown = without_hidden_characters(html.unescape(text) if "&" in text else text)
+    for pattern, instead in ((_COMMENT, "\n"), (_ATTRIBUTE, r"\n\1\n"), (_BLOCK_TAG, "\n")):
+        shown = pattern.sub(instead, shown)
+    return shown
+
+
+def is_imperative(sentence: str) -> bool:
+    """Whether a sentence orders or forbids something, or says what somebody wants."""
+    if _MODAL.search(sentence):
+        return True
+    field = _FIELD.match(sentence)
+    if field is not None:
+        return field[1].count(" ") >= 2 and is_imperative(field[1])
+    rest = sentence
+    for _ in range(3):
+        rest = _LEAD.sub("", rest, count=1) if _LEAD.match(rest) else rest
+        if _first_word(rest) in VERBS:
+            return not (_REPORTED.match(rest) or sentence.endswith("?"))
+        clause = _CLAUSE.match(rest)
+        if clause is None:
+            break
+        rest = rest[clause.end() :]
+    if _REPORTED.search(sentence):
+        return False
+    return any(_first_word(part) in VERBS for part in re.split(r",\s+(?:and |then )?|:\s+|\band then\b", rest)[1:4])
+
+
+def introduces_rules(lead: str) -> bool:
+    """Whether a line before a block makes the block an instruction: `From now on:`, `Use these:`."""
+    last = _BREAK.split(lead.strip())[-1]
+    word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
+    if word in _MATERIAL_VERBS:
+        return False
+    return _MODAL.search(last) is not None or _WANTS.search(last) is not None or word in VERBS
+
+
+def begins_with_verb(sentence: str) -> bool:
+    """Whether a sentence begins with a verb of command, after words such as `please` and `so`."""
+    return _first_word(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) in VERBS
+
+
+def begins_with_rule(sentence: str) -> bool:
+    """Whether a sentence begins with words such as `always` and `from now on`."""
+    return _MODAL.match(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence) is not None
+
+
+def _first_word(text: str) -> str:
+    found = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
+    return found[1].lower().replace("’", "'") if found else ""
