@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -131,6 +132,7 @@ class House:
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
+        self._counting = threading.Lock()
         self.reminders = Reminders(
             SqlCompliance(self.database), lambda: self.shelf.view, lambda: self.budget.day_of(datetime.now(UTC))
         )
@@ -160,7 +162,7 @@ class House:
             self.learner,
             self._waiting,
             listens=config.skills.learn,
-            measured=SqlCompliance(self.database).cursor,
+            measured=self._measured,
         )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
@@ -507,9 +509,15 @@ class House:
 
     def _record_compliance(self, record: Deed, measured: Sequence[MeasuredTurn], upto: int) -> None:
         """Count for the learner how rules are followed; a broken one is reminded of from the next request on. Blocks."""
-        record(measured, upto)
-        if any(outcome.result is RuleResult.BROKEN for one in measured for outcome in one.outcomes):
-            self.reminders.refresh()
+        with self._counting:
+            record(measured, upto)
+            if any(outcome.result is RuleResult.BROKEN for one in measured for outcome in one.outcomes):
+                self.reminders.refresh()
+
+    def _measured(self) -> int | None:
+        """Up to which turn it is counted which rules were followed, and broken ones are reminded of. Blocks."""
+        with self._counting:
+            return SqlCompliance(self.database).cursor()
 
     def _publish_and_tell(
         self,

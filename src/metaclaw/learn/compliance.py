@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd
+from metaclaw.domain.enforcement import EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
@@ -141,7 +141,7 @@ class ComplianceLoop:
         measured: list[MeasuredTurn] = []
         questions: list[_Question] = []
         for row in rows:
-            if row.kind is TurnKind.MAIN and row.end is TurnEnd.COMPLETED and row.kind_reason != ATTEMPT:
+            if row.kind is TurnKind.MAIN and row.end is TurnEnd.COMPLETED:
                 async with self._guard.attempt(row.id) as may:
                     one = await run_sync(self._measure, row, questions) if may else None
                 if one is not None:
