@@ -32,13 +32,11 @@ from zoneinfo import ZoneInfo
 from benchmarks.windows_traces import BEGAN, DAY_S, MINUTE_S, TRACES, Spell, Trace, touches
 from metaclaw.config import sleep_range
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule.decide import Rules
-from metaclaw.schedule.habits import FIRST_S, Habits
-from metaclaw.schedule.reading import Presence, Reading
-from metaclaw.schedule.signals.inactivity import Report
-from metaclaw.schedule.signals.sleep import SleepHours
-from metaclaw.schedule.signals.traffic import Traffic
-from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.decision import Presence, Reading, WindowRules
+from metaclaw.schedule.forecast import FIRST_S, Habits
+from metaclaw.schedule.signals.input import InputReport
+from metaclaw.schedule.signals.presence import SleepHours, Traffic
+from metaclaw.schedule.windows import ScheduledWindows
 
 PIECE_S, PIECES_A_STEP, RESUME_S, SHUTDOWN_S = 5.0, 6, 1.0, 1.0
 GOALS = {"steps_of_oracle": 0.90, "waste": 0.05, "overlap_s": 0.0}
@@ -96,7 +94,7 @@ class Keyboard:
 
     name, hears_all, tells_after_s = "input", True, 0.0
 
-    async def follow(self, report: Report) -> None:
+    async def follow(self, report: InputReport) -> None:
         """Nothing comes by itself."""
 
 
@@ -133,13 +131,13 @@ class Ours:
         self._moves_at = self._moves[0][0] if self._moves else math.inf
         zone = self._zone
         self._traffic = Traffic(clock=self._clock.monotonic)
-        self._windows = Windows(
+        self._windows = ScheduledWindows(
             habits=Habits(idle_s=30 * MINUTE_S, least_s=MINUTE_S, zone=zone, clock=self._clock),
             traffic=self._traffic,
             sources=[Keyboard()],
             sleep=SleepHours([sleep_range("23:00-07:00")], zone),
             calendars=[Diary(trace, self._clock)],
-            rules=Rules(timedelta(minutes=1), timedelta(minutes=1)),
+            rules=WindowRules(timedelta(minutes=1), timedelta(minutes=1)),
             clock=self._clock,
             announce=lambda kind, facts: None,
         )

@@ -305,6 +305,10 @@ class Tokeniser(Protocol):
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of an answer, up to and without its end."""
 
+    @property
+    def end(self) -> int:
+        """The token that ends an answer."""
+
     def word(self, token: int) -> str:
         """What one token says."""
 

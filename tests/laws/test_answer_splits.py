@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.errors import UpstreamError
-from metaclaw.upstream.coding import readable
-from metaclaw.upstream.connection import Connection, Timeouts
+from metaclaw.upstream.connection import ProviderConnection, Timeouts
+from metaclaw.upstream.endpoint import decompressed
 
 
 class Wire(asyncio.Transport):
@@ -42,8 +42,8 @@ class Wire(asyncio.Transport):
 
 async def outcome(pieces: Iterable[bytes], *, close: bool) -> tuple[int, bytes, str, bool]:
     """Status, body, error and whether the connection may be used again, for an answer that arrives in these pieces."""
-    freed: list[Connection] = []
-    connection = Connection("provider p", Timeouts(), freed.append, lambda _: None)
+    freed: list[ProviderConnection] = []
+    connection = ProviderConnection("provider p", Timeouts(), freed.append, lambda _: None)
     transport = Wire()
     connection.connection_made(transport)
     call = asyncio.create_task(connection.send("POST", b"", b"{}"))
@@ -55,7 +55,7 @@ async def outcome(pieces: Iterable[bytes], *, close: bool) -> tuple[int, bytes, 
         connection.connection_lost(None)
     status, body = 0, b""
     try:
-        reply = readable(await call, "provider p")
+        reply = decompressed(await call, "provider p")
         status = reply.status
         async for chunk in reply.chunks():
             assert chunk

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.schedule.reading import Presence, Reading
-from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.decision import Presence, Reading
+from metaclaw.schedule.windows import ScheduledWindows
 from tests.schedule.stage import Stage
 
 PRESENCES = st.sampled_from(list(Presence))
@@ -131,7 +131,7 @@ class Scheduling(RuleBasedStateMachine):
         self.loop.close()
 
 
-async def _opened(windows: Windows) -> Window | None:
+async def _opened(windows: ScheduledWindows) -> Window | None:
     """The window that whoever wants to begin a step gets; None if they have to wait."""
     with anyio.move_on_after(0):
         return await windows.until_open()

@@ -26,6 +26,7 @@ from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.judge_queue import Allowance
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
 from metaclaw.learn.maintenance import Maintenance
@@ -187,6 +188,7 @@ class House:
                 redact=self.redact,
                 foreign=messages.foreign,
                 teams=self.teams,
+                trial=CheckTrial(self.reader, self.recorded, self.redact),
                 now=self.clock,
             ),
             listener=lambda provider, model: self.listener,

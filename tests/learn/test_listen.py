@@ -239,21 +239,6 @@ async def test_a_miss_adds_the_task_to_the_examples_of_what_is_in_force(new_hous
     assert house.names == ["deploy-with-argo"]
 
 
-async def test_a_check_that_cannot_be_read_is_left_out(new_house: NewHouse) -> None:
-    items = [
-        item("Never print", check=r"not: print\("),
-        item("Never shout", check="nonsense"),
-        item("Be brief", check="program: |\n  1"),
-    ]
-    house = await new_house(listener=listener({"print": {"items": items}}))
-    await said(house, "never print, never shout, be brief")
-    assert {one.body: one.extra.get("check") for one in house.shelf.view.skills} == {
-        "Never print": r"not: print\(",
-        "Never shout": None,
-        "Be brief": None,
-    }
-
-
 @pytest.mark.parametrize(
     "answer",
     [

@@ -7,14 +7,11 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from metaclaw.config import sleep_range
-from metaclaw.schedule.decide import Rules
-from metaclaw.schedule.forecast import History
-from metaclaw.schedule.habits import Habits
-from metaclaw.schedule.reading import Presence, Reading
-from metaclaw.schedule.signals.inactivity import Inactivity, Report
-from metaclaw.schedule.signals.sleep import SleepHours
-from metaclaw.schedule.signals.traffic import Traffic
-from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.decision import Presence, Reading, WindowRules
+from metaclaw.schedule.forecast import Habits, History
+from metaclaw.schedule.signals.input import Inactivity, InputReport
+from metaclaw.schedule.signals.presence import SleepHours, Traffic
+from metaclaw.schedule.windows import ScheduledWindows
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
 VIENNA = ZoneInfo("Europe/Vienna")
@@ -49,9 +46,9 @@ class ScriptedSource:
 
     def __init__(self, name: str = "input", tells_after_s: float = 0.0) -> None:
         self.name, self.tells_after_s = name, tells_after_s
-        self.report: Report | None = None
+        self.report: InputReport | None = None
 
-    async def follow(self, report: Report) -> None:
+    async def follow(self, report: InputReport) -> None:
         self.report = report
         await asyncio.Event().wait()
 
@@ -104,14 +101,14 @@ class Stage:
             idle_s=idle_minutes * 60, least_s=least_minutes * 60, zone=lambda: VIENNA, clock=self.clock, history=history
         )
         ranges = [sleep_range(text) for text in sleep]
-        self.windows = Windows(
+        self.windows = ScheduledWindows(
             habits=self.habits,
             traffic=self.traffic,
             sources=[ScriptedSource(tells_after_s=tells_after_s)] if has_keyboard else [],
             sleep=SleepHours(ranges, lambda: VIENNA) if ranges else None,
             calendars=[self.calendar],
-            neighbours=self.neighbour,
-            rules=Rules(timedelta(minutes=least_minutes), timedelta(minutes=cooldown_minutes)),
+            machine_load=self.neighbour,
+            rules=WindowRules(timedelta(minutes=least_minutes), timedelta(minutes=cooldown_minutes)),
             clock=self.clock,
             announce=lambda kind, facts: self.events.append((kind, facts)),
         )

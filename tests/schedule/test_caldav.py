@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install radicale")
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
 
-from metaclaw.schedule.calendars.child import answer_to
-from metaclaw.schedule.calendars.event import Question
+from metaclaw.schedule.calendars.query import CalendarQuery
+from metaclaw.schedule.calendars.reader import answer_to
 from tests.schedule.test_ics import MEETING, calendar
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
@@ -69,8 +69,8 @@ def _filled(url: str, server: "subprocess.Popen[bytes]") -> str:
     return url
 
 
-def ask(url: str, password: str = "lovelace") -> Question:
-    return Question(
+def ask(url: str, password: str = "lovelace") -> CalendarQuery:
+    return CalendarQuery(
         kind="caldav", url=url, user="ada", password=password, begins=BEGINS, ends=BEGINS + timedelta(days=9), zone="Europe/Vienna"
     )
 

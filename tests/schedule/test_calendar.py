@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from metaclaw.config import RuleConfig
-from metaclaw.schedule.calendars.event import CalendarError, Event
-from metaclaw.schedule.reading import Presence
-from metaclaw.schedule.signals.calendar import Calendar
+from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent
+from metaclaw.schedule.decision import Presence
+from metaclaw.schedule.signals.presence import Calendar
 from tests.schedule.stage import NOON
 
 HOUR = timedelta(hours=1)
@@ -23,13 +23,13 @@ RULES = [
 class Feed:
     """A calendar in the test's hands."""
 
-    def __init__(self, *events: Event) -> None:
-        self.events: Sequence[Event] = events
+    def __init__(self, *events: CalendarEvent) -> None:
+        self.events: Sequence[CalendarEvent] = events
         self.trouble: str | None = None
         self.now = NOON
         self.heard = 0
 
-    async def __call__(self, now: datetime) -> Sequence[Event]:
+    async def __call__(self, now: datetime) -> Sequence[CalendarEvent]:
         if self.trouble is not None:
             raise CalendarError(self.trouble)
         return self.events
@@ -54,7 +54,7 @@ def signal(feed: Feed) -> Calendar:
     ],
 )
 async def test_busy_means_away_unless_a_rule_says_otherwise(title: str, presence: Presence) -> None:
-    calendar = signal(Feed(Event(NOON - HOUR, NOON + HOUR, title)))
+    calendar = signal(Feed(CalendarEvent(NOON - HOUR, NOON + HOUR, title)))
     assert calendar.read(NOON).presence is Presence.UNKNOWN
     await calendar.look()
     assert calendar.read(NOON).presence is presence
@@ -63,7 +63,9 @@ async def test_busy_means_away_unless_a_rule_says_otherwise(title: str, presence
 @pytest.mark.anyio
 async def test_meetings_without_a_pause_are_one_and_the_next_is_known() -> None:
     feed = Feed(
-        Event(NOON + HOUR, NOON + 2 * HOUR, "b"), Event(NOON, NOON + HOUR, "a"), Event(NOON + 3 * HOUR, NOON + 4 * HOUR, "c")
+        CalendarEvent(NOON + HOUR, NOON + 2 * HOUR, "b"),
+        CalendarEvent(NOON, NOON + HOUR, "a"),
+        CalendarEvent(NOON + 3 * HOUR, NOON + 4 * HOUR, "c"),
     )
     calendar = signal(feed)
     await calendar.look()
@@ -72,7 +74,7 @@ async def test_meetings_without_a_pause_are_one_and_the_next_is_known() -> None:
     feed.now = NOON + timedelta(minutes=30)
     later = calendar.read(NOON - timedelta(0))
     assert later.presence is Presence.AWAY
-    before = Feed(Event(NOON + HOUR, NOON + 2 * HOUR, "b"))
+    before = Feed(CalendarEvent(NOON + HOUR, NOON + 2 * HOUR, "b"))
     calendar = signal(before)
     await calendar.look()
     assert (calendar.read(NOON).presence, calendar.read(NOON).until) == (Presence.UNKNOWN, NOON + HOUR)
@@ -80,14 +82,14 @@ async def test_meetings_without_a_pause_are_one_and_the_next_is_known() -> None:
 
 @pytest.mark.anyio
 async def test_presence_wins_over_a_meeting_at_the_same_time() -> None:
-    calendar = signal(Feed(Event(NOON, NOON + HOUR, "Review"), Event(NOON, NOON + HOUR, "pairing with agent")))
+    calendar = signal(Feed(CalendarEvent(NOON, NOON + HOUR, "Review"), CalendarEvent(NOON, NOON + HOUR, "pairing with agent")))
     await calendar.look()
     assert calendar.read(NOON).presence is Presence.PRESENT
 
 
 @pytest.mark.anyio
 async def test_trouble_makes_it_unknown_is_logged_once_and_passes(caplog: pytest.LogCaptureFixture) -> None:
-    feed = Feed(Event(NOON, NOON + HOUR, "Review"))
+    feed = Feed(CalendarEvent(NOON, NOON + HOUR, "Review"))
     calendar = signal(feed)
     await calendar.look()
     feed.trouble = "example.org cannot be reached"
@@ -106,7 +108,7 @@ async def test_trouble_makes_it_unknown_is_logged_once_and_passes(caplog: pytest
 
 @pytest.mark.anyio
 async def test_what_was_read_too_long_ago_says_nothing() -> None:
-    calendar = signal(Feed(Event(NOON, NOON + 5 * HOUR, "Review")))
+    calendar = signal(Feed(CalendarEvent(NOON, NOON + 5 * HOUR, "Review")))
     await calendar.look()
     assert calendar.read(NOON + timedelta(minutes=45)).presence is Presence.AWAY
     assert calendar.read(NOON + timedelta(minutes=46)).presence is Presence.UNKNOWN

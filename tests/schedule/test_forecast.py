@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.schedule.forecast import ENOUGH, History, Survival, hour_of_week
-from metaclaw.schedule.habits import Habits
+from metaclaw.schedule.forecast import ENOUGH, Habits, History, Survival, hour_of_week
 from tests.schedule.stage import VIENNA, HandClock
 
 MONDAY_TEN = datetime(2026, 3, 2, 10, 30)

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from metaclaw.schedule.calendars.child import answer_to
-from metaclaw.schedule.calendars.consent import ask_consent
-from metaclaw.schedule.calendars.event import CalendarError, Google, Question
+from metaclaw.schedule.calendars.google import ask_consent
+from metaclaw.schedule.calendars.query import CalendarError, CalendarQuery, GoogleEndpoints
+from metaclaw.schedule.calendars.reader import answer_to
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
 HOUR = {"start": "2026-03-24T09:00:00Z", "end": "2026-03-24T10:00:00Z"}
@@ -102,8 +102,10 @@ def google() -> Iterator[FakeGoogle]:
         yield fake
 
 
-def ask(google: FakeGoogle, folder: Path, *, titles: bool = False, calendar: str = "primary", secret: str = "secret") -> Question:
-    return Question(
+def ask(
+    google: FakeGoogle, folder: Path, *, titles: bool = False, calendar: str = "primary", secret: str = "secret"
+) -> CalendarQuery:
+    return CalendarQuery(
         kind="google",
         begins=BEGINS,
         ends=BEGINS + timedelta(days=9),
@@ -113,11 +115,11 @@ def ask(google: FakeGoogle, folder: Path, *, titles: bool = False, calendar: str
         calendar=calendar,
         needs_titles=titles,
         token_file=str(folder / "tokens" / "google-1.json"),
-        google=Google(f"{google.url}/api", f"{google.url}/token", f"{google.url}/consent"),
+        google=GoogleEndpoints(f"{google.url}/api", f"{google.url}/token", f"{google.url}/consent"),
     )
 
 
-def consent(google: FakeGoogle, question: Question, **answer: str) -> None:
+def consent(google: FakeGoogle, question: CalendarQuery, **answer: str) -> None:
     """What a person's browser does."""
 
     def visit(address: str) -> None:
@@ -190,8 +192,8 @@ def test_events_are_read_page_by_page_where_rules_need_titles(google: FakeGoogle
     assert found == [("Review", "24 09:00"), ("Holiday", "24 23:00")]
 
 
-def feed(url: str, user: str | None = None) -> Question:
-    return Question(
+def feed(url: str, user: str | None = None) -> CalendarQuery:
+    return CalendarQuery(
         kind="ics", url=url, user=user, password="p", begins=BEGINS, ends=BEGINS + timedelta(days=9), zone="UTC", timeout_s=2
     )
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
 
-from metaclaw.schedule.calendars.child import answer_to, read
-from metaclaw.schedule.calendars.event import CalendarError, Question
+from metaclaw.schedule.calendars.query import CalendarError, CalendarQuery
+from metaclaw.schedule.calendars.reader import answer_to, read
 from tests.schedule.stage import VIENNA
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
@@ -22,8 +22,8 @@ def calendar(*events: str, head: str = "") -> str:
     return f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//test//EN\r\n{head}{body}\r\nEND:VCALENDAR\r\n"
 
 
-def ask(path: Path, *, user: str | None = None, timeout_s: float = 10.0) -> Question:
-    return Question(
+def ask(path: Path, *, user: str | None = None, timeout_s: float = 10.0) -> CalendarQuery:
+    return CalendarQuery(
         kind="ics", url=str(path), begins=BEGINS, ends=BEGINS + timedelta(days=9), zone=VIENNA.key, user=user, timeout_s=timeout_s
     )
 

@@ -15,14 +15,13 @@ import pytest
 
 from metaclaw.config import sleep_range
 from metaclaw.schedule.clock import SystemClock
-from metaclaw.schedule.decide import Rules
-from metaclaw.schedule.habits import Habits, Patience
-from metaclaw.schedule.signals.inactivity import Inactivity, SignalError, Source
-from metaclaw.schedule.signals.sleep import SleepHours
-from metaclaw.schedule.signals.traffic import Traffic
+from metaclaw.schedule.decision import WindowRules
+from metaclaw.schedule.forecast import Habits, Patience
+from metaclaw.schedule.signals.input import Inactivity, InputSource, SignalError
+from metaclaw.schedule.signals.presence import SleepHours, Traffic
 from metaclaw.schedule.signals.tty import TtyInput
 from metaclaw.schedule.signals.x11 import X11Input
-from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.windows import ScheduledWindows
 from tests.schedule.stage import NOON, HandClock
 
 
@@ -57,7 +56,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def following(source: Source) -> AsyncIterator[Heard]:
+async def following(source: InputSource) -> AsyncIterator[Heard]:
     heard = Heard()
     async with anyio.create_task_group() as group:
         group.start_soon(source.follow, heard)
@@ -165,12 +164,12 @@ async def test_a_source_that_fails_is_begun_again_later_each_time() -> None:
 @pytest.mark.anyio
 async def test_a_real_key_shuts_a_running_window_within_a_second(display: str) -> None:
     clock = SystemClock()
-    windows = Windows(
+    windows = ScheduledWindows(
         habits=Habits(idle_s=0.6, least_s=60, zone=lambda: UTC, clock=clock),
         traffic=Traffic(),
         sources=[X11Input(display)],
         sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
-        rules=Rules(timedelta(0), timedelta(0)),
+        rules=WindowRules(timedelta(0), timedelta(0)),
         clock=clock,
         announce=lambda kind, facts: None,
     )

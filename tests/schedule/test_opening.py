@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule.facts import facts_of
+from metaclaw.schedule.decision import Presence, Reading
 from metaclaw.schedule.forecast import History
-from metaclaw.schedule.reading import Presence, Reading
+from metaclaw.schedule.windows import facts_of
 from tests.schedule.stage import NOON, VIENNA, HandClock, Stage
 
 
@@ -270,7 +270,7 @@ def _timed(stage: Stage) -> float:
 
 @pytest.mark.anyio
 async def test_habits_are_kept_when_it_stops(tmp_path: Path) -> None:
-    from metaclaw.schedule.habits import keep_history, read_history
+    from metaclaw.schedule.forecast import keep_history, read_history
 
     path = tmp_path / "schedule" / "habits.json"
     keep_history(path, gaps(10))

@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from metaclaw.config import sleep_range
-from metaclaw.schedule.reading import Presence, Reading
-from metaclaw.schedule.signals.sleep import SleepHours
+from metaclaw.schedule.decision import Presence, Reading
+from metaclaw.schedule.signals.presence import SleepHours
 from tests.schedule.stage import VIENNA
 
 

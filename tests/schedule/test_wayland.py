@@ -15,14 +15,12 @@ import pytest
 
 from metaclaw.config import sleep_range
 from metaclaw.schedule.clock import SystemClock
-from metaclaw.schedule.decide import Rules
-from metaclaw.schedule.habits import Habits
-from metaclaw.schedule.signals.asking import ToldOrAsked
-from metaclaw.schedule.signals.inactivity import NotOfferedError, Report, SignalError
-from metaclaw.schedule.signals.sleep import SleepHours
-from metaclaw.schedule.signals.traffic import Traffic
+from metaclaw.schedule.decision import WindowRules
+from metaclaw.schedule.forecast import Habits
+from metaclaw.schedule.signals.input import FallbackSource, InputReport, NotOfferedError, SignalError
+from metaclaw.schedule.signals.presence import SleepHours, Traffic
 from metaclaw.schedule.signals.wayland import WaylandInput, socket_path
-from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.windows import ScheduledWindows
 from tests.schedule.compositor import EXT, KDE, SEAT, standing_in
 from tests.schedule.test_input_sources import Heard, following
 
@@ -154,7 +152,7 @@ class Scripted:
     def __init__(self, name: str, error: SignalError | None) -> None:
         self.name, self._error = name, error
 
-    async def follow(self, report: Report) -> None:
+    async def follow(self, report: InputReport) -> None:
         if self._error is not None:
             raise self._error
         report.input()
@@ -163,13 +161,13 @@ class Scripted:
 async def test_a_desktop_is_asked_only_where_its_compositor_does_not_tell() -> None:
     missing, gone = NotOfferedError("it has no ext-idle-notify"), SignalError("it has gone")
     for error, inputs, name in ((None, 1, "told"), (missing, 1, "asked")):
-        heard, source = Heard(), ToldOrAsked(Scripted("told", error), Scripted("asked", None))
+        heard, source = Heard(), FallbackSource(Scripted("told", error), Scripted("asked", None))
         await source.follow(heard)
         assert (len(heard.inputs), source.name) == (inputs, name)
     with pytest.raises(SignalError, match="it has gone"):
-        await ToldOrAsked(Scripted("told", gone), Scripted("asked", None)).follow(Heard())
+        await FallbackSource(Scripted("told", gone), Scripted("asked", None)).follow(Heard())
     with pytest.raises(SignalError, match="no ext-idle-notify; it has gone"):
-        await ToldOrAsked(Scripted("told", missing), Scripted("asked", gone)).follow(Heard())
+        await FallbackSource(Scripted("told", missing), Scripted("asked", gone)).follow(Heard())
 
 
 @pytest.fixture
@@ -266,12 +264,12 @@ async def test_a_real_key_under_wayland_shuts_a_running_window_within_a_second(
 ) -> None:
     path, press = request.getfixturevalue(compositor)
     clock = SystemClock()
-    windows = Windows(
+    windows = ScheduledWindows(
         habits=Habits(idle_s=0.6, least_s=60, zone=lambda: UTC, clock=clock),
         traffic=Traffic(),
         sources=[WaylandInput(path, idle_after_s=0.2)],
         sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
-        rules=Rules(timedelta(0), timedelta(0)),
+        rules=WindowRules(timedelta(0), timedelta(0)),
         clock=clock,
         announce=lambda kind, facts: None,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from metaclaw.ports import Call, Reply
-from metaclaw.upstream import ApiKey, HttpEndpoint, Kind, Limits, Timeouts
+from metaclaw.upstream import ApiKey, HttpEndpoint, Kind, PoolLimits, Timeouts
 
 WAIT_S = 5.0
 
@@ -142,7 +142,7 @@ async def endpoint(
     *,
     api_key: ApiKey = None,
     timeouts: Timeouts | None = None,
-    limits: Limits | None = None,
+    limits: PoolLimits | None = None,
 ) -> AsyncIterator[HttpEndpoint]:
     """A provider named `primary` at `url`; no connection may survive it."""
     provider = HttpEndpoint("primary", kind, url, api_key=api_key, timeouts=timeouts, limits=limits)

@@ -7,7 +7,7 @@ import pytest
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, Reply
 from metaclaw.upstream import HttpEndpoint, Timeouts, pour
-from metaclaw.upstream.connection import HIGH_WATER_BYTES, MAX_HEAD_BYTES, Answer, Take
+from metaclaw.upstream.connection import HIGH_WATER_BYTES, MAX_HEAD_BYTES, ProviderResponse, Take
 from tests.upstream.loopback import WAIT_S, Conversation, answering, endpoint, plain, post, read, serve
 
 pytestmark = pytest.mark.anyio
@@ -309,7 +309,7 @@ async def test_a_reader_that_does_not_read_stops_the_provider_and_does_not_blame
 
     async with serve(script) as loopback, endpoint(loopback.url, timeouts=QUICK) as provider:
         reply = await provider.call(post(), {})
-        assert isinstance(reply, Answer)
+        assert isinstance(reply, ProviderResponse)
         async with asyncio.timeout(WAIT_S):
             await stalled.wait()
         assert reply.buffered_bytes <= HIGH_WATER_BYTES + 512 * 1024

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from metaclaw.errors import UpstreamError
-from metaclaw.upstream import Candidate, ProviderHealth, moves_on, open_first
+from metaclaw.upstream import ProviderCandidate, ProviderHealth, moves_on, open_first
 from tests.upstream.loopback import Conversation, answering, endpoint, plain, post, read, serve
 
 pytestmark = pytest.mark.anyio
@@ -45,12 +45,12 @@ class Providers:
 
     async def open(self) -> tuple[str, int]:
         self.answers.clear()
-        candidate, answer = await open_first([Candidate(name, "m") for name in self.gives], self._ask, self.health)
+        candidate, answer = await open_first([ProviderCandidate(name, "m") for name in self.gives], self._ask, self.health)
         assert not answer.closed
         assert all(other.closed for other in self.answers if other is not answer)
         return candidate.name, answer.status
 
-    async def _ask(self, candidate: Candidate) -> Given:
+    async def _ask(self, candidate: ProviderCandidate) -> Given:
         self.asked.append(candidate.name)
         given = self.gives[candidate.name]
         if isinstance(given, UpstreamError):
@@ -100,14 +100,14 @@ async def test_a_cancelled_search_closes_the_refusal_it_holds() -> None:
     refused = Given(503)
     waiting = asyncio.Event()
 
-    async def ask(candidate: Candidate) -> Given:
+    async def ask(candidate: ProviderCandidate) -> Given:
         if candidate.name == "a":
             return refused
         waiting.set()
         await asyncio.Event().wait()
         raise AssertionError
 
-    task = asyncio.create_task(open_first([Candidate("a", "m"), Candidate("b", "m")], ask, ProviderHealth()))
+    task = asyncio.create_task(open_first([ProviderCandidate("a", "m"), ProviderCandidate("b", "m")], ask, ProviderHealth()))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -170,7 +170,7 @@ async def test_a_dead_primary_is_replaced_and_a_broken_stream_is_not() -> None:
     async with serve(cut) as first, serve(answering(plain(b"spare"))) as second:
         async with endpoint(dead.url) as a, endpoint(first.url) as b, endpoint(second.url) as c:
             named = {"a": a, "b": b, "c": c}
-            candidates = [Candidate(name, "m") for name in named]
+            candidates = [ProviderCandidate(name, "m") for name in named]
             chosen, reply = await open_first(candidates, lambda candidate: named[candidate.name].call(post(), {}), ProviderHealth())
             assert chosen.name == "b"
             with pytest.raises(UpstreamError, match="middle of the answer"):

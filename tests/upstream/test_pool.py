@@ -7,7 +7,7 @@ import pytest
 
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Reply
-from metaclaw.upstream import HttpEndpoint, Limits, Timeouts
+from metaclaw.upstream import HttpEndpoint, PoolLimits, Timeouts
 from tests.upstream.loopback import WAIT_S, Conversation, answering, endpoint, plain, post, read, serve
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_calls_at_once_have_a_connection_each_and_share_them_later() -> No
 
 
 async def test_a_full_pool_lets_calls_wait_in_line() -> None:
-    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=Limits(connections=2)) as provider:
+    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=PoolLimits(connections=2)) as provider:
         assert await asyncio.gather(*(ask(provider) for _ in range(20))) == [b"x"] * 20
         assert len(loopback.conversations) == 2
 
@@ -61,14 +61,14 @@ async def test_a_full_pool_lets_calls_wait_in_line() -> None:
 async def test_a_place_freed_by_a_closed_connection_goes_to_the_next_in_line() -> None:
     async with (
         serve(answering(plain(b"x"), close=True)) as loopback,
-        endpoint(loopback.url, limits=Limits(connections=1)) as provider,
+        endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider,
     ):
         assert await asyncio.gather(*(ask(provider) for _ in range(5))) == [b"x"] * 5
         assert len(loopback.conversations) >= 5
 
 
 async def test_waiting_too_long_in_line_is_an_error_of_its_own() -> None:
-    limits = Limits(connections=1, queue_s=0.05)
+    limits = PoolLimits(connections=1, queue_s=0.05)
     async with serve(answering(b"")) as loopback, endpoint(loopback.url, limits=limits) as provider:
         first = asyncio.create_task(provider.call(post(), {}))
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ async def test_a_task_cancelled_in_line_leaves_its_place_to_others() -> None:
             await release.wait()
             await conversation.say(plain(b"x"))
 
-    async with serve(script) as loopback, endpoint(loopback.url, limits=Limits(connections=1)) as provider:
+    async with serve(script) as loopback, endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider:
         tasks = [asyncio.create_task(ask(provider)) for _ in range(4)]
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -99,7 +99,7 @@ async def test_a_task_cancelled_in_line_leaves_its_place_to_others() -> None:
 
 
 async def test_cancelling_at_any_moment_never_leaks_a_place() -> None:
-    limits = Limits(connections=2)
+    limits = PoolLimits(connections=2)
     async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=limits) as provider:
         for steps in range(40):
             tasks = [asyncio.create_task(ask(provider)) for _ in range(5)]
@@ -157,7 +157,7 @@ async def test_a_connection_the_provider_closed_meanwhile_is_not_used() -> None:
 
 
 async def test_an_unused_connection_is_closed_after_a_while() -> None:
-    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=Limits(keep_s=0.05)) as provider:
+    async with serve(answering(plain(b"x"))) as loopback, endpoint(loopback.url, limits=PoolLimits(keep_s=0.05)) as provider:
         assert await ask(provider) == b"x"
         await loopback.wait_until_all_gone()
         assert provider.open_connections == 0
@@ -185,7 +185,7 @@ async def test_closing_the_provider_ends_calls_under_way_and_in_line() -> None:
         await conversation.hear()
         heard.set()
 
-    async with serve(script) as loopback, endpoint(loopback.url, limits=Limits(connections=1)) as provider:
+    async with serve(script) as loopback, endpoint(loopback.url, limits=PoolLimits(connections=1)) as provider:
         tasks: list[asyncio.Task[Reply]] = [asyncio.create_task(provider.call(post(), {})) for _ in range(2)]
         await heard.wait()
         await provider.aclose()

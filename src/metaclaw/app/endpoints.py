@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaclaw.config import Config, ProviderConfig
-from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Limits, Timeouts
+from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, PoolLimits, Timeouts
 
 if TYPE_CHECKING:
     from metaclaw.privacy import Redactor
@@ -18,7 +18,7 @@ def build_endpoint(one: ProviderConfig) -> HttpEndpoint:
     assert one.kind != "embedded"
     key = None if one.api_key is None else PASSTHROUGH if one.api_key.is_passthrough else one.api_key.resolve()
     timeouts = Timeouts(connect_s=one.connect_timeout_s, first_byte_s=one.timeout_s, idle_s=one.timeout_s)
-    limits = Limits(connections=one.max_concurrency, queue_s=one.queue_timeout_s)
+    limits = PoolLimits(connections=one.max_concurrency, queue_s=one.queue_timeout_s)
     return HttpEndpoint(
         one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts, limits=limits
     )

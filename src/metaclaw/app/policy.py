@@ -13,7 +13,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
 from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
-from metaclaw.schedule import HandOpened, SharedTime, Traffic, Windows, build_windows, facts_of
+from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
@@ -75,14 +75,14 @@ class Policy:
         self._telling: set[asyncio.Task[bool]] = set()
         self.turnstile = Turnstile(settle_s=_SETTLE_S)
         traffic = Traffic()
-        self.windows: Windows | HandOpened = build_windows(config, traffic, home=home, announce=self._announce)
+        self.windows: ScheduledWindows | ManualWindows = build_windows(config, traffic, home=home, announce=self._announce)
         around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use, meter)
         self.parts: Parts = build_parts(config, policy, around)
         # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
         has_own_processor = self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
-        self._shared: SharedTime | None = None
-        if has_own_processor and policy.train_share > 0.0 and isinstance(self.windows, Windows):
-            self._shared = SharedTime(self.windows, policy.train_share)
+        self._shared: SharedWindows | None = None
+        if has_own_processor and policy.train_share > 0.0 and isinstance(self.windows, ScheduledWindows):
+            self._shared = SharedWindows(self.windows, policy.train_share)
         self._training_windows = self._shared or self.windows
         if self._training_windows.window is None:
             self.turnstile.hold(_SHUT)
@@ -134,14 +134,14 @@ class Policy:
 
     def begin(self, supervisor: "Supervisor") -> None:
         """Start to look at who is there."""
-        if isinstance(self.windows, Windows):
+        if isinstance(self.windows, ScheduledWindows):
             supervisor.run("windows", self.windows.run)
         if self._shared is not None:
             supervisor.run("share of the time", self._shared.run)
 
     def facts(self) -> dict[str, object]:
         """What the windows say, for people."""
-        return facts_of(self.windows) if isinstance(self.windows, Windows) else self.windows.facts()
+        return facts_of(self.windows) if isinstance(self.windows, ScheduledWindows) else self.windows.facts()
 
     async def aclose(self) -> None:
         """End what trains; what it had on disk stays."""

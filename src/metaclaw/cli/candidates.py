@@ -61,11 +61,14 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
     found = _read(home, candidate)
     proposal = found.proposal
     if as_json:
-        print_json({**candidate_view(found), "body": proposal.skill.body, "support": list(proposal.support)})
+        check = proposal.skill.extra.get("check")
+        print_json({**candidate_view(found), "body": proposal.skill.body, "check": check, "support": list(proposal.support)})
         return
     click.echo(plain(found.id))
     print_facts(_words(found))
     click.echo(f"\n{plain_block(proposal.skill.body)}")
+    if check := proposal.skill.extra.get("check"):
+        click.echo(f"\ncheck:\n{plain_block(str(check))}")
     if found.standing == "waiting":
         click.echo(f"\nIt waits for you: metaclaw candidates approve {plain(found.id)}, or reject {plain(found.id)}")
 

@@ -8,7 +8,7 @@ import click
 
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.output import duration, json_option, moment, plain, print_json, print_table
-from metaclaw.errors import ConfigError, MetaClawError
+from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
@@ -37,18 +37,10 @@ def windows(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def connect_(home: Path, number: int, timeout_s: float) -> None:
     """Let MetaClaw see when you are busy: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""
-    from datetime import UTC
-
     from metaclaw.config import load
-    from metaclaw.schedule.build import google_tokens, question_for
-    from metaclaw.schedule.calendars.consent import ask_consent
+    from metaclaw.schedule import connect_google
 
-    schedule = load(home).schedule
-    if number > len(schedule.calendars) or schedule.calendars[number - 1].kind != "google":
-        raise ConfigError(f"schedule.calendars has no calendar {number} of kind google; add one with client_id and client_secret")
-    tokens = google_tokens(home / "schedule", number)
-    question = question_for(schedule.calendars[number - 1], schedule, tokens, datetime.now(UTC))
-    ask_consent(question, lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"), timeout_s)
+    connect_google(load(home), home, number, lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"), timeout_s)
     click.echo("MetaClaw can see when you are busy. A running proxy reads it within a minute.")
 
 

@@ -36,6 +36,7 @@ class Vocabulary:
         )
         self.end_ids = _end_ids(folder, config, self._tokenizer)
         """The tokens that end an answer, where the folder says."""
+        self._end = config.get("eos_token")
         self._named = {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
         self._template = _compile(_find_template(config, folder))
 
@@ -52,6 +53,14 @@ class Vocabulary:
         except jinja2.TemplateError as error:
             raise WireError(f"the model's chat template refuses this conversation: {error}", param="messages") from error
         return self._encode(rendered + beginning)
+
+    @property
+    def end_id(self) -> int:
+        """The token that ends an answer in the chat template. Raises EngineError where the folder names none."""
+        known = self._tokenizer.token_to_id(self._end) if isinstance(self._end, str) else None
+        if known is None and not self.end_ids:
+            raise EngineError("the model's folder does not say which token ends an answer")
+        return known if known is not None else min(self.end_ids)
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text in which nothing is special."""

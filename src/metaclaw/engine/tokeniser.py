@@ -26,6 +26,11 @@ class FolderTokeniser:
         """The tokens of an answer, up to and without its end."""
         return tuple(self._vocabulary.encode(text))
 
+    @property
+    def end(self) -> int:
+        """The token that ends an answer. Raises EngineError where the folder names none."""
+        return self._vocabulary.end_id
+
     def word(self, token: int) -> str:
         """What one token says."""
         return self._vocabulary.decode([token])

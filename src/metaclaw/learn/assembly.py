@@ -23,6 +23,7 @@ from metaclaw.learn.fast import Fast, FastRules
 from metaclaw.learn.judge_queue import Allowance
 from metaclaw.learn.lessons import Lessons
 from metaclaw.learn.listen import Listening
+from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
@@ -259,6 +260,7 @@ class Learning:
             redact=self.redact,
             foreign=messages.foreign,
             teams=self._teams,
+            trial=CheckTrial(self.reader, self.recorded, self.redact),
             failed=self.failed,
             catch_up=self._catch_up,
         )

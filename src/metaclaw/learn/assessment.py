@@ -19,6 +19,7 @@ from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdi
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.checks import check_of, run_check
 from metaclaw.skills.evolve.request import cut_middle
+from metaclaw.skills.rule import PROPOSED, check_state_of
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ class Assessment:
     def _check(self, name: SkillName, step: Step) -> Outcome | None:
         skill = self._skill(name)
         try:
-            check = None if skill is None else check_of(skill)
+            # A check that no real turn has confirmed yet is no verdict.
+            check = None if skill is None or check_state_of(skill) == PROPOSED else check_of(skill)
         except SkillError as error:
             log.warning("check_unreadable skill=%s reason=%s", name, error)
             return None

@@ -19,9 +19,9 @@ from metaclaw.proxy.draft import Draft, content_type
 from metaclaw.proxy.inspection import Limits, is_stream, read_completion, read_facts, read_opening
 from metaclaw.proxy.renaming import replace_model
 from metaclaw.upstream import (
-    Candidate,
     Destination,
     PolicySlot,
+    ProviderCandidate,
     ProviderHealth,
     candidates,
     has_credentials,
@@ -132,7 +132,7 @@ class Providers:
         vendor = Wire.MESSAGES if "anthropic-version" in caller else Wire.CHAT
         return provider.name not in self._passthrough or (vendor in provider.wires and has_credentials(caller))
 
-    def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[Candidate, ...]:
+    def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[ProviderCandidate, ...]:
         """The candidates for this caller: without credentials of its own, no passthrough provider is a fallback."""
         chosen = self.candidates(wire, model)
         if not self._passthrough or has_credentials(caller):
@@ -157,7 +157,7 @@ class Providers:
         chosen = self.candidates(wire, model)
         return bool(chosen) and not is_http(self._named[chosen[0].name])
 
-    def model_for(self, candidate: Candidate, version: int) -> str:
+    def model_for(self, candidate: ProviderCandidate, version: int) -> str:
         """The model to ask a provider for: where each version is a model of its own, the one of this version."""
         policy = self._policy
         if policy is None or policy.model_of is None or policy.provider != candidate.name or version == BASE_POLICY:
@@ -202,7 +202,7 @@ class Opener:
                 pass
         return opened
 
-    def _ask(self, draft: Draft, candidate: Candidate) -> Awaitable[Opened]:
+    def _ask(self, draft: Draft, candidate: ProviderCandidate) -> Awaitable[Opened]:
         provider = self._providers.named(candidate.name)
         draft.ask(provider.name)
         if not is_http(provider):

@@ -1,11 +1,18 @@
-"""When the slow loop may run: signals of presence, the decision, the forecast, and windows."""
+"""When weights may be trained: signals of presence, the forecast, the decision, and windows."""
 
-from metaclaw.schedule.build import build_windows, read_calendars
-from metaclaw.schedule.byhand import HandOpened
-from metaclaw.schedule.facts import facts_of
-from metaclaw.schedule.inputs import try_inputs
-from metaclaw.schedule.share import SharedTime
-from metaclaw.schedule.signals.traffic import Traffic
-from metaclaw.schedule.windows import Windows
+from metaclaw.schedule.assembly import build_windows, connect_google, read_calendars, try_inputs
+from metaclaw.schedule.signals.presence import Traffic
+from metaclaw.schedule.time_share import SharedWindows
+from metaclaw.schedule.windows import ManualWindows, ScheduledWindows, facts_of
 
-__all__ = ["HandOpened", "SharedTime", "Traffic", "Windows", "build_windows", "facts_of", "read_calendars", "try_inputs"]
+__all__ = [
+    "ManualWindows",
+    "ScheduledWindows",
+    "SharedWindows",
+    "Traffic",
+    "build_windows",
+    "connect_google",
+    "facts_of",
+    "read_calendars",
+    "try_inputs",
+]

@@ -1,27 +1,88 @@
-"""Windows: open while the person is away, shut the moment they are back. Driven by events; the clock only opens.
+"""Windows for training: open while the user is away, shut as soon as they are back.
 
-A main turn and a key shut the window before the call that reports them returns. Opening waits for the decision, which is looked at
-whenever something may have changed. A window opened by hand stays open although somebody sits at the keyboard, until a main turn,
-or until they had left and are back.
+A main turn and a key shut the window before the call that reports them returns. Opening waits for the decision, which is made again
+whenever something may have changed. A window opened by hand stays open while the user is present, until a main turn, or until they
+had left and are back.
 """
 
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 
 from metaclaw.domain.window import Window
-from metaclaw.schedule.byhand import HandOpened
-from metaclaw.schedule.clock import Clock, Jumps
-from metaclaw.schedule.decide import Moment, Rules, decide, in_words
-from metaclaw.schedule.habits import Habits, keep_history
-from metaclaw.schedule.reading import Followed, Named, Presence, Signal
-from metaclaw.schedule.signals.inactivity import Inactivity, Source
-from metaclaw.schedule.signals.traffic import Traffic
+from metaclaw.schedule.clock import Clock, ClockJumps
+from metaclaw.schedule.decision import FollowedSignal, Moment, NamedReading, Presence, PresenceSignal, WindowRules, decide, in_words
+from metaclaw.schedule.forecast import Habits, keep_history
+from metaclaw.schedule.signals.input import Inactivity, InputSource
+from metaclaw.schedule.signals.presence import Traffic
+
+
+class ManualWindows:
+    """Windows without a scheduler, opened and shut by their owner."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+        self._window: Window | None = None
+        self._why = "it has not been opened"
+        self._opened = anyio.Event()
+        self._hearers: list[Callable[[Window | None], None]] = []
+
+    @property
+    def window(self) -> Window | None:
+        """The open window, or None while it is shut."""
+        return self._window
+
+    @property
+    def shut_because(self) -> str:
+        """Why no window is open; empty while one is."""
+        return "" if self._window is not None else self._why
+
+    async def until_open(self) -> Window:
+        """Wait for an open window; at once if one is open."""
+        while self._window is None:
+            await self._opened.wait()
+        return self._window
+
+    def has_room(self, seconds: float) -> bool:
+        """Whether it is open: when it will be shut is unknown."""
+        return self._window is not None
+
+    def on_change(self, hear: Callable[[Window | None], None]) -> None:
+        """Call `hear` whenever the window opens or shuts."""
+        self._hearers.append(hear)
+
+    def open(self, reason: str, until: datetime | None = None) -> None:
+        """Open it; one that is open stays as it is."""
+        if self._window is None:
+            self._window = Window(self._now(), reason, until)
+            self._opened.set()
+            self._tell()
+
+    def shut(self, why: str) -> None:
+        """Shut it."""
+        self._why = why
+        if self._window is not None:
+            self._window = None
+            self._opened = anyio.Event()
+            self._tell()
+
+    def facts(self) -> dict[str, object]:
+        """The state as JSON."""
+        reason = self._why if self._window is None else self._window.reason
+        return {"open": self._window is not None, "reason": reason, "signals": []}
+
+    async def run(self) -> None:
+        """No-op."""
+
+    def _tell(self) -> None:
+        for hear in self._hearers:
+            hear(self._window)
+
 
 log = logging.getLogger(__name__)
 
@@ -31,33 +92,33 @@ _SHORTEST_PAUSE_S: Final = 0.05
 _KEEP_EVERY_S: Final = 600.0
 
 
-class Objecting(Protocol):
-    """Who may want the machine left alone."""
+class LoadMonitor(Protocol):
+    """Reports reasons not to use the machine."""
 
     @property
     def objections(self) -> Sequence[str]: ...
     async def follow(self) -> None: ...
 
 
-class Windows:
-    """When the slow loop may run. At most one window is open; one event loop calls everything."""
+class ScheduledWindows:
+    """Windows decided by signals. At most one is open. Used on one event loop."""
 
     def __init__(
         self,
         *,
         habits: Habits,
         traffic: Traffic,
-        sources: Sequence[Source] = (),
-        sleep: Signal | None = None,
-        calendars: Sequence[Followed] = (),
-        neighbours: Objecting | None = None,
-        rules: Rules,
+        sources: Sequence[InputSource] = (),
+        sleep: PresenceSignal | None = None,
+        calendars: Sequence[FollowedSignal] = (),
+        machine_load: LoadMonitor | None = None,
+        rules: WindowRules,
         clock: Clock,
         announce: Announce,
         keep: Path | None = None,
     ) -> None:
         self._habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
-        self._neighbours, self._rules, self._clock, self._announce, self._keep = neighbours, rules, clock, announce, keep
+        self._machine_load, self._rules, self._clock, self._announce, self._keep = machine_load, rules, clock, announce, keep
         self._inputs = tuple(
             Inactivity(
                 source, clock=clock, patience=habits.patience, hear=self._heard_input, is_open=lambda: self.window is not None
@@ -65,10 +126,10 @@ class Windows:
             for source in sources
         )
         asleep = () if sleep is None else (sleep,)
-        self._signals: tuple[Signal, ...] = (*self._inputs, traffic, *asleep, *self._calendars)
-        self._gate = HandOpened(clock.now)
+        self._signals: tuple[PresenceSignal, ...] = (*self._inputs, traffic, *asleep, *self._calendars)
+        self._gate = ManualWindows(clock.now)
         self._gate.shut("not looked at yet")
-        self._jumps = Jumps(clock)
+        self._jumps = ClockJumps(clock)
         self._shut_at: float | None = None
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
@@ -89,7 +150,7 @@ class Windows:
         return await self._gate.until_open()
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
-        """Call this at once whenever the window opens or shuts. It must not block."""
+        """Call `hear` whenever the window opens or shuts. It must not block."""
         self._gate.on_change(hear)
 
     def has_room(self, seconds: float) -> bool:
@@ -111,7 +172,7 @@ class Windows:
         return room_s
 
     def open(self, reason: str) -> None:
-        """Open by hand: whoever says so may be sitting here."""
+        """Open by hand. The user may be present."""
         self._by_hand = True
         self._has_left = not _is_present(self.readings())
         if self.window is None:
@@ -122,37 +183,37 @@ class Windows:
         """Shut by hand. It opens again when the signals say so."""
         self._shut(why)
 
-    def readings(self) -> list[Named]:
-        """What every signal says now."""
+    def readings(self) -> list[NamedReading]:
+        """The current reading of every signal."""
         now = self._clock.now()
-        return [Named(one.name, one.read(now)) for one in self._signals]
+        return [NamedReading(one.name, one.read(now)) for one in self._signals]
 
     def refresh(self) -> None:
-        """Look at everything, and open or shut."""
+        """Decide again, and open or shut."""
         self._look()
 
     def look(self) -> float:
-        """Look at everything, open or shut, and say in how many seconds something may have changed by itself."""
+        """Decide again; return in how many seconds something may change by itself."""
         return self._wait_s(self._look())
 
     async def run(self) -> None:
-        """Follow the signals and keep the window right, for ever."""
+        """Follow the signals and open and shut the window, for ever."""
         async with anyio.create_task_group() as group:
             for one in (*self._inputs, *self._calendars):
                 group.start_soon(one.follow)
-            if self._neighbours is not None:
-                group.start_soon(self._neighbours.follow)
+            if self._machine_load is not None:
+                group.start_soon(self._machine_load.follow)
             if self._keep is not None:
                 group.start_soon(self._keep_habits, self._keep)
             try:
-                await self._look_again_and_again()
+                await self._look_forever()
             finally:
                 self._shut("the program stops")
 
     @property
     def objections(self) -> Sequence[str]:
-        """Why the machine should be left alone now."""
-        return () if self._neighbours is None else self._neighbours.objections
+        """Reasons not to use the machine now."""
+        return () if self._machine_load is None else self._machine_load.objections
 
     @property
     def inputs(self) -> tuple[Inactivity, ...]:
@@ -161,7 +222,7 @@ class Windows:
 
     @property
     def habits(self) -> Habits:
-        """What is known of the person's habits."""
+        """The user's habits."""
         return self._habits
 
     @property
@@ -169,8 +230,8 @@ class Windows:
         """Whether the open window was opened by a person."""
         return self.window is not None and self._by_hand
 
-    def expected(self, readings: Sequence[Named]) -> timedelta | None:
-        """How long a window would likely last: by habit or until a meeting ends; sleep hours count where no habit is known."""
+    def expected(self, readings: Sequence[NamedReading]) -> timedelta | None:
+        """How long a window would likely last: by habit or until a meeting ends; without history, also by sleep hours."""
         habit = self._habits.expected()
         names = {one.name for one in self._calendars}
         if habit is None and self._sleep is not None:
@@ -183,7 +244,7 @@ class Windows:
         ]
         return max([*spans, *([] if habit is None else [habit])], default=None)
 
-    async def _look_again_and_again(self) -> None:
+    async def _look_forever(self) -> None:
         while True:
             wait_s = self.look()
             self._wake = anyio.Event()
@@ -198,7 +259,7 @@ class Windows:
         finally:
             _keep(path, self._habits)
 
-    def _look(self) -> list[Named]:
+    def _look(self) -> list[NamedReading]:
         jump = self._jumps.look()
         if jump is not None:
             self._jumped(jump)
@@ -207,7 +268,7 @@ class Windows:
         self._decide(readings)
         return readings
 
-    def _wait_s(self, readings: Sequence[Named]) -> float:
+    def _wait_s(self, readings: Sequence[NamedReading]) -> float:
         now = self._clock.now()
         ends = [one.reading.until for one in readings]
         waits = [(end - now).total_seconds() for end in ends if end is not None and end > now]
@@ -216,7 +277,7 @@ class Windows:
             waits.append(cooling)
         return max(_SHORTEST_PAUSE_S, min(waits, default=3600.0) + 0.01)
 
-    def _decide(self, readings: Sequence[Named]) -> None:
+    def _decide(self, readings: Sequence[NamedReading]) -> None:
         if self._by_hand and self.window is not None:
             self._look_after_hand(readings)
             return
@@ -233,8 +294,8 @@ class Windows:
             self._by_hand = False
             self._opened(decision.reason, None if expected is None else now + expected)
 
-    def _look_after_hand(self, readings: Sequence[Named]) -> None:
-        """Once whoever opened it has left, their return shuts it."""
+    def _look_after_hand(self, readings: Sequence[NamedReading]) -> None:
+        """Shut a window opened by hand when the user had left and is back."""
         is_present = _is_present(readings)
         if self._has_left and is_present:
             self._shut("you are back")
@@ -255,7 +316,7 @@ class Windows:
             self._shut("input: a key or the mouse")
 
     def _jumped(self, jump: timedelta) -> None:
-        """After a sleep of the machine or a new clock nothing known before counts, and somebody is probably here."""
+        """Forget everything after a sleep of the machine or a clock change; the user is probably present."""
         log.info("clock_jumped seconds=%.0f", jump.total_seconds())
         self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
         self._habits.jumped()
@@ -263,7 +324,7 @@ class Windows:
         for one in self._inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
-        self._shut_at = self._clock.monotonic()  # whoever opened the lid has a moment to show themselves
+        self._shut_at = self._clock.monotonic()  # gives the user a moment to become active
 
     def _opened(self, reason: str, until: datetime | None) -> None:
         log.info("window_opened reason=%r until=%s", reason, until)
@@ -273,7 +334,7 @@ class Windows:
         self._gate.open(reason, until)
 
     def _shut(self, why: str) -> None:
-        """Shut at once; whoever works in it is stopped before this returns."""
+        """Shut at once; running work is stopped before this returns."""
         window = self._gate.window
         self._gate.shut(why)
         if window is not None:
@@ -286,13 +347,13 @@ class Windows:
             )
 
     def _cooling_s(self) -> float | None:
-        """How long the cool-down still lasts; None where no window was shut yet."""
+        """How long the cool-down still lasts; None before the first shut."""
         if self._shut_at is None:
             return None
         return self._rules.cooldown.total_seconds() - (self._clock.monotonic() - self._shut_at)
 
 
-def _is_present(readings: Sequence[Named]) -> bool:
+def _is_present(readings: Sequence[NamedReading]) -> bool:
     return any(one.reading.presence is Presence.PRESENT for one in readings)
 
 
@@ -301,3 +362,49 @@ def _keep(path: Path, habits: Habits) -> None:
         keep_history(path, habits.history)
     except OSError as error:
         log.warning("history_not_kept path=%s reason=%s", path, error)
+
+
+def facts_of(windows: ScheduledWindows) -> dict[str, object]:
+    """The window, all readings, the forecast and the next expected window, as JSON."""
+    readings = windows.readings()
+    window = windows.window
+    room_s = windows.room_s()
+    expected = windows.expected(readings)
+    next_at, because = (None, None) if window is not None else _next(readings)
+    return {
+        "open": window is not None,
+        "reason": windows.shut_because if window is None else window.reason,
+        "opened_at": None if window is None else window.opened.isoformat(),
+        "by_hand": windows.is_by_hand,
+        "signals": [_shown(one) for one in readings],
+        "objections": list(windows.objections),
+        "forecast": {
+            "silence_s": round(windows.habits.silence_s, 1),
+            "away_after_s": round(windows.habits.patience().away_s, 1),
+            "expected_s": None if expected is None else round(expected.total_seconds(), 1),
+            "room_s": round(room_s, 1) if window is not None and math.isfinite(room_s) else None,
+            "from_history": windows.habits.are_known,
+        },
+        "next": {"at": None if next_at is None else next_at.isoformat(), "because": because},
+    }
+
+
+def _shown(one: NamedReading) -> dict[str, object]:
+    reading = one.reading
+    until = None if reading.until is None else reading.until.isoformat()
+    return {"name": one.signal, "says": reading.presence.value, "why": reading.why, "until": until, "trouble": reading.is_trouble}
+
+
+def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None]:
+    """When a window may open next, and why."""
+    vetoes = [one.reading.until for one in readings if one.reading.presence is Presence.PRESENT]
+    if None in vetoes:
+        return None, None
+    earliest = max((until for until in vetoes if until is not None), default=None)
+    if earliest is not None and any(one.reading.presence is Presence.AWAY for one in readings):
+        return earliest, "if nothing happens until then"
+    coming = [(one.reading.until, one.signal) for one in readings if one.reading.presence is Presence.UNKNOWN]
+    known = sorted((until if earliest is None else max(until, earliest), signal) for until, signal in coming if until is not None)
+    if known:
+        return known[0]
+    return earliest, None if earliest is None else "at the earliest"

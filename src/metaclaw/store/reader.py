@@ -122,6 +122,14 @@ class LedgerReader:
         with self._database.reading("reading earlier turns") as connection:
             return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq.desc()).limit(limit))]
 
+    def main_turns_of(self, user: str | None, before: int, limit: int, within: int = 5_000) -> list[TurnRow]:
+        """The main turns of a user, or of who speaks without an id, ahead of the cursor `before`, newest first. Only
+        the last `within` turns of everybody are looked at."""
+        whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
+        mine = select(turns).where(turns.c.seq < before, turns.c.seq >= before - within, turns.c.kind == TurnKind.MAIN.value, whose)
+        with self._database.reading("reading a user's turns") as connection:
+            return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq.desc()).limit(limit))]
+
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
         """The last main turn of a session."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)

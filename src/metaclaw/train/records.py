@@ -19,10 +19,19 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
     full: float | None
 
 
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """The best answer to a prompt so far: its tokens, the end included, and what it earned."""
+
+    turn: str
+    tokens: list[int]
+    reward: float
+
+
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """One step. `moved` is False where there was nothing to learn from; `earned` are the lengths of the answers that earned
-    something; `forgotten` is what rehearsed answers have lost, in nats a token; `drift` says why the run must stop.
-    `hinted` prompts were answered again with a hint, which `helped` some of them."""
+    much; `forgotten` is what rehearsed answers have lost, in nats a token; `drift` says why the run must stop.
+    `hinted` prompts were answered again with a hint, which `helped` some of them. The answers to `settled` prompts all earned
+    the same, something, and too little; `found` are answers that are better than any before to the same prompt."""
 
     groups: list[GroupRecord]
     reward: float | None
@@ -36,6 +45,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     drift: str | None = None
     hinted: int = 0
     helped: int = 0
+    settled: int = 0
+    found: list[Found] = []
 
 
 def group_record(group: Scored) -> GroupRecord:
@@ -53,9 +64,10 @@ def mean_reward(groups: Iterable[Scored]) -> float | None:
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def earned_lengths(groups: Iterable[Scored]) -> list[int]:
-    """The lengths, in tokens, of the answers that earned something."""
-    return [len(rollout.tokens_T) for group in groups for rollout, reward in group.known if reward > 0.0]
+def earned_lengths(groups: Sequence[Scored]) -> list[int]:
+    """The lengths, in tokens, of the answers that earned something, and at least half as much as the best."""
+    least = max((reward for group in groups for _, reward in group.known), default=0.0) / 2.0
+    return [len(rollout.tokens_T) for group in groups for rollout, reward in group.known if reward > 0.0 and reward >= least]
 
 
 def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:

@@ -5,7 +5,7 @@ learned enough, when it no longer improves, when nothing is left to learn from, 
 settles. How well it goes is the mean over keys of a moving average, since prompts that go badly are drawn more often.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -18,6 +18,7 @@ _BETTER: Final = 0.005
 _LEARNED: Final = 0.02
 _WORTH_KEEPING: Final = 0.01
 _LOWEST: Final = 0.1
+_LEAST_CAP: Final = 16
 _SPAN: Final = 20
 """Steps whose lengths are looked at for the cap."""
 
@@ -106,8 +107,20 @@ def learning_end(records: Sequence[StepRecord], rules: ScheduleRules) -> Learnin
 
 def progress(records: Sequence[StepRecord]) -> list[float]:
     """After each step, how well the run goes: the mean over keys of a moving average of their rewards."""
+    return [sum(wells.values()) / len(wells) if wells else 0.0 for wells in _averages(records)]
+
+
+def key_rewards(records: Sequence[StepRecord]) -> dict[str, float]:
+    """A moving average of the reward of each key."""
     wells: dict[str, float] = {}
-    found = []
+    for one in _averages(records):
+        wells = one
+    return wells
+
+
+def _averages(records: Sequence[StepRecord]) -> Iterator[dict[str, float]]:
+    """After each step, the moving averages of the keys."""
+    wells: dict[str, float] = {}
     for record in records:
         told: dict[str, list[float]] = {}
         for group in record.groups:
@@ -116,8 +129,7 @@ def progress(records: Sequence[StepRecord]) -> list[float]:
         for key, means in told.items():
             mean = sum(means) / len(means)
             wells[key] = mean if key not in wells else _MEMORY * wells[key] + (1.0 - _MEMORY) * mean
-        found.append(sum(wells.values()) / len(wells) if wells else 0.0)
-    return found
+        yield dict(wells)
 
 
 def checkpoints(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
@@ -132,12 +144,13 @@ def checkpoints(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int
     return [*(one for one in _best(records[:learned], rules) if one != learned), *settled]
 
 
-def token_cap(records: Sequence[StepRecord], most: int) -> int:
-    """How many tokens answers may have: twice as many as nearly all that earned something had, once that is known."""
+def token_cap(records: Sequence[StepRecord], most: int, shown: int = 0) -> int:
+    """How many tokens answers may have: twice as many as nearly all that earned much had, once that is known; before, somewhat more
+    than the longest right answer that was shown, where there is one of so many tokens."""
     lengths = sorted(length for record in records[-_SPAN:] for length in record.earned)
     if len(lengths) < 16:
-        return most
-    return min(most, max(16, 2 * lengths[min(len(lengths) - 1, int(0.95 * len(lengths)))]))
+        return min(most, max(_LEAST_CAP, 3 * shown // 2 + 2)) if shown else most
+    return min(most, max(_LEAST_CAP, 2 * lengths[min(len(lengths) - 1, int(0.95 * len(lengths)))]))
 
 
 def _is_enough(records: Sequence[StepRecord], rules: ScheduleRules) -> bool:

@@ -1,32 +1,40 @@
-"""Who answers: providers reached over HTTP, which of them to ask, and what to do when one fails."""
+"""Providers over HTTP: connections, routing and fallback, the program's own calls to models, and the policy slot."""
 
-from metaclaw.upstream.asking import HttpModel, LocalModel
 from metaclaw.upstream.connection import Timeouts, pour
-from metaclaw.upstream.embeddings import HttpEmbeddings
-from metaclaw.upstream.fallback import moves_on, open_first
-from metaclaw.upstream.headers import has_credentials, reply_headers
-from metaclaw.upstream.health import ProviderFailure, ProviderHealth
-from metaclaw.upstream.http import PASSTHROUGH, ApiKey, HttpEndpoint, Kind
+from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
 from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent, learned_item, spending_on, waits_for_budget, without_waiting
-from metaclaw.upstream.pool import Limits
-from metaclaw.upstream.route import Candidate, Destination, candidates
-from metaclaw.upstream.slot import PolicySlot
+from metaclaw.upstream.models import HttpEmbeddings, HttpModel, LocalModel
+from metaclaw.upstream.pool import PoolLimits
+from metaclaw.upstream.routing import (
+    Destination,
+    PolicySlot,
+    ProviderCandidate,
+    ProviderFailure,
+    ProviderHealth,
+    candidates,
+    moves_on,
+    open_first,
+)
+from metaclaw.upstream.transport import MALFORMED, TIMEOUT, UNREACHABLE
 
 __all__ = [
+    "MALFORMED",
     "PASSTHROUGH",
+    "TIMEOUT",
     "UNMETERED",
+    "UNREACHABLE",
     "ApiKey",
-    "Candidate",
     "Charge",
     "Destination",
     "HttpEmbeddings",
     "HttpEndpoint",
     "HttpModel",
     "Kind",
-    "Limits",
     "LocalModel",
     "Meter",
     "PolicySlot",
+    "PoolLimits",
+    "ProviderCandidate",
     "ProviderFailure",
     "ProviderHealth",
     "Spent",

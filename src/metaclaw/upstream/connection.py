@@ -11,7 +11,7 @@ import httptools
 
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Headers
-from metaclaw.upstream.failures import ClosedEarlyError, GarbledError, failure
+from metaclaw.upstream.transport import ClosedEarlyError, MalformedAnswerError, failure
 
 MAX_HEAD_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 256 * 1024
@@ -28,15 +28,15 @@ class Timeouts:
 
 
 Take = Callable[[bytes], bool]
-"""Takes a chunk of an answer, and says whether it will take the next one as well."""
+"""Takes a chunk of a response; returns whether it takes the next one as well."""
 
 
 class StaleConnectionError(Exception):
-    """A kept connection died before a single byte of an answer came: the call may be sent again on a fresh one."""
+    """A kept-alive connection closed before the first byte of a response: the call may be sent again on a new one."""
 
 
-class Answer:
-    """A provider's answer as it arrives (ports.Reply). Bytes wait here, so that the connection is free once the last has come.
+class ProviderResponse:
+    """A provider's response as it arrives (ports.Reply). It buffers bytes, so that the connection is free after the last one.
 
     A task that is cancelled while it waits for the next chunk takes the call down with it, as a generator would.
     """
@@ -55,7 +55,7 @@ class Answer:
         "status",
     )
 
-    def __init__(self, connection: "Connection", peer: str) -> None:
+    def __init__(self, connection: "ProviderConnection", peer: str) -> None:
         self.status = 0
         self.headers: Headers = ()
         self.buffered_bytes = 0
@@ -69,10 +69,10 @@ class Answer:
         self._waiter: asyncio.Future[None] | None = None
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body, one piece for each read that brought some of it."""
+        """The body, one chunk per read."""
         return self
 
-    def __aiter__(self) -> "Answer":
+    def __aiter__(self) -> "ProviderResponse":
         return self
 
     async def __anext__(self) -> bytes:
@@ -88,7 +88,7 @@ class Answer:
         return chunk
 
     async def pour(self, take: "Take") -> bool:
-        """Give every chunk to `take` in the moment it arrives, without waking the task that waits here, until `take` says False.
+        """Call `take` with every chunk as it arrives, without waking the waiting task, until `take` returns False.
 
         Returns True then, and False once the whole body has been given.
         """
@@ -112,7 +112,7 @@ class Answer:
         return self._take is not None
 
     async def aclose(self) -> None:
-        """Give up what has not come yet; the provider sees its connection close at once."""
+        """Cancel: the connection is closed at once."""
         self._chunks.clear()
         self.buffered_bytes = 0
         self._connection.drop(self)
@@ -133,7 +133,7 @@ class Answer:
         self._wake()
 
     def end(self, cause: BaseException | None = None) -> None:
-        """Nothing more will come: the body is whole, or `cause` says why it is not."""
+        """End of the body, or its failure with `cause`."""
         if not self._ended:
             self._ended = True
             self._failure = cause
@@ -157,7 +157,7 @@ class Answer:
             raise failure(self._peer, cause, head_seen=bool(self.status)) from cause
 
     async def change(self) -> None:
-        """Return once more of the answer is here; raise what keeps it from coming."""
+        """Wait for more of the response. Raises the failure of the call."""
         if self._ended:
             self._raise_failure()
         self._waiter = self._connection.loop.create_future()
@@ -174,11 +174,15 @@ class Answer:
             self._waiter.set_result(None)
 
 
-class Connection(asyncio.Protocol):
-    """Carries one call at a time. `on_free` is told when it may carry another, `on_lost` when it is gone."""
+class ProviderConnection(asyncio.Protocol):
+    """Carries one call at a time. `on_free` is called when it is free again, `on_lost` when it is closed."""
 
     def __init__(
-        self, peer: str, timeouts: Timeouts, on_free: "Callable[[Connection], None]", on_lost: "Callable[[Connection], None]"
+        self,
+        peer: str,
+        timeouts: Timeouts,
+        on_free: "Callable[[ProviderConnection], None]",
+        on_lost: "Callable[[ProviderConnection], None]",
     ) -> None:
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.idle_since = 0.0
@@ -189,7 +193,7 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: Answer | None = None
+        self._answer: ProviderResponse | None = None
         self._deadline = 0.0
         self._calls = 0
         self._read_paused = False
@@ -208,7 +212,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle_s(self) -> float:
-        """For how long it has carried nothing."""
+        """How long it has been idle."""
         return self.loop.time() - self.idle_since
 
     @property
@@ -216,7 +220,7 @@ class Connection(asyncio.Protocol):
         """Whether a call may be sent on it now."""
         return self._transport is not None and self._answer is None and not self._transport.is_closing()
 
-    async def send(self, method: str, head: bytes, body: bytes) -> Answer:
+    async def send(self, method: str, head: bytes, body: bytes) -> ProviderResponse:
         """Send a call in one write and return once the answer's head is here."""
         transport = self._transport
         if transport is None or not self.is_usable:
@@ -224,14 +228,14 @@ class Connection(asyncio.Protocol):
             raise StaleConnectionError if self._calls else failure(self._peer, unanswered, head_seen=False)
         self._reset(method)
         self._calls += 1
-        answer = self._answer = Answer(self, self._peer)
+        answer = self._answer = ProviderResponse(self, self._peer)
         self._deadline = self.loop.time() + self._timeouts.first_byte_s
         transport.writelines((head, body) if body else (head,))
         while not answer.status:
             await answer.change()
         return answer
 
-    def drop(self, answer: Answer | None = None) -> None:
+    def drop(self, answer: ProviderResponse | None = None) -> None:
         """Close at once; with an answer given, only if it is still the one arriving."""
         if answer is not None and answer is not self._answer:
             return
@@ -241,15 +245,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def read_on(self, answer: Answer) -> None:
-        """The reader has caught up: read from the socket again if that had been stopped for its sake."""
+    def read_on(self, answer: ProviderResponse) -> None:
+        """Resume reading from the socket after the reader has caught up."""
         if self._read_paused and answer is self._answer and self._transport is not None:
             self._read_paused = False
             self._deadline = self.loop.time() + self._timeouts.idle_s
             self._transport.resume_reading()
 
     def check_deadline(self, now: float) -> None:
-        """Fail the call if its time is up. A provider is not blamed for a reader that does not read."""
+        """Fail the call if its time is up, unless the reader is the one that is slow."""
         if self._answer is None or self._read_paused or now < self._deadline:
             return
         waited, what = (
@@ -268,7 +272,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         answer = self._answer
         if answer is None:
-            # Nobody asked: the next caller must not be handed these bytes.
+            # Unexpected bytes must not become part of the next response.
             self.drop()
             return
         self._deadline = self.loop.time() + self._timeouts.idle_s
@@ -297,7 +301,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._whole:
-            raise GarbledError("more bytes than one answer")
+            raise MalformedAnswerError("more bytes than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_seen:
@@ -314,7 +318,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status == 101 or status < 100:
-            raise GarbledError(f"status {status} where an answer was due")
+            raise MalformedAnswerError(f"status {status} where an answer was due")
         if status < 200:
             self._headers = []
             self._until_close = True
@@ -326,7 +330,7 @@ class Connection(asyncio.Protocol):
         if self._method == "HEAD":
             # The parser cannot be told that no body follows, so it stops here and the connection with it.
             self._whole = True
-            raise GarbledError("the answer to HEAD has no body")
+            raise MalformedAnswerError("the answer to HEAD has no body")
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
@@ -342,11 +346,11 @@ class Connection(asyncio.Protocol):
                 _check_head(self._raw_head_bytes)
         except httptools.HttpParserCallbackError as wrapped:
             return wrapped.__context__ or wrapped
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, GarbledError) as trouble:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, MalformedAnswerError) as trouble:
             return trouble
         return None
 
-    def _finish(self, answer: Answer, *, reusable: bool) -> None:
+    def _finish(self, answer: ProviderResponse, *, reusable: bool) -> None:
         self._answer = None
         answer.end()
         transport = self._transport
@@ -367,7 +371,7 @@ class Connection(asyncio.Protocol):
             self._answer = None
         self.drop()
 
-    def _loss(self, answer: Answer, exc: Exception | None) -> BaseException | None:
+    def _loss(self, answer: ProviderResponse, exc: Exception | None) -> BaseException | None:
         if answer.status:
             if self._until_close and exc is None:
                 return None
@@ -378,8 +382,8 @@ class Connection(asyncio.Protocol):
 
 
 async def pour(chunks: AsyncIterator[bytes], take: Take) -> bool:
-    """The same for the chunks of any reply: True once `take` has said False, and False once all of them have been given."""
-    if isinstance(chunks, Answer):
+    """`pour` for any reply: True if `take` returned False, False at the end of the body."""
+    if isinstance(chunks, ProviderResponse):
         return await chunks.pour(take)
     async for chunk in chunks:
         if not take(chunk):
@@ -389,10 +393,10 @@ async def pour(chunks: AsyncIterator[bytes], take: Take) -> bool:
 
 def _check_head(head_bytes: int) -> None:
     if head_bytes > MAX_HEAD_BYTES:
-        raise GarbledError(f"headers beyond {MAX_HEAD_BYTES} bytes")
+        raise MalformedAnswerError(f"headers beyond {MAX_HEAD_BYTES} bytes")
 
 
 def _is_close_delimited(coding: str) -> bool:
     if coding not in ("chunked", "identity"):
-        raise GarbledError(f"transfer-encoding {coding!r} is not supported")
+        raise MalformedAnswerError(f"transfer-encoding {coding!r} is not supported")
     return coding == "identity"

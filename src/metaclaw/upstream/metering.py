@@ -1,4 +1,4 @@
-"""Metering: the program's own calls to models are let through, as far as the budget goes, and counted."""
+"""Metering: the program's own calls to models are counted and limited by the budget."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -16,7 +16,7 @@ _NO_TOKENS: Final = Usage(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What calls came to. `estimated` are those whose provider did not say how many tokens they took."""
+    """The cost of calls. `estimated` is the number of calls whose provider reported no tokens."""
 
     calls: int = 0
     failures: int = 0
@@ -72,7 +72,7 @@ def learned_item() -> str:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Requests made inside, and in tasks started there, are refused with BudgetError where they would wait for the budget."""
+    """Requests made inside, and in tasks started there, raise BudgetError instead of waiting for the budget."""
     token = _waits.set(False)
     try:
         yield

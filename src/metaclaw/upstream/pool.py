@@ -1,4 +1,4 @@
-"""The connections to one provider: kept alive, bounded in number, watched by one slow timer instead of one per call."""
+"""The connection pool of one provider: keep-alive, limited in number, with one slow timer instead of one per call."""
 
 import asyncio
 import logging
@@ -7,9 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from metaclaw.errors import UpstreamError
-from metaclaw.upstream.connection import Answer, Connection, StaleConnectionError, Timeouts
-from metaclaw.upstream.dial import Address, dial, tls_context
-from metaclaw.upstream.failures import BUSY, dialling
+from metaclaw.upstream.connection import ProviderConnection, ProviderResponse, StaleConnectionError, Timeouts
+from metaclaw.upstream.transport import BUSY, Address, dial, opening_errors, tls_context
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +18,7 @@ _CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PoolLimits:
     """How many connections at once, how long an unused one is kept, and how long a call may queue for one."""
 
     connections: int = 1024
@@ -27,19 +26,21 @@ class Limits:
     queue_s: float = 2.0
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one address. `peer` is how messages name the provider."""
 
-    def __init__(self, peer: str, address: Address, timeouts: Timeouts, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, peer: str, address: Address, timeouts: Timeouts, limits: PoolLimits, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._peer = peer
         self._address = address
         self._timeouts = timeouts
         self._limits = limits
         self._tls = tls or (tls_context() if address.scheme == "https" else None)
         self._taken = 0
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []
-        self._queues: dict[str, deque[asyncio.Future[Connection | None]]] = {}  # by session; the first is served next
+        self._connections: set[ProviderConnection] = set()
+        self._idle: list[ProviderConnection] = []
+        self._queues: dict[str, deque[asyncio.Future[ProviderConnection | None]]] = {}  # by session; the first is served next
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         shortest_s = min(timeouts.first_byte_s, timeouts.idle_s, limits.keep_s)
@@ -55,7 +56,7 @@ class Pool:
         """Connections that wait for a call."""
         return len(self._idle)
 
-    async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> Answer:
+    async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:
         """Send a call and return once the answer's head is here. Raises UpstreamError.
 
         In a full pool, calls of one session are served in order and sessions take turns, so that none can starve the others.
@@ -83,7 +84,7 @@ class Pool:
         if losing:
             await asyncio.wait(losing, timeout=_CLOSE_S)
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> ProviderConnection | None:
         """A kept connection that may still be used."""
         while self._idle and not self._closed:
             connection = self._idle.pop()
@@ -92,7 +93,7 @@ class Pool:
             connection.drop()
         return None
 
-    async def _acquire(self, session: str) -> Connection | None:
+    async def _acquire(self, session: str) -> ProviderConnection | None:
         """A connection to use once one is free, or None with the right to open one."""
         if self._closed:
             raise self._closing()
@@ -113,8 +114,8 @@ class Pool:
                 return
         self._taken += 1
 
-    async def _wait_in_line(self, session: str) -> Connection | None:
-        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+    async def _wait_in_line(self, session: str) -> ProviderConnection | None:
+        waiter: asyncio.Future[ProviderConnection | None] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(session, deque()).append(waiter)
         try:
             async with asyncio.timeout(self._limits.queue_s):
@@ -129,7 +130,7 @@ class Pool:
                 raise UpstreamError(message, status=429, retryable=True, code=BUSY) from cause
             raise
 
-    def _leave_line(self, session: str, waiter: asyncio.Future[Connection | None]) -> None:
+    def _leave_line(self, session: str, waiter: asyncio.Future[ProviderConnection | None]) -> None:
         queue = self._queues.get(session)
         if queue is not None and waiter in queue:
             queue.remove(waiter)
@@ -143,11 +144,11 @@ class Pool:
         else:
             self._put_back(connection)
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> ProviderConnection:
         """Open a connection on a place already taken."""
-        opened: Connection | None = None
+        opened: ProviderConnection | None = None
         try:
-            with dialling(self._peer):
+            with opening_errors(self._peer):
                 async with asyncio.timeout(self._timeouts.connect_s):
                     connection = await dial(self._address, self._tls, self._make)
                 if connection.closed.done():
@@ -164,10 +165,10 @@ class Pool:
             self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
         return opened
 
-    def _make(self) -> Connection:
-        return Connection(self._peer, self._timeouts, self._put_back, self._forget)
+    def _make(self) -> ProviderConnection:
+        return ProviderConnection(self._peer, self._timeouts, self._put_back, self._forget)
 
-    def _put_back(self, connection: Connection) -> None:
+    def _put_back(self, connection: ProviderConnection) -> None:
         if self._closed:
             connection.drop()
             return
@@ -177,7 +178,7 @@ class Pool:
         else:
             waiter.set_result(connection)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ProviderConnection) -> None:
         if connection not in self._connections:
             return  # lost while being opened, or to make room: whoever did that has its place
         self._connections.remove(connection)
@@ -192,7 +193,7 @@ class Pool:
         else:
             waiter.set_result(None)
 
-    def _next_in_line(self) -> asyncio.Future[Connection | None] | None:
+    def _next_in_line(self) -> asyncio.Future[ProviderConnection | None] | None:
         while self._queues:
             session = next(iter(self._queues))
             queue = self._queues.pop(session)

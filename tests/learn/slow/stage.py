@@ -14,7 +14,9 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.learn.prompt import sent_request
 from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.slow.examples import Examples
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.lessons import Clocks, QueryTurns
 from metaclaw.learn.slow.loop import Rules, Slow, Workshop
@@ -24,7 +26,7 @@ from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.schedule import HandOpened
+from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.scribe import Scribe
@@ -88,6 +90,10 @@ class AsciiTokeniser:
 
     def encode(self, text: str) -> tuple[int, ...]:
         return encode(text) or (END,)
+
+    @property
+    def end(self) -> int:
+        return END
 
     def word(self, token: int) -> str:
         return chr(token)
@@ -159,7 +165,7 @@ class Stage:
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database)
         self.batches, self.policies = SqlBatches(database), SqlPolicies(database)
         builder = StepBuilder(lambda agent, text: text)
-        self.windows = HandOpened()
+        self.windows = ManualWindows()
         self.windows.open("a test")
         self.backend = Plug(self.folder / "policies")
         self.turns = QueryTurns(
@@ -201,6 +207,12 @@ class Stage:
                 ),
                 folder=self.folder / "policies",
                 base="toy",
+                examples=Examples(
+                    skill=lambda name: self.shelf.view.get(name),
+                    request=self._request,
+                    rewards=self.rewards,
+                    tokeniser=AsciiTokeniser(),
+                ),
             ),
             windows=self.windows,
             rules=Rules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
@@ -208,6 +220,10 @@ class Stage:
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,
         )
+
+    def _request(self, turn: TurnId) -> ChatRequest | None:
+        recorded = self.reader.turn(turn)
+        return None if recorded is None else sent_request(recorded.turn)
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         then, now = self.generations.at(generation), self.shelf.view.get(name)

@@ -8,9 +8,10 @@ import pytest
 from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
-from metaclaw.learn.slow.hindsight import Hints, distil, may_help, needs_hint
+from metaclaw.learn.slow.hindsight import Hints, distil, may_help
 from metaclaw.learn.slow.lessons import Least
 from metaclaw.train.backends.softmax import END, encode
+from metaclaw.train.exploration import is_flat
 from metaclaw.train.records import StepRecord
 from metaclaw.train.scored import Scored
 from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
@@ -124,7 +125,7 @@ def scored(*rewards: float | None) -> Scored:
     ("rewards", "needs"), [((0.0, 0.0), True), ((0.2, 0.2), True), ((0.0, 1.0), False), ((1.0, 1.0), False), ((None, None), False)]
 )
 def test_a_group_without_spread_and_reward_needs_a_hint(rewards: tuple[float | None, ...], needs: bool) -> None:
-    assert needs_hint(scored(*rewards)) is needs
+    assert is_flat(scored(*rewards)) is needs
 
 
 def test_only_answers_that_earned_more_with_the_hint_are_taught() -> None:

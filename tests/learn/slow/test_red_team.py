@@ -19,7 +19,7 @@ from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.schedule import HandOpened
+from metaclaw.schedule import ManualWindows
 from metaclaw.skills.checks import check_of, examine
 from metaclaw.train.backends.softmax import encode
 from metaclaw.train.gate import GateRules
@@ -93,7 +93,7 @@ def lesson_of(bus: Bus) -> Lesson:
 
 
 def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
-    windows = HandOpened()
+    windows = ManualWindows()
     windows.open("a test")
     return GeneralAbilities(
         backend=backend,  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
 
 async def weigh(case: Case, folder: Path) -> GateReport:
     """What the gate makes of a version that answers as a case says."""
-    backend, windows = ScriptedBackend(case), HandOpened()
+    backend, windows = ScriptedBackend(case), ManualWindows()
     windows.open("a test")
     rule = Skill(RULE, "Always", "A house rule.", extra={"check": case.check})
     rewards = Rewards(judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text)

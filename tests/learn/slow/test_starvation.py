@@ -2,11 +2,11 @@
 
 from metaclaw.learn.slow.loop import State
 from metaclaw.learn.slow.starvation import Starvation
-from metaclaw.schedule import HandOpened
+from metaclaw.schedule import ManualWindows
 
 
 def test_a_day_without_a_window_is_told_with_its_reason_and_what_to_do() -> None:
-    clock, windows = [0.0], HandOpened()
+    clock, windows = [0.0], ManualWindows()
     starvation = Starvation(windows, lambda: clock[0])
     windows.shut("traffic: a main turn")
     clock[0] = 86_399.0

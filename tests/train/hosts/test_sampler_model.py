@@ -28,7 +28,7 @@ from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import ModelProvider, PolicyHost
 from metaclaw.train.backends.service import Request
 from metaclaw.train.hosts.sampler import SamplerModel
-from metaclaw.upstream.failures import TIMEOUT, UNREACHABLE
+from metaclaw.upstream import TIMEOUT, UNREACHABLE
 from tests.support import tiny
 
 pytestmark = pytest.mark.anyio

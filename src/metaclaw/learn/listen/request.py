@@ -19,6 +19,7 @@ _MAX_WHEN_CHARS: Final = 200
 _MAX_EXAMPLES: Final = 8
 _MAX_EXAMPLE_CHARS: Final = 160
 _MAX_ITEMS: Final = 8
+_MAX_BLOCK_CHARS: Final = 9_000
 _MAX_ANSWER_TOKENS: Final = 2_000
 _MAX_ANSWER_CHARS: Final = 40_000
 _MOST_OPENINGS: Final = 60
@@ -70,8 +71,10 @@ text: one short sentence in the person's language, with every condition and nega
 when: "always", or the situation in a few words. examples: 3 to 6 requests of such a person for which it matters.
 scope: everywhere; project (limited to this project or repository); conversation (only for now).
 expires: the last day, YYYY-MM-DD, where they name one.
-check: "pattern: REGEX" or "not: REGEX" for the answer, or "not in calls of TOOL: REGEX", only where a pattern can tell; violates, \
-complies: a short answer that breaks it and one that follows it. Else null.
+check: how to tell that it was followed, only where that is certain: "not: REGEX" or "pattern: REGEX" (the answer's words), \
+"not in calls of CLASS: REGEX" with CLASS shell (the command), edit (the path, below it the new text), read or web; else \
+"program: |" and Python. violates, complies: an answer, command, or path and text that breaks it, and one that follows it; or \
+null.
 correction: null, or what was wrong with the answer and what was wanted. What is wanted next time, too, is also an item."""
 
 
@@ -108,6 +111,8 @@ class Item:
     targets: tuple[str, ...] = ()
     expires: date | None = None
     check: str | None = None
+    violates: str | None = None
+    complies: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +229,7 @@ def _item(value: dict[str, object], today: date) -> Item | None:
         _named(Reach.EVERYWHERE, value.get("scope")),
         targets,
         _day(value.get("expires"), today),
-        _check(value.get("check")),
+        *(_block(value.get(key)) for key in ("check", "violates", "complies")),
     )
 
 
@@ -257,5 +262,6 @@ def _day(value: object, today: date) -> date | None:
     return day if day is not None and day >= today else None
 
 
-def _check(value: object) -> str | None:
-    return value.strip() or None if isinstance(value, str) else None
+def _block(value: object) -> str | None:
+    """A text of several lines; None for anything else, and for what is too long."""
+    return value.strip() or None if isinstance(value, str) and len(value) <= _MAX_BLOCK_CHARS else None

@@ -16,23 +16,22 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Json
-from metaclaw.domain.check import ProgramCheck
 from metaclaw.domain.ids import SkillName, TurnId, new_id
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce
+from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.messages import Spoken
 from metaclaw.learn.listen.request import Item, Op, Reach, Understood
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import Teams, applying, scope_of_lesson
-from metaclaw.skills.checks import parse_check
 from metaclaw.skills.evolve.failure import CORRECTION_READ
 from metaclaw.skills.evolve.names import rule_name
-from metaclaw.skills.rule import ALWAYS, rule_text
+from metaclaw.skills.rule import ALWAYS, CONFIRMED, PROPOSED, check_state_of, rule_text
 from metaclaw.skills.rulebook import UNCONFIRMED
-from metaclaw.skills.rules import UNKNOWN_PROJECT, find_same, is_rule, plain_words
+from metaclaw.skills.rules import UNKNOWN_PROJECT, find_same, is_emphatic, is_rule, plain_words
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 
 log = logging.getLogger(__name__)
@@ -56,12 +55,13 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class _Lesson:
     """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
-    `reason` is the generation's, where it is not the event."""
+    `reason` is the generation's, where it is not the event. `program` is a check that a person must agree to first."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
+    program: str | None = None
 
 
 class RuleWriter:
@@ -77,6 +77,7 @@ class RuleWriter:
         redact: Callable[[str], str],
         foreign: Callable[[TurnId], Iterable[str]],
         teams: Teams,
+        trial: CheckTrial,
         failed: Callable[[], None] = lambda: None,
         catch_up: Callable[[], object] = stay,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -90,6 +91,7 @@ class RuleWriter:
         self._redact = redact
         self._foreign = foreign
         self._teams = teams
+        self._trial = trial
         self._failed = failed
         self._now = now
         self._catch_up = catch_up
@@ -118,6 +120,7 @@ class RuleWriter:
         already: what the items do not confirm is taken back.
         """
         async with self._publishing:
+            await self._confirm_checks(spoken, is_corrected=understood.correction is not None)
             await self._apply(spoken, understood, written_by, attempt, is_again=is_again)
 
     async def _apply(self, spoken: Spoken, understood: Understood, written_by: str, attempt: int | None, *, is_again: bool) -> None:
@@ -162,12 +165,48 @@ class RuleWriter:
         """What is to change. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
+        # Of several things that a correction lays down, nobody knows which one the answer broke.
+        is_alone = sum(item.op in (Op.ADD, Op.REPLACE) for item in understood.items) == 1
         for item in understood.items:
             lesson = self._lesson(spoken, item, understood.correction is not None, taken, written_by)
+            if lesson is not None and lesson.put is not None and lesson.event != "example":
+                lesson = self._with_check(spoken, item, lesson, is_alone=is_alone, is_correction=understood.correction is not None)
             if lesson is not None:
                 found.append(lesson)
                 taken |= {one.name for one in (*lesson.gone, *((lesson.put,) if lesson.put else ()))}
         return found
+
+    def _with_check(self, spoken: Spoken, item: Item, lesson: _Lesson, *, is_alone: bool, is_correction: bool) -> _Lesson:
+        """The lesson with the check that was proposed for its rule, or with the reason why it has none."""
+        assert lesson.put is not None
+        proposed = self._trial.propose(spoken, item, is_corrected=is_alone and is_correction)
+        extra = dict(lesson.put.extra)
+        if proposed.check is not None:
+            extra |= {"check": proposed.check, "check_state": PROPOSED}
+        if proposed.note is not None:
+            extra["check_note"] = proposed.note
+        if lesson.put.kind is SkillKind.RULE and (is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))):
+            extra["ask_hold"] = True
+        return replace(lesson, put=replace(lesson.put, extra=extra), program=proposed.program)
+
+    async def _confirm_checks(self, spoken: Spoken, *, is_corrected: bool) -> None:
+        """Confirm the proposed checks that agree with the person about the task before this message."""
+        for name in spoken.answered_with:
+            rule = self._shelf.view.get(name)
+            if rule is not None and check_state_of(rule) == PROPOSED:
+                await run_sync(self._confirm_check, rule, spoken, is_corrected)
+
+    def _confirm_check(self, rule: Skill, spoken: Spoken, is_corrected: bool) -> None:
+        if not self._trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
+            return
+        confirmed = replace(rule, extra={**rule.extra, "check_state": CONFIRMED})
+        expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
+        try:
+            self._shelf.publish((confirmed,), (), f"confirmed the check of {rule.name}", expected=expected, by_person=True)
+        except SkillError as error:
+            log.info("check_not_confirmed turn=%s reason=%s", spoken.turn, error)
+        else:
+            log.info("check_confirmed turn=%s", spoken.turn)
 
     def _unconfirmed(self, spoken: Spoken, understood: Understood) -> list[_Lesson]:
         """What sure phrases of this message put in force and its reader does not confirm. Blocks."""
@@ -239,8 +278,6 @@ class RuleWriter:
         example = "" if is_always else self._example(spoken)
         if examples := list(dict.fromkeys(filter(None, (*map(self._redact, item.examples), example)))):
             extra["examples"] = examples
-        if item.check is not None and _is_usable(item.check):
-            extra["check"] = item.check
         extra["source"] = spoken.turn
         text = self._redact(item.text)
         when = self._redact(item.when)
@@ -271,6 +308,8 @@ class RuleWriter:
             self._shelf.publish(() if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person)
             if candidate is not None:
                 self._candidates.save_candidate(candidate)
+            if put is not None and lesson.program is not None:
+                self._candidates.save_candidate(self._waiting(put, lesson.program, turns, written_by))
 
         try:
             await run_sync(publish)
@@ -298,6 +337,13 @@ class RuleWriter:
         proposal = Proposal(skill, Change.NEW, (), tuple(turns), f"words-{skill.name}"[:64], written_by, is_instruction=True)
         generation = self._shelf.view.generation
         return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, self._now())
+
+    def _waiting(self, rule: Skill, program: str, turns: Sequence[TurnId], written_by: str) -> Candidate:
+        """The rule with a program as its check, for a person to decide."""
+        extra = {**{key: value for key, value in rule.extra.items() if key != "check_note"}, "check": program}
+        reason = "its check is a program that a model wrote"
+        candidate = self._candidate(replace(rule, extra=extra), turns, written_by, Standing.WAITING, reason)
+        return replace(candidate, proposal=replace(candidate.proposal, change=Change.EDIT, replaces=(rule.name,)))
 
     def _refuse(self, spoken: Spoken, item: Item, reason: str, written_by: str) -> None:
         """Keep what was not taken, so that people see why. Blocks."""
@@ -328,11 +374,3 @@ class RuleWriter:
             return
         if stands:
             self._failed()
-
-
-def _is_usable(check: str) -> bool:
-    """Whether a check can be read and needs no program that a model wrote."""
-    try:
-        return not isinstance(parse_check(check), ProgramCheck)
-    except SkillError:
-        return False

@@ -12,11 +12,13 @@ from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.batch import Adam, Loss, LossKind
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
+from metaclaw.learn.prompt import UnplayableError, sent_request
+from metaclaw.learn.slow.examples import Examples
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.hindsight import Hints
 from metaclaw.learn.slow.lessons import NOTHING_SCORES, Clocks, QueryTurns
@@ -247,7 +249,21 @@ class SlowLearning:
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
         )
-        return Workshop(self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base)
+        examples = Examples(
+            skill=lambda name: self._shelf.view.get(name),
+            request=self._request,
+            rewards=self._rewards,
+            tokeniser=self._tokeniser,
+        )
+        return Workshop(self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base, examples)
+
+    def _request(self, turn: TurnId) -> ChatRequest | None:
+        """What the provider got for a turn; None where that cannot be read. Blocks."""
+        recorded = self._learning.reader.turn(turn)
+        try:
+            return None if recorded is None else sent_request(recorded.turn)
+        except UnplayableError:
+            return None
 
     def _references(self) -> References:
         learning = self._learning
@@ -277,7 +293,7 @@ class SlowLearning:
             hindsight=self._has_hindsight,
             teacher=teacher,
             rehearsal=policy.rehearsal,
-            rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=12),
+            rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=6),
             tokeniser=self._tokeniser,
             golden=split_golden(golden_items(), _MOST_CHOOSING if has_own_processor else 24)[0],
             golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown

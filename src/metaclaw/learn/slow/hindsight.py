@@ -16,15 +16,13 @@ from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.ports import Tokeniser
 from metaclaw.train.distill.hindsight import hinted, imitate
+from metaclaw.train.exploration import LEAST_GAIN
 from metaclaw.train.records import StepRecord
-from metaclaw.train.scored import Harvest, Scored, spread
+from metaclaw.train.scored import Harvest, Scored
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)
 
-LEAST_GAIN: Final = 0.05
-_LOW: Final = 0.9
-_ALIKE: Final = 0.02
 _TRIED: Final = 64
 _LEAST_HELPED: Final = 0.03
 _MOST_HINT_CHARS: Final = 2_000
@@ -63,16 +61,6 @@ def may_help(records: Sequence[StepRecord]) -> bool:
     """Whether hints are worth drawing: they have not been tried often yet, or they helped now and then."""
     tried = sum(record.hinted for record in records)
     return tried < _TRIED or sum(record.helped for record in records) >= _LEAST_HELPED * tried
-
-
-def needs_hint(group: Scored) -> bool:
-    """Whether a group teaches next to nothing by itself: all its answers earned about the same, and not enough. The policy may have
-    settled on a manner of answering that earns a part."""
-    rewards = [reward for _, reward in group.known]
-    if not rewards:
-        return False
-    mean, deviation = spread(rewards)
-    return mean < _LOW and deviation < _ALIKE
 
 
 def distil(plainly: Sequence[Scored], with_hint: Sequence[Scored]) -> Harvest:

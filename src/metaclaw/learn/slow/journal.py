@@ -15,6 +15,7 @@ from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
+from metaclaw.train.demonstrations import Demonstration
 from metaclaw.train.records import StepRecord
 from metaclaw.train.rehearsal import Rehearsed
 
@@ -99,6 +100,14 @@ class Journal:
     def keep_rehearsed(self, piece: int, answers: Sequence[Rehearsed]) -> None:
         """Keep a piece of the answers that are rehearsed."""
         self._keep(f"rehearsal-{piece:05d}", list(answers))
+
+    def demonstrations(self) -> list[Demonstration] | None:
+        """The right answers that were known when the run began, or None where they were not looked for."""
+        return self._find("demonstrations", list[Demonstration])
+
+    def keep_demonstrations(self, known: Sequence[Demonstration]) -> None:
+        """Keep the right answers that are known."""
+        self._keep("demonstrations", list(known))
 
     def weights(self, name: str) -> Weights | None:
         """Weights that were kept under this name."""

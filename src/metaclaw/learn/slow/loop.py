@@ -18,6 +18,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainingError
+from metaclaw.learn.slow.examples import Examples
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, Least, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism
@@ -78,6 +79,7 @@ class Workshop:
     metabolism: Metabolism
     folder: Path
     base: str
+    examples: Examples
 
 
 class Slow:
@@ -199,6 +201,7 @@ class Slow:
             journal=Journal(folder / "drawn"),
             pace=self._pace,
             is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
+            demonstrations=self._shop.examples.of,
         )
         self.state, self.tally = State.TRAINING, run.tally
         if not lessons:

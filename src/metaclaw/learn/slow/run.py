@@ -7,7 +7,7 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.hindsight import distil, may_help, needs_hint
+from metaclaw.learn.slow.hindsight import distil, may_help
 from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
@@ -28,8 +28,10 @@ from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train.backends.aside import together
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
 from metaclaw.train.curriculum import Prompt, choose_prompts
+from metaclaw.train.demonstrations import Demonstration, demonstrate, demonstration_share, longest
 from metaclaw.train.distill.teacher import taught
 from metaclaw.train.drift import figures_of, watch_of, weighted_mean
+from metaclaw.train.exploration import best_answers, better_answers, imitate_best, is_flat, is_settled, temperature
 from metaclaw.train.golden import golden_items, read_answer
 from metaclaw.train.records import StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
 from metaclaw.train.rehearsal import MAX_TOKENS, SURE_TIMES, Question, Rehearsed, forgotten, questions, rehearse
@@ -42,6 +44,10 @@ log = logging.getLogger(__name__)
 _GOLDEN_TOKENS = 64
 _FIRST_HINTED_PIECE = 50_000
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
+
+
+async def _no_demonstrations(lessons: Sequence[Lesson]) -> list[Demonstration]:
+    return []
 
 
 class StaleError(TrainingError):
@@ -68,7 +74,8 @@ class Tally:
 
 
 class Run:
-    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block."""
+    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `demonstrations` finds right
+    answers that are known for prompts like these."""
 
     def __init__(
         self,
@@ -81,6 +88,7 @@ class Run:
         journal: Journal,
         pace: Pace,
         is_stale: Callable[[], bool],
+        demonstrations: Callable[[Sequence[Lesson]], Awaitable[list[Demonstration]]] = _no_demonstrations,
     ) -> None:
         self._plan = plan
         self._lessons = {lesson.turn: lesson for lesson in lessons}
@@ -91,6 +99,8 @@ class Run:
         self._journal = journal
         self._pace = pace
         self._is_stale = is_stale
+        self._find_demonstrations = demonstrations
+        self._demonstrations: list[Demonstration] = []
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
@@ -122,6 +132,7 @@ class Run:
         self._done = progress.pieces
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
+        self._demonstrations = await self._known_demonstrations()
 
     async def _learn(self, label: str) -> None:
         """Make steps until the schedule ends the run; keep checkpoints on the way."""
@@ -140,10 +151,14 @@ class Run:
         groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces(step))]
         scored = [one for piece in groups for one in piece]
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
+        known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         self.tally.skipped += harvest.skipped
-        record = msgspec.structs.replace(_record(scored, moved=False), hinted=hinted, helped=helped)
-        if harvest.data or imitated:
+        record = msgspec.structs.replace(
+            _record(scored, moved=False), hinted=hinted, helped=helped, found=better_answers(scored, known)
+        )
+        imitated = (*imitated, *(imitate_best(scored, known) if self._can_imitate else ()))
+        if harvest.data or imitated or self._shown(0.0):
             await self._move(step, rate, record, harvest, imitated)
         else:
             await self._record(step, record)
@@ -162,10 +177,12 @@ class Run:
     async def _move(self, step: int, rate: float, record: StepRecord, harvest: Harvest, imitated: Sequence[Datum]) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
         data = (*harvest.data, *imitated)
+        shown = self._shown(normaliser(data))
+        data = data or tuple(shown)
         old = self._old(step, data)
-        of_drawn = cut_pieces(harvest.data, self._recipe.tokens_a_piece, self._seed(step))
-        of_imitated = cut_pieces(imitated, self._recipe.tokens_a_piece, self._seed(step))
-        of_old = cut_pieces(old, self._recipe.tokens_a_piece, self._seed(step)) if old else []
+        of_drawn, of_imitated, of_old = [
+            cut_pieces(some, self._recipe.tokens_a_piece, self._seed(step)) for some in (harvest.data, (*imitated, *shown), old)
+        ]
         stats = await self._accumulate(
             step, [(piece, self._recipe.loss) for piece in of_drawn] + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
         )
@@ -202,6 +219,14 @@ class Run:
             await run_sync(self._journal.keep_stats, step, stats)
         return stats
 
+    def _shown(self, weight: float) -> list[Datum]:
+        """The demonstrations of the next step; with a weight of 0, of a step that has nothing else to learn from."""
+        return demonstrate(self._demonstrations, self._records, weight) if self._can_imitate else []
+
+    @property
+    def _can_imitate(self) -> bool:
+        return self._recipe.hindsight and LossKind.CROSS_ENTROPY in self._backend.abilities.losses
+
     def _old(self, step: int, data: Sequence[Datum]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as the drawn data."""
         drawn = normaliser(data)
@@ -231,7 +256,8 @@ class Run:
 
     async def _draw(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False) -> list[Group]:
         recipe = self._recipe
-        drawing = Drawing(recipe.group_size, self._cap(lessons[0]), recipe.temperature, self._seed(step, number))
+        heat = recipe.temperature if is_hinted else temperature(self._records, recipe.temperature)
+        drawing = Drawing(recipe.group_size, self._cap(lessons[0]), heat, self._seed(step, number))
         prompts = [(lesson.hinted if is_hinted else None) or lesson.prompt for lesson in lessons]
         drawn = await (self._backend.sample_base if is_hinted and step % 2 else self._backend.sample)(prompts, drawing)
         self.tally.drawn += sum(map(len, drawn))
@@ -251,10 +277,11 @@ class Run:
         """Better answers to prompts whose answers all earn the same and too little: those given with a hint. In every other
         step the untrained model gives them, which has not settled on any manner of answering. Beside them, how many prompts were
         tried and how many of these had a better answer."""
-        has_loss = LossKind.CROSS_ENTROPY in self._backend.abilities.losses
-        if not (self._recipe.hindsight and has_loss and may_help(self._records)):
+        if not (self._can_imitate and may_help(self._records)):
             return (), 0, 0
-        groups = [group for group in scored if self._lessons[group.turn].hinted is not None and needs_hint(group)]
+        shown = {one.key for one in self._demonstrations if demonstration_share(self._records, one.key)}
+        able = [group for group in scored if self._lessons[group.turn].hinted is not None and group.key not in shown]
+        groups = [group for group in able if is_flat(group)]
         lessons = [self._lessons[group.turn] for group in groups]
         with_hint: dict[str, Scored] = {}
         for number, piece in enumerate(self._cut(lessons), _FIRST_HINTED_PIECE):
@@ -274,8 +301,19 @@ class Run:
 
     def _cap(self, lesson: Lesson) -> int:
         """The longest answer to a prompt that is drawn now."""
-        most = token_cap(self._records, self._recipe.max_tokens)
+        most = token_cap(self._records, self._recipe.max_tokens, longest(self._demonstrations))
         return most if lesson.max_tokens is None else max(1, min(most, lesson.max_tokens))
+
+    async def _known_demonstrations(self) -> list[Demonstration]:
+        """Right answers that are known: from the journal, or looked for now."""
+        if not self._can_imitate:
+            return []
+        kept = await run_sync(self._journal.demonstrations)
+        if kept is None:
+            kept = await self._find_demonstrations([self._lessons[TurnId(prompt.turn)] for prompt in self._pool])
+            await run_sync(self._journal.keep_demonstrations, kept)
+            log.info("run_demonstrations run=%s known=%d longest=%d", self._plan.name, len(kept), longest(kept))
+        return kept
 
     async def _rehearsal(self) -> list[Rehearsed]:
         """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
@@ -421,6 +459,7 @@ def _record(scored: Sequence[Scored], *, moved: bool) -> StepRecord:
         groups=[group_record(group) for group in scored],
         reward=mean_reward(scored),
         moved=moved,
+        settled=sum(map(is_settled, scored)),
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),
         entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,

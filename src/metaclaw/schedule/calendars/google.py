@@ -1,22 +1,25 @@
 """Google Calendar: free/busy where no rule needs titles, else the events themselves; tokens are refreshed as they run out.
 
 The device flow would be easier on a server, but Google does not allow calendars in it; so a person consents in a browser, which
-comes back to an address on this machine (`consent.py`).
+comes back to an address on this machine.
 """
 
+import base64
+import hashlib
 import json
+import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import msgspec
 
 from metaclaw.config import replace_file
-from metaclaw.schedule.calendars.event import CalendarError, Event, Question
-from metaclaw.schedule.calendars.fetch import Fetched, fetch
+from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent, CalendarQuery, Fetched, fetch
 
 SCOPES: Final = (
     "https://www.googleapis.com/auth/calendar.freebusy",
@@ -30,7 +33,7 @@ _Shape = TypeVar("_Shape")
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """What Google gave us, as it is kept in a file for its owner only."""
+    """The tokens of a calendar, kept in a file that only its owner can read."""
 
     refresh_token: str
     access_token: str = ""
@@ -84,13 +87,13 @@ class _FreeBusy(msgspec.Struct, frozen=True):
     calendars: dict[str, _Busy]
 
 
-def read_google(question: Question, zone: tzinfo) -> list[Event]:
+def read_google(question: CalendarQuery, zone: tzinfo) -> list[CalendarEvent]:
     """The events of one of the account's calendars. Raises CalendarError."""
     access = _access_token(question)
     return list(_events(question, access, zone) if question.needs_titles else _free_busy(question, access))
 
 
-def exchange(question: Question, form: Mapping[str, str], kept: str | None) -> Tokens:
+def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None) -> Tokens:
     """Ask for tokens, and keep them. Raises CalendarError."""
     secret = {"client_id": question.client_id, "client_secret": question.client_secret}
     answer = fetch(
@@ -116,7 +119,7 @@ def exchange(question: Question, form: Mapping[str, str], kept: str | None) -> T
     return tokens
 
 
-def _access_token(question: Question) -> str:
+def _access_token(question: CalendarQuery) -> str:
     try:
         tokens = msgspec.json.decode(Path(question.token_file).read_bytes(), type=Tokens)
     except FileNotFoundError:
@@ -129,7 +132,7 @@ def _access_token(question: Question) -> str:
     return exchange(question, form, tokens.refresh_token).access_token
 
 
-def _free_busy(question: Question, access: str) -> Iterator[Event]:
+def _free_busy(question: CalendarQuery, access: str) -> Iterator[CalendarEvent]:
     body = {
         "timeMin": question.begins.isoformat(),
         "timeMax": question.ends.isoformat(),
@@ -142,10 +145,10 @@ def _free_busy(question: Question, access: str) -> Iterator[Event]:
     if found.errors:
         raise CalendarError(f"Google knows no calendar {question.calendar!r} of yours ({found.errors[0].get('reason')})")
     for span in found.busy:
-        yield Event(span.start, span.end, "")
+        yield CalendarEvent(span.start, span.end, "")
 
 
-def _events(question: Question, access: str, zone: tzinfo) -> Iterator[Event]:
+def _events(question: CalendarQuery, access: str, zone: tzinfo) -> Iterator[CalendarEvent]:
     asked = {
         "singleEvents": "true",
         "maxResults": "2500",
@@ -161,7 +164,7 @@ def _events(question: Question, access: str, zone: tzinfo) -> Iterator[Event]:
             if _takes_time(item):
                 begins, ends = _instant(item.start, zone), _instant(item.end, zone)
                 if begins is not None and ends is not None and begins < ends:
-                    yield Event(begins, ends, item.summary)
+                    yield CalendarEvent(begins, ends, item.summary)
         page = answer.next_page_token
         if page is None:
             return
@@ -195,3 +198,57 @@ def _error_in(answer: Fetched) -> str:
         return f"status {answer.status}"
     error = found.get("error") if isinstance(found, dict) else None
     return str(error.get("message") if isinstance(error, dict) else error or f"status {answer.status}")
+
+
+_DONE: Final = b"<p>Thank you. MetaClaw can see when you are busy; you may close this page.</p>"
+_NOT: Final = b"<p>This is not the page you were sent to.</p>"
+
+
+def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s: float = 300.0) -> Tokens:
+    """Show the address to open, wait for the person, and keep the tokens. Raises CalendarError. Blocks."""
+    state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
+    came: dict[str, str] = {}
+
+    class Page(BaseHTTPRequestHandler):
+        timeout = 5
+
+        def do_GET(self) -> None:
+            query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            is_ours = secrets.compare_digest(query.get("state", ""), state)
+            if is_ours:
+                came.update(query)
+            self.send_response(200 if is_ours else 400)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(_DONE if is_ours else _NOT)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """The address holds a code: it is written nowhere."""
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        back = f"http://127.0.0.1:{server.server_port}"
+        show(_address(question, back, state, verifier))
+        deadline = time.monotonic() + timeout_s
+        while not came and (left_s := deadline - time.monotonic()) > 0:
+            server.timeout = left_s
+            server.handle_request()
+    if "code" not in came:
+        raise CalendarError(f"nobody consented ({came.get('error', 'no answer in time')})")
+    form = {"grant_type": "authorization_code", "code": came["code"], "redirect_uri": back, "code_verifier": verifier}
+    return exchange(question, form, None)
+
+
+def _address(question: CalendarQuery, back: str, state: str, verifier: str) -> str:
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+    asked = {
+        "client_id": question.client_id,
+        "redirect_uri": back,
+        "response_type": "code",
+        "scope": " ".join(SCOPES),
+        "access_type": "offline",
+        "prompt": "consent",
+        "state": state,
+        "code_challenge": challenge,
+        "code_challenge_method": "S256",
+    }
+    return f"{question.google.consent}?{urlencode(asked)}"

@@ -1,6 +1,6 @@
-"""Input idle on plain terminals: when each of this person's terminals was last read from, as `w` tells it.
+"""Input on terminals: when each of this user's terminals was last read from, as `w` shows it.
 
-The kernel tells of a read at once (inotify), but notes its time only every eight seconds; so the notice is what counts.
+The kernel reports a read at once (inotify), but updates its time only every eight seconds, so the report counts.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from metaclaw.schedule.signals.inactivity import Report, SignalError
+from metaclaw.schedule.signals.input import InputReport, SignalError
 
 _LOOK_EVERY_S: Final = 10.0
 _IN_ACCESS: Final = 0x1
@@ -18,7 +18,7 @@ _TERMINALS: Final = ("pts/*", "tty[0-9]*")
 
 
 class TtyInput:
-    """A source of input: every terminal that belongs to this user."""
+    """All terminals of this user."""
 
     name = "input (terminals)"
     hears_all = True
@@ -27,7 +27,7 @@ class TtyInput:
     def __init__(self, devices: Path = Path("/dev")) -> None:
         self._devices = devices
 
-    async def follow(self, report: Report) -> None:
+    async def follow(self, report: InputReport) -> None:
         """Report reads as they happen. Raises SignalError where there is no terminal."""
         notices = _Notices()
         try:
@@ -57,7 +57,7 @@ class TtyInput:
 
 
 class _Notices:
-    """The kernel's word on reads from some files; without it, only looking is left."""
+    """inotify events of reads from some files; without inotify, the files are polled."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -107,5 +107,5 @@ class _Notices:
 
 
 def _is_console(path: Path, owner: int) -> bool:
-    """Virtual consoles belong to root until somebody logs in; nobody has, then."""
+    """Whether it is a virtual console without a login, which belongs to root."""
     return owner == 0 and path.parent.name != "pts"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from metaclaw.schedule.signals.inactivity import NotOfferedError, Report, SignalError
+from metaclaw.schedule.signals.input import InputReport, NotOfferedError, SignalError
 
 _IDLE_AFTER_S: Final = 1.0
 _LOOK_EVERY_S: Final = 5.0
@@ -41,7 +41,7 @@ class WaylandInput:
         self._idle_after_s = idle_after_s
         self._look_every_s = look_every_s
 
-    async def follow(self, report: Report) -> None:
+    async def follow(self, report: InputReport) -> None:
         """Report input as it happens. Raises SignalError where there is no compositor, NotOfferedError where it does not tell."""
         path = self._path or socket_path()
         if path is None:
@@ -57,7 +57,7 @@ class WaylandInput:
         finally:
             writer.close()
 
-    async def _listen(self, compositor: "_Compositor", report: Report) -> None:
+    async def _listen(self, compositor: "_Compositor", report: InputReport) -> None:
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             await compositor.begin()
         while True:

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from metaclaw.schedule.signals.inactivity import Report, SignalError
+from metaclaw.schedule.signals.input import InputReport, SignalError
 
 # An alarm on the way down: idle was above this and falls below it, so somebody did something.
 _ALARM_MS: Final = 200
@@ -37,7 +37,7 @@ class X11Input:
         self._display = display
         self._authority = authority
 
-    async def follow(self, report: Report) -> None:
+    async def follow(self, report: InputReport) -> None:
         """Report input as it happens. Raises SignalError where there is no X server, or it goes."""
         name = self._display or os.environ.get("DISPLAY")
         if not name:
@@ -54,7 +54,7 @@ class X11Input:
         finally:
             server.close()
 
-    async def _listen(self, server: "_Server", report: Report) -> None:
+    async def _listen(self, server: "_Server", report: InputReport) -> None:
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             await server.begin()
         while True:

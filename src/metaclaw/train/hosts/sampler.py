@@ -19,7 +19,7 @@ from metaclaw.engine.wishes import make_message
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.train.backends.service import Request
 from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens
-from metaclaw.upstream.failures import TIMEOUT, UNREACHABLE
+from metaclaw.upstream import TIMEOUT, UNREACHABLE
 
 log = logging.getLogger(__name__)
 

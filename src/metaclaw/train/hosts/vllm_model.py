@@ -24,7 +24,7 @@ from metaclaw.train.backends.service import Request
 from metaclaw.train.hosts.loading import LoadingHost
 from metaclaw.train.hosts.naming import name_of
 from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens
-from metaclaw.upstream.failures import GARBLED
+from metaclaw.upstream import MALFORMED
 from metaclaw.wires.sse import EventParser
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class VllmModel:
         return chunk
 
     def _garbled(self, words: str) -> UpstreamError:
-        return UpstreamError(f"provider {self.name}: {self._provider.name} broke off: {words}", code=GARBLED)
+        return UpstreamError(f"provider {self.name}: {self._provider.name} broke off: {words}", code=MALFORMED)
 
 
 async def _gathered(reply: Reply) -> bytes:
@@ -218,5 +218,5 @@ def _numbers(choice: _Choice) -> list[float]:
     told = [] if choice.logprobs is None else choice.logprobs.token_logprobs
     numbers = [min(logprob, 0.0) for logprob in told if logprob is not None]
     if len(numbers) != len(choice.token_ids or []):
-        raise UpstreamError(f"{len(numbers)} log-probabilities came for {len(choice.token_ids or [])} tokens", code=GARBLED)
+        raise UpstreamError(f"{len(numbers)} log-probabilities came for {len(choice.token_ids or [])} tokens", code=MALFORMED)
     return numbers

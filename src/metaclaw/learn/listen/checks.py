@@ -1,0 +1,131 @@
+"""Checks that a model proposes for rules: tried before they are taken, and proposed until a real turn confirms them.
+
+A check is taken if it fails on the violating example and on the answer that the person corrected, passes on the complying one, and
+fails on none of the person's last turns that were fine. It is confirmed by the first later task in which the rule was placed and
+the check agrees with the person: it finds the rule broken and the person corrects the answer, or it finds it followed and the
+person goes on without a correction.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from metaclaw.domain.check import Check, Conversation, ProgramCheck
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.step import Step
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import SkillError
+from metaclaw.learn.listen.messages import Spoken
+from metaclaw.learn.listen.request import Item
+from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.skills.checks import check_of, parse_check, run_check, sample_answer
+from metaclaw.store import LedgerReader, TurnRow
+
+log = logging.getLogger(__name__)
+
+FINE_TURNS: Final = 200
+"""A check is tried on so many of the person's last turns."""
+_MOST_OF_TASK: Final = 32
+_MOST_WORDS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What became of a proposed check: taken (`check`), for a person to decide (`program`), or refused; `note` says why, for
+    people to read."""
+
+    check: str | None = None
+    program: str | None = None
+    note: str | None = None
+
+
+class CheckTrial:
+    """Tries checks on examples and on recorded turns. Blocks."""
+
+    def __init__(self, reader: LedgerReader, recorded: RecordedSteps, redact: Callable[[str], str]) -> None:
+        self._reader = reader
+        self._recorded = recorded
+        self._redact = redact
+
+    def propose(self, spoken: Spoken, item: Item, *, is_corrected: bool) -> Proposed:
+        """Try the check of an item, if it has one. `is_corrected` says that the message corrects the answer before it, and that
+        this item alone says what is wanted."""
+        if item.check is None:
+            return Proposed()
+        if self._redact(item.check) != item.check:
+            return Proposed(note="a check was proposed and not taken: it holds a secret")
+        try:
+            check = parse_check(item.check, approved=False)
+        except SkillError as error:
+            return Proposed(note=f"a check was proposed and not taken: {error}")
+        if isinstance(check, ProgramCheck):
+            return Proposed(program=item.check, note="its check is a program that a model wrote: metaclaw candidates list")
+        refusal = self._refusal(check, spoken, item, is_corrected=is_corrected)
+        if refusal is None:
+            return Proposed(item.check)
+        log.info("check_not_taken turn=%s reason=%s", spoken.turn, refusal)
+        return Proposed(note=f"a check was proposed and not taken: {refusal} ({_short(item.check)})")
+
+    def is_confirmed(self, rule: Skill, spoken: Spoken, *, is_corrected: bool) -> bool:
+        """Whether the task before this message, in which the rule was placed, confirms its check."""
+        try:
+            check = check_of(rule)
+        except SkillError:
+            return False
+        return check is not None and self._found(check, spoken) is (Outcome.FAIL if is_corrected else Outcome.PASS)
+
+    def _refusal(self, check: Check, spoken: Spoken, item: Item, *, is_corrected: bool) -> str | None:
+        """Why a check is not taken; None where it is."""
+        if not item.violates or not item.complies:
+            return "there is no example that breaks the rule and one that follows it"
+        if (found := run_check(check, sample_answer(check, item.violates))) is not Outcome.FAIL:
+            return f"it does not notice the example that breaks the rule ({_said(found)})"
+        if (found := run_check(check, sample_answer(check, item.complies))) is not Outcome.PASS:
+            return f"it does not pass the example that follows the rule ({_said(found)})"
+        if is_corrected and spoken.answered is not None and (found := self._found(check, spoken)) is not Outcome.FAIL:
+            return f"it does not notice the answer that you corrected ({_said(found)})"
+        fired = next((turn for turn in self._fine(spoken) if self._outcome(check, turn) is Outcome.FAIL), None)
+        return None if fired is None else f"it fails turns that were fine, such as {fired}"
+
+    def _found(self, check: Check, spoken: Spoken) -> Outcome:
+        """What a check says of the task before a message: broken in any turn of it, else followed in any, else unknown."""
+        found = {self._outcome(check, row.id) for row in self._task(spoken)}
+        return next((one for one in (Outcome.FAIL, Outcome.PASS) if one in found), Outcome.UNKNOWN)
+
+    def _task(self, spoken: Spoken) -> list[TurnRow]:
+        """The turns of the task that a message answers."""
+        rows = self._reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
+        segment = next((row.segment for row in rows if row.id == spoken.answered), None)
+        return [row for row in rows if row.segment == segment]
+
+    def _fine(self, spoken: Spoken) -> list[TurnId]:
+        """The person's last turns in tasks without a complaint. The task before the message is left out: the rule may be about
+        it."""
+        rows = self._reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)
+        standings = self._reader.standings_of([row.id for row in rows]) if rows else {}
+        failed = {
+            (row.session, row.segment)
+            for row in rows
+            if row.id in standings and (verdict := standings[row.id].verdict) is not None and verdict.outcome is Outcome.FAIL
+        }
+        task = {(row.session, row.segment) for row in self._task(spoken)}
+        return [row.id for row in rows if (row.session, row.segment) not in failed | task]
+
+    def _outcome(self, check: Check, turn: TurnId) -> Outcome:
+        step = self._recorded.alone(turn)
+        return Outcome.UNKNOWN if step is None else run_check(check, step.answer, _conversation(step))
+
+
+def _conversation(step: Step) -> Conversation:
+    return Conversation(step.history, step.task, step.tools)
+
+
+def _said(outcome: Outcome) -> str:
+    return {Outcome.PASS: "it passes it", Outcome.FAIL: "it fails it", Outcome.UNKNOWN: "it finds nothing to look at"}[outcome]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_WORDS else f"{line[: _MOST_WORDS - 1]}…"

@@ -1,0 +1,245 @@
+"""Assembly of the scheduler from `[schedule]`: windows, input sources, calendars."""
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from metaclaw.config import CalendarConfig, Config, ScheduleConfig
+from metaclaw.errors import ConfigError
+from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent, CalendarQuery
+from metaclaw.schedule.calendars.reader import read as read_in_child
+from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
+from metaclaw.schedule.decision import WindowRules
+from metaclaw.schedule.forecast import Habits, read_history
+from metaclaw.schedule.machine_load import LoadLimits, MachineLoad
+from metaclaw.schedule.signals.input import ASK_OPEN_S, FallbackSource, InputSource, SignalError
+from metaclaw.schedule.signals.presence import Calendar, SleepHours, Traffic
+from metaclaw.schedule.windows import Announce, ManualWindows, ScheduledWindows
+
+_TRY_S: Final = 3.0
+
+
+def input_sources() -> list[InputSource]:
+    """All input sources of this system."""
+    if sys.platform == "darwin":
+        from metaclaw.schedule.signals.macos import mac_input
+
+        return [mac_input()]
+    return _linux_sources()
+
+
+def _linux_sources() -> list[InputSource]:
+    from metaclaw.schedule.signals.tty import TtyInput
+    from metaclaw.schedule.signals.wayland import WaylandInput, socket_path
+    from metaclaw.schedule.signals.x11 import X11Input
+
+    found: list[InputSource] = [TtyInput()]
+    wayland = None if socket_path() is None else WaylandInput()
+    if os.environ.get("DISPLAY") and wayland is None:
+        # Under Wayland the X server sees only what goes to its own windows.
+        found.append(X11Input())
+    try:
+        from metaclaw.schedule.signals.dbus import GnomeInput, LogindInput, ScreenSaverInput
+    except SignalError:
+        # D-Bus needs the desktop extra.
+        return found if wayland is None else [*found, wayland]
+    has_bus = bool(os.environ.get("DBUS_SESSION_BUS_ADDRESS"))
+    if wayland is not None:
+        found += [FallbackSource(wayland, ScreenSaverInput()), GnomeInput()] if has_bus else [wayland]
+    return [*found, LogindInput(os.getuid())]
+
+
+def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, str | None]]:
+    """Try every input source: its name, and its error or None. Blocks."""
+    tried = list(input_sources() if sources is None else sources)
+    names: dict[int, str] = {}
+    troubles: dict[int, str] = {}
+
+    async def listen(place: int, source: InputSource) -> None:
+        word = _FirstWord()
+        with anyio.move_on_after(_TRY_S):
+            async with anyio.create_task_group() as group:
+
+                async def follow() -> None:
+                    try:
+                        await source.follow(word)
+                    except SignalError as error:
+                        troubles[place] = str(error)
+                    word.come.set()
+
+                group.start_soon(follow)
+                await word.come.wait()
+                names[place] = source.name  # as long as it is listened to: it says whether it tells
+                group.cancel_scope.cancel()
+
+    async def listen_to_all() -> None:
+        async with anyio.create_task_group() as group:
+            for place, source in enumerate(tried):
+                group.start_soon(listen, place, source)
+
+    anyio.run(listen_to_all)
+    return [(names.get(place, source.name), troubles.get(place)) for place, source in enumerate(tried)]
+
+
+class _FirstWord:
+    """A report that only notes that something was reported."""
+
+    def __init__(self) -> None:
+        self.come = anyio.Event()
+
+    def input(self) -> None:
+        """A key or the mouse."""
+        self.come.set()
+
+    def idle(self, seconds: float) -> None:
+        """The last input was so long ago."""
+        self.come.set()
+
+    def lock(self, is_locked: bool) -> None:
+        """The screen was locked, or unlocked."""
+        self.come.set()
+
+    def ask_again_s(self) -> float:
+        """Often: the first answer may take two."""
+        return ASK_OPEN_S
+
+
+_BEHIND, _AHEAD = timedelta(days=1), timedelta(days=8)
+_FOLDER: Final = "schedule"
+_HISTORY: Final = "habits.json"
+
+
+def build_windows(
+    config: Config,
+    traffic: Traffic,
+    *,
+    home: Path,
+    announce: Announce,
+    clock: Clock | None = None,
+    sources: Sequence[InputSource] | None = None,
+) -> ScheduledWindows | ManualWindows:
+    """The windows for `policy.mode`: by signals (`auto`), always open (`rl`), or never (`skills_only`)."""
+    mode = "skills_only" if config.policy is None else config.policy.mode
+    clock = SystemClock() if clock is None else clock
+    if mode != "auto":
+        windows = ManualWindows(clock.now)
+        windows.shut("mode skills_only trains no weights")
+        if mode == "rl":
+            windows.open("mode rl trains whenever a batch is full")
+        return windows
+    schedule, folder = config.schedule, home / _FOLDER
+    zone = LocalZone() if schedule.timezone is None else fixed(schedule.timezone)
+    least_s = schedule.min_window_minutes * 60
+    history = read_history(folder / _HISTORY)
+    habits = Habits(idle_s=schedule.idle_minutes * 60, least_s=least_s, zone=zone, clock=clock, history=history)
+    machine_load = _neighbours(schedule, trains_here=config.policy is not None and config.policy.backend == "embedded")
+    calendars = build_calendars(schedule, folder, clock.now)
+    built = ScheduledWindows(
+        habits=habits,
+        traffic=traffic,
+        sources=input_sources() if sources is None else sources,
+        sleep=SleepHours(schedule.sleep_ranges, zone, schedule.sleep_trouble) if schedule.sleep else None,
+        calendars=calendars,
+        machine_load=machine_load,
+        rules=WindowRules(timedelta(seconds=least_s), timedelta(minutes=schedule.cooldown_minutes)),
+        clock=clock,
+        announce=announce,
+        keep=folder / _HISTORY,
+    )
+    machine_load.hear = built.refresh
+    for calendar in calendars:
+        calendar.hear = built.refresh
+    return built
+
+
+def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], datetime]) -> list[Calendar]:
+    """Each configured calendar as a signal."""
+    return [
+        Calendar(
+            f"calendar {number} ({one.kind})",
+            _reader(one, schedule, google_token_file(folder, number)),
+            rules=schedule.rules,
+            every=timedelta(minutes=one.refresh_minutes),
+            now=now,
+        )
+        for number, one in enumerate(schedule.calendars, 1)
+    ]
+
+
+def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
+    """Read every calendar once: its name, and its error or None. Blocks."""
+    calendars = build_calendars(config.schedule, home / _FOLDER, SystemClock().now)
+
+    async def look() -> None:
+        async with anyio.create_task_group() as group:
+            for one in calendars:
+                group.start_soon(one.look)
+
+    anyio.run(look)
+    readings = [(one.name, one.read(SystemClock().now())) for one in calendars]
+    return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
+
+
+def connect_google(config: Config, home: Path, number: int, show: Callable[[str], None], timeout_s: float) -> None:
+    """Ask the user to consent to reading Google calendar `number`, and keep the tokens. Blocks.
+
+    `show` gets the address to open. Raises ConfigError if there is no such calendar, and CalendarError without consent.
+    """
+    from metaclaw.schedule.calendars.google import ask_consent
+
+    schedule = config.schedule
+    if number > len(schedule.calendars) or schedule.calendars[number - 1].kind != "google":
+        raise ConfigError(f"schedule.calendars has no calendar {number} of kind google; add one with client_id and client_secret")
+    tokens = google_token_file(home / _FOLDER, number)
+    ask_consent(calendar_query(schedule.calendars[number - 1], schedule, tokens, SystemClock().now()), show, timeout_s)
+
+
+def google_token_file(folder: Path, number: int) -> Path:
+    """The file with the tokens of a calendar."""
+    return folder / f"google-{number}.json"
+
+
+def calendar_query(one: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime) -> CalendarQuery:
+    """The query for a calendar now. Raises ConfigError if a secret is missing."""
+    return CalendarQuery(
+        kind=one.kind,
+        begins=now - _BEHIND,
+        ends=now + _AHEAD,
+        zone=schedule.timezone,
+        url="" if one.url is None else one.url.resolve(),
+        user=one.user,
+        password=None if one.password is None else one.password.resolve(),
+        client_id=one.client_id or "",
+        client_secret="" if one.client_secret is None else one.client_secret.resolve(),
+        calendar=one.calendar,
+        token_file=str(tokens),
+        needs_titles=bool(schedule.rules),
+        timeout_s=one.timeout_s,
+    )
+
+
+def _reader(
+    one: CalendarConfig, schedule: ScheduleConfig, tokens: Path
+) -> Callable[[datetime], Awaitable[Sequence[CalendarEvent]]]:
+    async def read(now: datetime) -> Sequence[CalendarEvent]:
+        try:
+            question = calendar_query(one, schedule, tokens, now)
+        except ConfigError as error:
+            raise CalendarError(str(error)) from error
+        return await read_in_child(question)
+
+    return read
+
+
+def _neighbours(schedule: ScheduleConfig, *, trains_here: bool) -> MachineLoad:
+    limits = LoadLimits.of(schedule, trains_here=trains_here)
+    try:
+        from metaclaw.schedule.signals.dbus import Metered
+    except SignalError:
+        return MachineLoad(limits)
+    return MachineLoad(limits, is_metered=Metered() if limits.uses_network else None)

@@ -1,0 +1,312 @@
+"""Keyboard and mouse input as a signal, from sources that report it or must be polled.
+
+The signal keeps the last report of its source. A source that ends or fails is restarted with growing pauses; until then the
+reading is unknown.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+import anyio
+
+from metaclaw.errors import MetaClawError
+from metaclaw.schedule.clock import Clock
+from metaclaw.schedule.decision import Presence, Reading
+from metaclaw.schedule.forecast import Patience
+from metaclaw.schedule.signals.presence import ago
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 300.0
+# Poll intervals: short while a window is open, long while the last input is too recent for one to open. Interval plus answer time
+# stay below a second.
+ASK_OPEN_S: Final = 0.3
+ASK_SHUT_S: Final = 0.5
+ASK_FRESH_S: Final = 5.0
+ANSWER_WITHIN_S: Final = 0.45
+
+
+class SignalError(MetaClawError):
+    """A signal cannot be read; its reading is unknown until the owner solves the problem."""
+
+
+class NotOfferedError(SignalError):
+    """The desktop does not offer this source."""
+
+
+class InputReport(Protocol):
+    """What a source reports to. Used on the event loop."""
+
+    def input(self) -> None:
+        """A key or the mouse, just now."""
+
+    def idle(self, seconds: float) -> None:
+        """The last input was so long ago."""
+
+    def lock(self, is_locked: bool) -> None:
+        """The screen was locked, or unlocked."""
+
+    def ask_again_s(self) -> float:
+        """The poll interval of a source that must be polled."""
+
+
+class InputSource(Protocol):
+    """A source of input events. `follow` reports until it is cancelled; raises SignalError if it cannot.
+
+    A source that misses some input (`hears_all` is false) says away only while it reports idle. One that reports input only after
+    a longer silence (`tells_after_s`) counts the user as present until then, since it could not shut a window before.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def hears_all(self) -> bool: ...
+    @property
+    def tells_after_s(self) -> float: ...
+    async def follow(self, report: InputReport) -> None: ...
+
+
+class Inactivity:
+    """The signal of one input source. `hear` is called on input, with how long ago it was; `is_open` tells if a window is open."""
+
+    def __init__(
+        self,
+        source: InputSource,
+        *,
+        clock: Clock,
+        patience: Callable[[], Patience],
+        hear: Callable[[float], None],
+        is_open: Callable[[], bool] = lambda: True,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._patience = patience
+        self._hear = hear
+        self._is_open = is_open
+        self._sleep = sleep
+        self._last: float | None = None
+        self._is_locked, self._is_idle = False, False
+        self._trouble = "not asked yet"
+
+    @property
+    def name(self) -> str:
+        """The name shown to people."""
+        return self._source.name
+
+    @property
+    def knows(self) -> bool:
+        """Whether it currently has information."""
+        return self._is_locked or self._is_idle or (self._last is not None and self._source.hears_all)
+
+    def input(self) -> None:
+        """A key or the mouse, just now."""
+        self._is_idle = False
+        self._note(self._clock.monotonic(), 0.0)
+
+    def idle(self, seconds: float) -> None:
+        """The last input was so long ago."""
+        self._is_idle = True
+        ago_s = max(0.0, seconds)
+        self._note(self._clock.monotonic() - ago_s, ago_s)
+
+    def lock(self, is_locked: bool) -> None:
+        """The screen was locked, or unlocked, which only a person does."""
+        if self._is_locked and not is_locked:
+            self.input()
+        self._is_locked, self._trouble = is_locked, "neither idle nor locked"
+
+    def ask_again_s(self) -> float:
+        """The poll interval: short once a window may open or is open."""
+        if self._is_open():
+            return ASK_OPEN_S
+        if self._last is None:
+            return ASK_SHUT_S
+        silence_s = max(0.0, self._clock.monotonic() - self._last)
+        return min(ASK_FRESH_S, max(ASK_SHUT_S, self._present_s() - silence_s - 1.0))
+
+    def jumped(self) -> None:
+        """Restart after a sleep of the machine or a clock change."""
+        if self._last is not None:
+            self._last = self._clock.monotonic()
+
+    def read(self, now: datetime) -> Reading:
+        """How long ago the last input was."""
+        if self._last is None and not self._is_locked:
+            return Reading(Presence.UNKNOWN, self._trouble)
+        silence_s = max(0.0, self._clock.monotonic() - (self._last or 0.0))
+        patience, present_s = self._patience(), self._present_s()
+        if self._last is not None and silence_s < present_s:
+            return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=present_s - silence_s))
+        if self._is_locked:
+            return Reading(Presence.AWAY, "the screen is locked")
+        if silence_s < patience.away_s or not self.knows:
+            wait = timedelta(seconds=max(0.0, patience.away_s - silence_s))
+            return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + wait)
+        return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
+
+    def _present_s(self) -> float:
+        return max(self._patience().present_s, self._source.tells_after_s)
+
+    def _note(self, when: float, ago_s: float) -> None:
+        last = self._last
+        if last is None or when > last:
+            self._last = when
+        if last is None or when > last + 0.5:
+            self._hear(ago_s)
+
+    async def follow(self) -> None:
+        """Follow the source; restart it when it fails."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._source.follow(self)
+                self._trouble = "it has ended"
+            except SignalError as error:
+                self._trouble = str(error)
+                log.debug("source_failed source=%s reason=%s again_in_s=%g", self.name, error, pause_s)
+            pause_s = _FIRST_PAUSE_S if self._last is not None else min(pause_s * 2, _LONGEST_PAUSE_S)
+            self._last, self._is_locked, self._is_idle = None, False, False
+            await self._sleep(pause_s)
+
+
+Ask = Callable[[], Awaitable[float | None]]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Wakeup(Protocol):
+    """Notifies that there may have been input; the source is then polled at once. False alarms are harmless."""
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether notifications arrive."""
+
+    async def begin(self) -> None:
+        """Start listening. Raises SignalError if it is not available."""
+
+    async def rings(self, within_s: float) -> bool:
+        """Arm it and wait at most so long; whether it fired. It stays armed until it fires."""
+
+    def disarm(self) -> None:
+        """Ignore notifications until it is armed again."""
+
+    def end(self) -> None:
+        """Stop listening."""
+
+
+async def is_rung(rung: asyncio.Event, within_s: float) -> bool:
+    """Whether the event is set within so long."""
+    try:
+        async with asyncio.timeout(within_s):
+            await rung.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def poll_input(
+    ask: Ask,
+    report: InputReport,
+    *,
+    bell: Wakeup | None = None,
+    sleep: Sleep = anyio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Report the seconds that `ask` returns (None: not known yet), for ever. Raises SignalError if an answer takes too long."""
+    was_rung = False
+    while True:
+        asked_at = clock()
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                idle_s = await ask()
+        except TimeoutError as error:
+            raise SignalError(f"asked for the last input, nobody answers within {ANSWER_WITHIN_S:g} s") from error
+        if idle_s is not None:
+            report.idle(idle_s)
+        again_s = report.ask_again_s()
+        rest_s = max(0.0, again_s - (clock() - asked_at))
+        # One notification, one poll: after a false alarm, wait for the next regular poll.
+        if bell is not None and not was_rung and again_s <= ASK_SHUT_S:
+            was_rung = await bell.rings(rest_s)
+            continue
+        if bell is not None:
+            bell.disarm()
+        was_rung = False
+        await sleep(rest_s)
+
+
+class PolledSource:
+    """A source that is polled, and at once when its wakeup fires. Without a wakeup, its name says that it is polled.
+    `rings_after_s` is the silence after which the wakeup reports the next input."""
+
+    hears_all = True
+
+    def __init__(self, system: str, ask: Ask, bell: Wakeup, *, rings_after_s: float = 0.0, sleep: Sleep = anyio.sleep) -> None:
+        self._system = system
+        self._rings_after_s = rings_after_s
+        self._ask = ask
+        self._bell = bell
+        self._sleep = sleep
+
+    @property
+    def name(self) -> str:
+        """The name shown to people."""
+        return f"input ({self._system}{'' if self._bell.is_heard else ', asked'})"
+
+    @property
+    def tells_after_s(self) -> float:
+        """0 without a wakeup."""
+        return self._rings_after_s if self._bell.is_heard else 0.0
+
+    async def follow(self, report: InputReport) -> None:
+        """Poll for ever. Raises SignalError without an answer."""
+        try:
+            bell = await self._begun()
+            await poll_input(self._ask, report, bell=bell, sleep=self._sleep)
+        finally:
+            self._bell.end()
+
+    async def _begun(self) -> Wakeup | None:
+        try:
+            await self._bell.begin()
+        except SignalError as error:
+            log.info("input_only_asked system=%s reason=%s", self._system, error)
+            return None
+        return self._bell
+
+
+class FallbackSource:
+    """A source that reports by itself, or, if the desktop does not offer it, one that is polled."""
+
+    hears_all = True
+
+    def __init__(self, telling: InputSource, asked: InputSource) -> None:
+        self._telling, self._asked = telling, asked
+        self._heard = telling
+
+    @property
+    def name(self) -> str:
+        """That of the source in use."""
+        return self._heard.name
+
+    @property
+    def tells_after_s(self) -> float:
+        """That of the source in use."""
+        return self._heard.tells_after_s
+
+    async def follow(self, report: InputReport) -> None:
+        """Follow the first source, or else the second. Raises SignalError if neither works."""
+        self._heard = self._telling
+        try:
+            await self._telling.follow(report)
+        except NotOfferedError as missing:
+            self._heard = self._asked
+            try:
+                await self._asked.follow(report)
+            except SignalError as error:
+                raise SignalError(f"{missing}; {error}") from error

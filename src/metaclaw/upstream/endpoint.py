@@ -1,0 +1,403 @@
+"""A provider over HTTP (ports.HttpProvider): its requests, which header fields are forwarded, and decompression."""
+
+import re
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote, urljoin, urlsplit
+
+from metaclaw.domain.chat import Wire
+from metaclaw.errors import ConfigError, UpstreamError, WireError
+from metaclaw.ports import Call, Headers, Reply
+from metaclaw.upstream.connection import Timeouts
+from metaclaw.upstream.pool import ConnectionPool, PoolLimits
+from metaclaw.upstream.transport import REDIRECTED, Address, ClosedEarlyError, failure, read_address
+
+CREDENTIALS = ("authorization", "x-api-key", "api-key", "cookie")
+"""Header fields with credentials; forwarded only to providers with `api_key = "passthrough"`."""
+
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_OURS = frozenset({"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"})
+_OUR_PREFIX = "x-metaclaw-"
+_NOT_SENT = _HOP_BY_HOP | _OURS | frozenset(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
+# alt-svc would let the client bypass the proxy.
+_NOT_RETURNED = _HOP_BY_HOP | {"alt-svc"}
+_OF_THE_BODY = frozenset({"content-length", "content-encoding", "content-type", "content-md5", "digest", "etag"})
+
+
+def request_headers(headers: Headers) -> list[tuple[str, str]]:
+    """The client's header fields that go to the provider, unchanged and in order, without ours and the hop-by-hop ones."""
+    sent = [pair for pair in headers if _is_sent(pair[0])]
+    nominated = _nominated(headers)
+    return [pair for pair in sent if pair[0].lower() not in nominated] if nominated else sent
+
+
+def caller_credentials(caller: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The caller's own credentials, for a provider that takes them."""
+    return ((name, caller[name]) for name in CREDENTIALS if name in caller)
+
+
+def has_credentials(caller: Mapping[str, str]) -> bool:
+    """Whether the caller brings credentials of its own."""
+    return any(name in caller for name in CREDENTIALS)
+
+
+def reply_headers(headers: Headers, *, same_body: bool = True) -> Headers:
+    """The provider's header fields that go back to the client.
+
+    Everything but this hop's own and names that are ours to set. With `same_body` false, the body was rebuilt and the fields that
+    describe the provider's bytes are left out too.
+    """
+    returned = [pair for pair in headers if _is_returned(pair[0])]
+    nominated = _nominated(headers)
+    if not same_body:
+        nominated |= _OF_THE_BODY
+    return [pair for pair in returned if pair[0].lower() not in nominated] if nominated else returned
+
+
+# Cached: every request has the same few dozen names.
+
+
+@lru_cache(maxsize=1024)
+def _is_sent(name: str) -> bool:
+    lower = name.lower()
+    return lower not in _NOT_SENT and not lower.startswith(_OUR_PREFIX)
+
+
+@lru_cache(maxsize=1024)
+def _is_returned(name: str) -> bool:
+    lower = name.lower()
+    return lower not in _NOT_RETURNED and not lower.startswith(_OUR_PREFIX)
+
+
+@lru_cache(maxsize=1024)
+def _is_connection(name: str) -> bool:
+    return name.lower() == "connection"
+
+
+def _nominated(headers: Headers) -> frozenset[str]:
+    """Fields that a Connection field declares hop-by-hop."""
+    values = [value for name, value in headers if _is_connection(name)]
+    if not values or values in (["keep-alive"], ["close"]):
+        return frozenset()
+    return frozenset(word.strip().lower() for value in values for word in value.split(","))
+
+
+_PIECE_BYTES = 256 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+_CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+def decompressed(reply: Reply, peer: str) -> Reply:
+    """The reply, or, if it is compressed with gzip or deflate, one that yields the plain bytes, so that turns can be recorded."""
+    for name, value in reply.headers:
+        if name == "content-encoding":
+            return _Decompressed(reply, peer) if value.strip().lower() in _CODINGS else reply
+    return reply
+
+
+class _Decompressed:
+    """A reply whose body is decompressed in pieces, so that a small response cannot become a huge one in memory."""
+
+    def __init__(self, reply: Reply, peer: str) -> None:
+        self._reply = reply
+        self._peer = peer
+        self._source = reply.chunks()
+        self._inflater = _Inflater()
+
+    @property
+    def status(self) -> int:
+        return self._reply.status
+
+    @property
+    def headers(self) -> Headers:
+        return [(name, value) for name, value in self._reply.headers if name not in ("content-encoding", "content-length")]
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> "_Decompressed":
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            try:
+                piece = self._inflater.next_piece()
+            except zlib.error as cause:
+                await self._reply.aclose()
+                raise failure(self._peer, cause, head_seen=True) from cause
+            if piece:
+                return piece
+            try:
+                self._inflater.feed(await anext(self._source))
+            except StopAsyncIteration:
+                if self._inflater.is_mid_stream:
+                    raise failure(self._peer, ClosedEarlyError("its compressed answer has no end"), head_seen=True) from None
+                raise
+
+    async def aclose(self) -> None:
+        await self._reply.aclose()
+
+
+class _Inflater:
+    """gzip (also several members in a row), zlib or bare deflate, told apart by the first two bytes."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._stream: zlib._Decompress | None = None
+        self._has_more = False
+        self._members = 0
+
+    @property
+    def is_mid_stream(self) -> bool:
+        return self._stream is not None or (not self._members and bool(self._pending))
+
+    def feed(self, chunk: bytes) -> None:
+        self._pending += chunk
+
+    def next_piece(self) -> bytes:
+        """Up to a piece's worth of plain bytes; empty when more input is needed."""
+        while self._stream is not None or self._begin():
+            if not (self._pending or self._has_more):
+                break
+            piece = self._inflate()
+            if piece:
+                return piece
+        return b""
+
+    def _begin(self) -> bool:
+        if len(self._pending) < 2:
+            return False
+        if self._members and self._pending[:2] != _GZIP_MAGIC:
+            self._pending = b""  # padding behind the last member
+            return False
+        self._stream = zlib.decompressobj(_window_bits(self._pending[0], self._pending[1]))
+        return True
+
+    def _inflate(self) -> bytes:
+        stream = self._stream
+        if stream is None:
+            return b""
+        piece = stream.decompress(self._pending, _PIECE_BYTES)
+        # A full piece may have left output behind inside zlib even where all input is used up.
+        self._has_more = len(piece) == _PIECE_BYTES and not stream.eof
+        self._pending = stream.unused_data if stream.eof else stream.unconsumed_tail
+        if stream.eof:
+            self._stream = None
+            self._members += 1
+        return piece
+
+
+def _window_bits(first: int, second: int) -> int:
+    if bytes((first, second)) == _GZIP_MAGIC:
+        return zlib.MAX_WBITS | 16
+    is_zlib = first & 0x0F == 8 and (first << 8 | second) % 31 == 0
+    return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
+
+
+Kind: TypeAlias = Literal["openai", "anthropic"]
+
+_DEFAULT_WIRES: Mapping[Kind, frozenset[Wire]] = {
+    "openai": frozenset({Wire.CHAT, Wire.RESPONSES}),
+    "anthropic": frozenset({Wire.MESSAGES}),
+}
+_KEPT_OPENINGS = 64
+_REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
+_ANTHROPIC_VERSION = "2023-06-01"
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+_METHOD = re.compile(r"[A-Z]+")
+_PLAIN_PATH = re.compile(r"(?:[A-Za-z0-9/._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
+_PATH_SAFE = "/._~!$&'()*+,;=:@-%"
+_PLAIN_QUERY = re.compile(r"[\x21\x22\x24-\x7e]*")
+_SENDABLE = re.compile(r"[\x20-\x7e]+")
+
+
+class Passthrough(Enum):
+    """In place of a key: forward the caller's own credentials."""
+
+    PASSTHROUGH = "passthrough"
+
+
+PASSTHROUGH: Final = Passthrough.PASSTHROUGH
+ApiKey: TypeAlias = str | Passthrough | None
+
+
+class HttpEndpoint:
+    """One configured provider. Its key never shows in messages."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        base_url: str,
+        *,
+        api_key: ApiKey = None,
+        models: Iterable[str] = (),
+        wires: Iterable[Wire] | None = None,
+        timeouts: Timeouts | None = None,
+        limits: PoolLimits | None = None,
+    ) -> None:
+        self.name = name
+        self.kind: Kind = kind
+        self.models = tuple(models)
+        self.wires = _DEFAULT_WIRES[kind] if wires is None else frozenset(wires)
+        self.is_passthrough = api_key is PASSTHROUGH
+        address = read_address(base_url)
+        self._base_url = base_url
+        self._peer = f"provider {name} ({address.authority})"
+        self._target, self._query = _target(kind, base_url, address)
+        self._fixed = "".join(f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key))
+        self._fixed_breaks = self._fixed.count("\n")
+        self._openings: dict[tuple[str, str, str, Headers], bytes] = {}
+        self._pool = ConnectionPool(self._peer, address, timeouts or Timeouts(), limits or PoolLimits())
+
+    def __repr__(self) -> str:
+        return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
+
+    async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
+        """Send; return once the status line is here.
+
+        Raises UpstreamError if nothing came back, or a redirect: followed, it would hand the credentials to another address.
+        Raises WireError if the call cannot be sent.
+        """
+        answer = await self._pool.request(call.method, self._head(call, caller), call.body, call.session)
+        if answer.status in _REDIRECTS:
+            await answer.aclose()
+            raise self._redirected(call, answer)
+        return decompressed(answer, self._peer)
+
+    async def aclose(self) -> None:
+        """Close every connection, calls under way included."""
+        await self._pool.aclose()
+
+    @property
+    def open_connections(self) -> int:
+        """Connections now open to this provider."""
+        return self._pool.open_connections
+
+    def _redirected(self, call: Call, answer: Reply) -> UpstreamError:
+        location = next((value for name, value in answer.headers if name == "location"), "")
+        words = f"{self._peer} answered {answer.status}, a redirect"
+        parts = urlsplit(urljoin(f"{self._base_url}/", location))
+        if location and parts.hostname:
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            base = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}".removesuffix(_path(call.path))
+            words += f" to {base.removesuffix('/v1') if self.kind == 'anthropic' else base}"
+        remedy = f"redirects are not followed; set base_url of provider {self.name} to the address that answers"
+        return UpstreamError(f"{words}; {remedy}", code=REDIRECTED)
+
+    def _head(self, call: Call, caller: Mapping[str, str]) -> bytes:
+        head = self._opening(call)
+        if call.purpose is not None:
+            head += _encode([f"x-metaclaw-purpose: {call.purpose}"])
+        if self.is_passthrough:
+            credentials = [f"{name}: {value}" for name, value in caller_credentials(caller)]
+            if not credentials:
+                raise self._nothing_to_pass()
+            head += _encode(credentials)
+        if call.body or call.method not in _BODILESS:
+            return head + b"content-length: %d\r\n\r\n" % len(call.body)
+        return head + b"\r\n"
+
+    def _nothing_to_pass(self) -> WireError:
+        url = "/k/<MetaClaw key>" + ("" if self.kind == "anthropic" else "/v1")
+        return WireError(
+            f'provider {self.name} has api_key = "passthrough" and this request brings no credentials of its own to pass on: '
+            f"end the client's base URL with {url} instead of sending the MetaClaw key as a credential, and let the client send "
+            f"its own API key or login; or give provider {self.name} an api_key",
+            status=401,
+            code="no_credentials",
+        )
+
+    def _opening(self, call: Call) -> bytes:
+        """The part of the head that is the same for every call of a client, cached."""
+        known = (call.method, call.path, call.query, tuple(call.headers))
+        opening = self._openings.get(known)
+        if opening is None:
+            lines = [f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)} HTTP/1.1{self._fixed}"]
+            lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]
+            if self.kind == "anthropic" and not any(name.lower() == "anthropic-version" for name, _ in call.headers):
+                lines.append(f"anthropic-version: {_ANTHROPIC_VERSION}")
+            opening = _encode(lines, self._fixed_breaks)
+            if len(self._openings) >= _KEPT_OPENINGS:
+                self._openings.clear()
+            self._openings[known] = opening
+        return opening
+
+    def _query_of(self, call: Call) -> str:
+        if not (call.query or self._query):
+            return ""
+        if not _PLAIN_QUERY.fullmatch(call.query):
+            raise WireError("the query string has characters that cannot be sent")
+        both = [query for query in (self._query, call.query) if query]
+        return "?" + "&".join(both)
+
+
+def _target(kind: Kind, base_url: str, address: Address) -> tuple[str, str]:
+    """The prefix of every path (without /v1), and the query of every call.
+
+    An OpenAI base URL ends in /v1 or in whatever its owner calls its version; with no path at all, /v1 is meant.
+    An Anthropic one stands without /v1; with it, the same is meant.
+    """
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    path = path or "/v1" if kind == "openai" else path.removesuffix("/v1") + "/v1"
+    prefix = f"http://{address.authority}" if address.is_absolute_form else ""
+    return prefix + _quoted(path), parts.query
+
+
+def _fixed_headers(name: str, kind: Kind, address: Address, api_key: ApiKey) -> list[tuple[str, str]]:
+    fields = [("host", address.authority), ("accept-encoding", "identity")]
+    if address.is_absolute_form and address.proxy is not None and address.proxy.authorization:
+        fields.append(("proxy-authorization", address.proxy.authorization))
+    if isinstance(api_key, str):
+        if not _SENDABLE.fullmatch(api_key):
+            raise ConfigError(f"the api_key of provider {name} is empty or has characters that cannot be sent in a header")
+        fields.append(("authorization", f"Bearer {api_key}") if kind == "openai" else ("x-api-key", api_key))
+    return fields
+
+
+@lru_cache(maxsize=64)
+def _method(method: str) -> str:
+    if not _METHOD.fullmatch(method):
+        raise WireError("the request method is not one we can send", status=405)
+    return method
+
+
+@lru_cache(maxsize=256)
+def _path(path: str) -> str:
+    """The path that follows the target: without its /v1, and with nothing in it that a request line cannot hold."""
+    if path == "/v1" or path.startswith("/v1/"):
+        path = path[3:]
+    return _quoted(path)
+
+
+def _quoted(path: str) -> str:
+    return path if _PLAIN_PATH.fullmatch(path) else quote(path, safe=_PATH_SAFE)
+
+
+def _encode(lines: list[str], fixed_breaks: int = 0) -> bytes:
+    """Encode lines of a head. Line breaks are counted, since one inside a field would inject another field."""
+    head = "".join([f"{line}\r\n" for line in lines])
+    breaks = len(lines) + fixed_breaks
+    if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
+        raise WireError("a header field has a line break in it")
+    try:
+        return head.encode("latin-1")
+    except UnicodeEncodeError as cause:
+        raise WireError("a header field has characters that cannot be sent") from cause

@@ -1,0 +1,343 @@
+"""Models that the program asks for itself (ports.Model): judge, evolver, and the serving model in a replay.
+
+An answer is whole or there is none. The purpose of a call travels with it (`X-Metaclaw-Purpose`). A `Meter` lets each request
+through, as far as the budget goes, and counts every call it takes.
+"""
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import replace
+from math import isfinite
+from typing import Final
+
+import anyio.to_thread
+import msgspec
+
+from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
+from metaclaw.errors import ConfigError, UpstreamError, WireError
+from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
+from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent
+from metaclaw.upstream.routing import moves_on
+from metaclaw.upstream.transport import TIMEOUT
+from metaclaw.wires import collect, encode_json, estimate_tokens, plain, read_answer, wire_format
+
+_PATHS: Final = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
+_PREFERRED: Final = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
+_HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
+# Error statuses for a field that the server does not support.
+_NOT_UNDERSTOOD: Final = frozenset({400, 422, 501})
+_USUAL_ANSWER_TOKENS: Final = 500
+_MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+_SCHEMA_IN_WORDS: Final = (
+    "Answer with one JSON object and nothing else: no words before or after it, no code fence."
+    " It must be valid against this JSON Schema:\n"
+)
+
+
+class HttpModel:
+    """A model behind an HTTP provider, asked in the request's own wire where the provider speaks it, else in one it does."""
+
+    def __init__(
+        self,
+        provider: HttpProvider,
+        model: str,
+        *,
+        meter: Meter = UNMETERED,
+        max_concurrency: int = 4,
+        timeout_s: float = 60.0,
+        pause_s: float = 0.5,
+    ) -> None:
+        """`timeout_s` is for a whole answer, a second try included; the wait for the budget or for a free slot does not count.
+        Raises ConfigError for a provider that cannot be asked."""
+        if getattr(provider, "is_passthrough", False):
+            raise ConfigError(
+                f"provider {provider.name} forwards its callers' credentials and has none of its own, so the program cannot ask it;"
+                " give it an api_key, or name another provider"
+            )
+        self._provider = provider
+        self._model = model
+        self._meter = meter
+        self._pause_s = pause_s
+        self._call_slots = _CallSlots(f"provider {provider.name}", max_concurrency, timeout_s)
+        self._wants_words = False
+        self._wants_no_seed = False
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        """A whole answer. Raises UpstreamError, after a second try where that may help."""
+        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn() as deadline:
+            try:
+                return await self._understood(request, purpose, charge)
+            except UpstreamError as error:
+                pause_s = error.after_s if isinstance(error, _RefusedError) and error.after_s else self._pause_s
+                is_late = pause_s >= deadline - asyncio.get_running_loop().time()
+                if is_late or not (error.retryable or moves_on(error.status)):
+                    raise
+            await asyncio.sleep(pause_s)
+            return await self._understood(request, purpose, charge)
+
+    async def _understood(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
+        """Ask; if the provider does not support what we added to the request, ask without it, from now on."""
+        wanted = self._wanted(request)
+        try:
+            return await self._call(wanted, purpose, charge)
+        except UpstreamError as error:
+            fewer = _without_seed(_in_words(wanted))
+            if fewer == wanted or error.status not in _NOT_UNDERSTOOD:
+                raise
+        answer = await self._call(fewer, purpose, charge)
+        self._wants_words = self._wants_words or wanted.json_schema is not None
+        self._wants_no_seed = self._wants_no_seed or wanted.sampling.seed is not None
+        return answer
+
+    def _wanted(self, request: ChatRequest) -> ChatRequest:
+        extra = {name: value for name, value in request.extra.items() if name != "stream_options"}
+        whole = replace(request, model=self._model, stream=False, include_usage=False, extra=extra)
+        if self._wants_words:
+            whole = _in_words(whole)
+        return _without_seed(whole) if self._wants_no_seed else whole
+
+    async def _call(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
+        wires = self._provider.wires
+        wire = request.wire if request.wire in wires else next(wire for wire in _PREFERRED if wire in wires)
+        with _at_fault():
+            body = encode_json(wire_format(wire).render_request(request))
+            with _counted(request, charge) as count:
+                reply = await self._provider.call(Call("POST", _PATHS[wire], "", _HEADERS, body, purpose), {})
+                answer = await _read(reply, wire, self._provider.name)
+                count(answer)
+        return answer
+
+
+class LocalModel:
+    """A model that answers in deltas, in this process or a child of it."""
+
+    def __init__(
+        self,
+        provider: ModelProvider,
+        model: str,
+        *,
+        meter: Meter = UNMETERED,
+        max_concurrency: int = 1,
+        timeout_s: float = 120.0,
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._meter = meter
+        self._call_slots = _CallSlots(f"provider {provider.name}", max_concurrency, timeout_s)
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
+        """A whole answer. Raises UpstreamError."""
+        async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn():
+            with _at_fault():
+                wanted = _in_words(replace(plain(request), model=self._model, stream=False, include_usage=False))
+                with _counted(wanted, charge) as count:
+                    async with aclosing(self._provider.generate(wanted)) as deltas:
+                        answer = collect([delta async for delta in deltas])
+                    count(answer)
+        return answer
+
+
+class _RefusedError(UpstreamError):
+    """The provider returned an error; `after_s` is its Retry-After, if any."""
+
+    def __init__(self, message: str, *, status: int, code: str, after_s: float | None) -> None:
+        super().__init__(message, status=status, retryable=moves_on(status), code=code)
+        self.after_s = after_s
+
+
+class _CallSlots:
+    """Limits concurrent calls and the time of each."""
+
+    def __init__(self, whom: str, max_concurrency: int, timeout_s: float) -> None:
+        self._whom = whom
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(max_concurrency)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[float]:
+        """A slot and its deadline on the loop's clock. Waiting for a slot does not count."""
+        async with self._slots:
+            deadline = asyncio.get_running_loop().time() + self._timeout_s
+            try:
+                async with asyncio.timeout_at(deadline):
+                    yield deadline
+            except TimeoutError as cause:
+                message = f"{self._whom} did not give a whole answer within {self._timeout_s:g} s"
+                raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
+
+
+@contextmanager
+def _counted(request: ChatRequest, charge: Charge) -> Iterator[Callable[[Completion], None]]:
+    """Count one call. It counts as failed unless its answer is handed over.
+
+    A provider that refuses or cannot be reached has worked on nothing; one that is given up on, because it takes too long, has.
+    """
+    answers: list[Completion] = []
+    sent = Usage(0, 0)
+    try:
+        yield answers.append
+    except asyncio.CancelledError:
+        sent = Usage(estimate_tokens(request), 0)
+        raise
+    finally:
+        charge.add(
+            _cost(request, answers[0]) if answers else Spent(1, failures=1, estimated=int(sent.input_tokens > 0), usage=sent)
+        )
+
+
+def _cost(request: ChatRequest, answer: Completion) -> Spent:
+    if answer.usage is not None:
+        return Spent(1, usage=answer.usage)
+    said = ChatRequest(request.wire, "", (Message(Role.ASSISTANT, answer.parts),))
+    return Spent(1, estimated=1, usage=Usage(estimate_tokens(request), estimate_tokens(said)))
+
+
+def _expected(request: ChatRequest) -> int:
+    """About how many tokens a request and its answer will take."""
+    return estimate_tokens(request) + min(request.sampling.max_tokens or _USUAL_ANSWER_TOKENS, _USUAL_ANSWER_TOKENS)
+
+
+@contextmanager
+def _at_fault() -> Iterator[None]:
+    """Translate WireError to UpstreamError: callers handle one kind of error."""
+    try:
+        yield
+    except WireError as error:
+        raise UpstreamError(f"it cannot be asked this: {error}", status=error.status, code=error.code) from error
+
+
+async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
+    try:
+        body = await gather_body(reply, provider)
+    finally:
+        await reply.aclose()
+    named = {name.lower(): value for name, value in reply.headers}
+    if reply.status >= 400:
+        message, code = wire_format(wire).parse_error(reply.status, body)
+        after_s = _seconds(named.get("retry-after", ""))
+        raise _RefusedError(f"provider {provider} refused: {message}", status=reply.status, code=code, after_s=after_s)
+    # Some servers stream without being asked.
+    return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
+
+
+async def gather_body(reply: Reply, provider: str) -> bytes:
+    """The whole body of a reply. Raises UpstreamError where it is too large."""
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in reply.chunks():
+        size += len(chunk)
+        if size > _MAX_ANSWER_BYTES:
+            raise UpstreamError(f"provider {provider} sent more than {_MAX_ANSWER_BYTES} bytes in one answer")
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
+def _seconds(word: str) -> float | None:
+    """A Retry-After in seconds. Dates are ignored: they are for longer pauses than we wait."""
+    return float(word) if word.isdecimal() else None
+
+
+def _without_seed(request: ChatRequest) -> ChatRequest:
+    return replace(request, sampling=replace(request.sampling, seed=None))
+
+
+def _in_words(request: ChatRequest) -> ChatRequest:
+    """The request with its schema at the end of the system text."""
+    if request.json_schema is None:
+        return request
+    schema = request.json_schema.get("schema") or {"type": "object"}
+    said = Text(_SCHEMA_IN_WORDS + encode_json(schema).decode())
+    first, *others = request.messages
+    if first.role is Role.SYSTEM:
+        messages = (replace(first, parts=(*first.parts, said)), *others)
+    else:
+        messages = (Message(Role.SYSTEM, (said,)), first, *others)
+    return replace(request, messages=messages, json_schema=None)
+
+
+_EMBEDDINGS_PATH: Final = "/embeddings"
+_EMBEDDING_HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
+_HEAD_CHARS, _TAIL_CHARS = 700, 300
+_MOST_DIMENSIONS: Final = 8192
+
+
+class _Embedded(msgspec.Struct):
+    embedding: list[float]
+    index: int | None = None
+
+
+class _Reply(msgspec.Struct):
+    data: list[_Embedded]
+
+
+class HttpEmbeddings:
+    """One embedding model of a provider. `redact` replaces secrets in the texts before they are sent; it runs in a thread."""
+
+    def __init__(
+        self, provider: HttpProvider, model: str, redact: Callable[[Sequence[str]], Sequence[str]], *, timeout_s: float = 30.0
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._redact = redact
+        self._timeout_s = timeout_s
+        self._who = f"provider {provider.name}"
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """A vector for each text, as float32 in the machine's byte order. Raises UpstreamError."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                redacted = await anyio.to_thread.run_sync(self._redact, texts)
+                body = encode_json({"model": self._model, "input": [_ends(text) for text in redacted]})
+                return self._read(await self._call(body), len(texts))
+        except TimeoutError as cause:
+            message = f"{self._who} gave no embeddings within {self._timeout_s:g} s"
+            raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
+        except WireError as error:
+            raise UpstreamError(f"{self._who} cannot be asked: {error}", status=error.status, code=error.code) from error
+
+    async def _call(self, body: bytes) -> bytes:
+        reply = await self._provider.call(Call("POST", _EMBEDDINGS_PATH, "", _EMBEDDING_HEADERS, body), {})
+        try:
+            answer = await gather_body(reply, self._provider.name)
+        finally:
+            await reply.aclose()
+        if reply.status >= 400:
+            message, code = wire_format(Wire.CHAT).parse_error(reply.status, answer)
+            raise UpstreamError(f"{self._who} refused ({reply.status}): {message}", status=reply.status, code=code)
+        return answer
+
+    def _read(self, answer: bytes, count: int) -> list[bytes]:
+        try:
+            data = msgspec.json.decode(answer, type=_Reply).data
+        except (msgspec.MsgspecError, ValueError) as cause:
+            raise UpstreamError(f"{self._who} sent no embeddings: {cause}") from cause
+        if all(one.index is not None for one in data):
+            data.sort(key=lambda one: one.index or 0)
+        sizes = {len(one.embedding) for one in data}
+        if len(data) != count or len(sizes) != 1 or not 0 < min(sizes) <= _MOST_DIMENSIONS:
+            raise UpstreamError(f"{self._who} sent {len(data)} embeddings of {sorted(sizes)} dimensions for {count} texts")
+        if not all(isfinite(sum(one.embedding)) for one in data):
+            raise UpstreamError(f"{self._who} sent an embedding that is not finite")
+        return [array("f", one.embedding).tobytes() for one in data]
+
+
+def _ends(text: str) -> str:
+    """The beginning and the end of a long text."""
+    return text if len(text) <= _HEAD_CHARS + _TAIL_CHARS else f"{text[:_HEAD_CHARS]} {text[-_TAIL_CHARS:]}"

@@ -1,0 +1,270 @@
+"""Routing: which providers may answer a request, in which order, fallback between them, their health, and the policy slot."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Protocol, TypeVar
+
+from metaclaw.domain.chat import Wire
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.policy import BASE_POLICY, Serving
+from metaclaw.errors import UpstreamError
+from metaclaw.upstream.transport import UNREACHABLE
+
+_VENDORS = (frozenset({Wire.CHAT, Wire.RESPONSES}), frozenset({Wire.MESSAGES}))
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A provider as routing sees it. Without `models` it takes any; without `wires` every request is translated for it.
+
+    `own` are models it alone has, though it takes any. One that `leads` has the trained weights: it comes first for the models it
+    lists and for those that nobody lists.
+    """
+
+    name: str
+    models: tuple[str, ...] = ()
+    wires: frozenset[Wire] = frozenset()
+    is_passthrough: bool = False
+    leads: bool = False
+    own: tuple[str, ...] = ()
+
+    def lists(self, model: str) -> bool:
+        """Whether it lists the model, also as `provider/model`."""
+        return model in self.models or f"{self.name}/{model}" in self.models or model in self.own
+
+    def spells(self, model: str) -> str:
+        """The model's name as this provider knows it: without its own `provider/` in front."""
+        return model.removeprefix(f"{self.name}/")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCandidate:
+    """A provider to try, and the model name to send to it."""
+
+    name: str
+    model: str
+
+
+def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tuple[ProviderCandidate, ...]:
+    """The providers to try, first to last.
+
+    First those that list the model, in configured order. Where nobody lists it, `provider/model` picks that provider; else the
+    one that leads is picked, else the first that speaks the request's own wire, else the first of all. Then, as further
+    fallbacks and in configured order, every provider that lists the model without that prefix or takes any model. The prefix that
+    picked a provider is stripped from what is sent.
+
+    A passthrough provider is never a fallback for a request of the other vendor's wire: the credentials it would be handed belong
+    to somebody else.
+    """
+    if not providers:
+        return ()
+    listing = sorted((provider for provider in providers if provider.lists(model)), key=lambda provider: not provider.leads)
+    if not listing:
+        listing = [_pick(providers, wire, model)]
+    bare = listing[0].spells(model)
+    listing += [provider for provider in providers if provider.lists(bare) and provider not in listing]
+    fallbacks = [provider for provider in providers if (provider.leads or not provider.models) and provider not in listing]
+    first, *rest = [*listing, *fallbacks]
+    followers = [provider for provider in rest if not provider.is_passthrough or _same_vendor(provider, wire)]
+    return tuple(ProviderCandidate(provider.name, provider.spells(bare)) for provider in (first, *followers))
+
+
+def _pick(providers: Sequence[Destination], wire: Wire, model: str) -> Destination:
+    by_name = (provider for provider in providers if provider.spells(model) != model)
+    leading = (provider for provider in providers if provider.leads)
+    by_wire = (provider for provider in providers if wire in provider.wires)
+    return next(by_name, None) or next(leading, None) or next(by_wire, providers[0])
+
+
+def _same_vendor(provider: Destination, wire: Wire) -> bool:
+    vendor = next(wires for wires in _VENDORS if wire in wires)
+    return not provider.wires.isdisjoint(vendor)
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFailure:
+    """The last failure of a provider. `in_a_row` is 0 once it has answered again."""
+
+    reason: str
+    at: datetime
+    in_a_row: int
+
+
+class ProviderHealth:
+    """Keeps the last failure of each provider. One that cannot be reached rests for `rest_s`, so that a dead provider costs one
+    connect timeout now and then, not on every request."""
+
+    def __init__(self, rest_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rest_s = rest_s
+        self._clock = clock
+        self._rests_until: dict[str, float] = {}
+        self._failures: dict[str, ProviderFailure] = {}
+
+    @property
+    def has_resting(self) -> bool:
+        """Whether any provider rests or has just rested."""
+        return bool(self._rests_until)
+
+    def admits(self, name: str) -> bool:
+        """Whether to try it. After its rest one caller may probe it; for all others the rest starts again."""
+        until = self._rests_until.get(name)
+        if until is None:
+            return True
+        now = self._clock()
+        if now < until:
+            return False
+        self._rests_until[name] = now + self._rest_s
+        return True
+
+    def failed(self, name: str, reason: str, *, rests: bool = False) -> None:
+        """Record a failure; with `rests` it is not asked for a while."""
+        before = self._failures.get(name)
+        in_a_row = 1 if before is None else before.in_a_row + 1
+        self._failures[name] = ProviderFailure(reason, datetime.now(UTC), in_a_row)
+        log.log(logging.WARNING if in_a_row == 1 else logging.INFO, "provider_failed name=%s reason=%s", name, reason)
+        if rests:
+            self._rests_until[name] = self._clock() + self._rest_s
+
+    def reached(self, name: str) -> None:
+        """Record that it was reached."""
+        if self._rests_until:
+            self._rests_until.pop(name, None)
+
+    def answered(self, name: str) -> None:
+        """Record an answer."""
+        failure = self._failures.get(name)
+        if failure is not None and failure.in_a_row:
+            self._failures[name] = ProviderFailure(failure.reason, failure.at, 0)
+            log.info("provider_recovered name=%s failures=%d", name, failure.in_a_row)
+
+    def last_failure(self, name: str) -> ProviderFailure | None:
+        """Its last failure, if it ever failed."""
+        return self._failures.get(name)
+
+
+_MOVES_ON = frozenset({408, 409, 425, 429})
+
+
+class _Named(Protocol):
+    """A candidate."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class _Opened(Protocol):
+    """An opened response."""
+
+    @property
+    def status(self) -> int: ...
+    async def aclose(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Named)
+R = TypeVar("R", bound=_Opened)
+
+
+def moves_on(status: int) -> bool:
+    """Whether to try the next candidate after this status: 408, 409, 425, 429 (which official SDKs retry) and every 5xx."""
+    return status in _MOVES_ON or status >= 500
+
+
+async def open_first(candidates: Sequence[C], open_call: Callable[[C], Awaitable[R]], health: ProviderHealth) -> tuple[C, R]:
+    """Open candidates in turn; return the first with a response to relay, and the response.
+
+    Moves on when a candidate gives nothing (UpstreamError) or a status that `moves_on`. When none is left, the last answer that
+    did come is passed through as it is; if none came at all, the last error is raised. Candidates that rest after a failed
+    connection are skipped unless all of them do.
+    """
+    failed: UpstreamError | None = None
+    refusal: tuple[C, R] | None = None
+    try:
+        for candidate in _in_turn(candidates, health):
+            try:
+                answer = await open_call(candidate)
+            except UpstreamError as error:
+                failed = error
+                health.failed(candidate.name, str(error), rests=error.code == UNREACHABLE)
+                continue
+            health.reached(candidate.name)
+            if not moves_on(answer.status):
+                return candidate, answer
+            health.failed(candidate.name, f"it answered with status {answer.status}")
+            refusal, superseded = (candidate, answer), refusal
+            if superseded is not None:
+                await superseded[1].aclose()
+        if refusal is not None:
+            last, refusal = refusal, None
+            return last
+    finally:
+        if refusal is not None:
+            await refusal[1].aclose()
+    raise failed or UpstreamError("no provider can answer this request", status=503, code="no_provider")
+
+
+def _in_turn(candidates: Sequence[C], health: ProviderHealth) -> Iterable[C]:
+    """The candidates that do not rest, or all if all of them do."""
+    if not health.has_resting:
+        return candidates
+    return _admitted(candidates, health)
+
+
+def _admitted(candidates: Sequence[C], health: ProviderHealth) -> Iterator[C]:
+    is_any_tried = False
+    for candidate in candidates:
+        if health.admits(candidate.name):
+            is_any_tried = True
+            yield candidate
+    if not is_any_tried:
+        yield from candidates
+
+
+_BITS = 53  # as many as a float holds exactly
+_NONE: frozenset[SkillName] = frozenset()
+
+
+class PolicySlot:
+    """Which version of the weights answers a session. `provider` has the policy's versions; all others have their own weights.
+
+    `model_of` names a version at a provider that is reached over HTTP, where each version is a model of its own. Where the provider
+    is there for the policy alone it `leads`: it is asked before those that are configured, which step in where it cannot answer.
+    """
+
+    def __init__(self, provider: str, model_of: Callable[[int], str] | None = None, *, leads: bool = False) -> None:
+        self.provider = provider
+        self.model_of = model_of
+        self.leads = leads
+        self._serving = Serving()
+
+    @property
+    def serving(self) -> Serving:
+        """The versions in use."""
+        return self._serving
+
+    def flip(self, serving: Serving) -> None:
+        """Serve this from the next request on. Running responses are finished by the weights that began them."""
+        self._serving = serving
+
+    def pick(self, session: SessionId) -> int:
+        """The version for a session. A share of the sessions gets the canary, and keeps it."""
+        serving = self._serving
+        if serving.canary is None:
+            return serving.version
+        return serving.canary if _uniform(session, serving.canary) < serving.canary_share else serving.version
+
+    def absorbed(self, version: int) -> frozenset[SkillName]:
+        """The skills that a version has absorbed and does not need in its prompts."""
+        return _NONE if version == BASE_POLICY else self._serving.absorbed.get(version, _NONE)
+
+
+def _uniform(session: SessionId, version: int) -> float:
+    text = f"{version}\0{session}".encode("utf-8", "surrogatepass")
+    digest = blake2b(text, digest_size=8, person=b"metaclaw-policy").digest()
+    return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)

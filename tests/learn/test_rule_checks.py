@@ -1,0 +1,191 @@
+"""Checks that a model proposes for rules: which are taken, why others are not, and what confirms them."""
+
+from typing import Any
+
+import pytest
+
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.chat import Text
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import Outcome, Source
+from metaclaw.skills.checks import check_of
+from metaclaw.skills.rule import check_state_of
+from metaclaw.skills.rules import question_of
+from tests.learn.house import ADA, House, Speaker, Talk
+from tests.learn.recordings import call
+from tests.learn.test_listen import NewHouse, Script, item
+
+pytestmark = pytest.mark.anyio
+PIP = r"not in calls of shell: \bpip install\b"
+SAID = "from here on we use uv and not pip"
+
+
+def uv(check: str | None = PIP, violates: str | None = "pip install x", complies: str | None = "uv add x", **fields: Any) -> Any:
+    return item("Use uv and not pip", check=check, violates=violates, complies=complies, **fields)
+
+
+def listener(*items: dict[str, Any], correction: str | None = None) -> Speaker:
+    again = {"items": [], "correction": "it used pip again"}
+    return Speaker("world/listener", Script({"uv": {"items": list(items), "correction": correction}, "wrong, that": again}))
+
+
+async def shell(house: House, *commands: str, words: str = "Go on.", scope: Scope = ADA, skills: tuple[str, ...] = ()) -> Talk:
+    """A task in which the agent runs these commands, one in each turn, and then reports."""
+    talk = Talk(house, scope)
+    await run_in(talk, *commands, words=words, skills=skills)
+    return talk
+
+
+async def run_in(talk: Talk, *commands: str, words: str = "Go on.", skills: tuple[str, ...] = ()) -> None:
+    talk.agent.hear(words)
+    talk.segment += 1
+    for command in commands:
+        await talk.answer(call("Bash", command=command), skills=skills)
+        talk.agent.give("ok")
+    await talk.answer(Text("It is done."), skills=skills)
+
+
+async def read(house: House) -> None:
+    await house.sense()
+    await house.listen()
+
+
+def rule(house: House) -> Skill:
+    (found,) = house.shelf.view.skills
+    return found
+
+
+async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn(new_house: NewHouse) -> None:
+    house = await new_house(listener=listener(uv()))
+    await shell(house, "uv add requests", "git status")
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    found = rule(house)
+    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (PIP, "proposed", None)
+
+
+@pytest.mark.parametrize(
+    ("proposed", "reason"),
+    [
+        (uv(violates=None), "there is no example that breaks the rule"),
+        (uv(complies=None), "there is no example that breaks the rule and one that follows it"),
+        (uv(r"not in calls of shell: \bpip3 install\b"), "does not notice the example that breaks the rule (it passes it)"),
+        (uv("not: pip install", violates=" `` "), "does not notice the example that breaks the rule (it passes it)"),
+        (uv("not in calls of shell: install|add"), "does not pass the example that follows the rule (it fails it)"),
+        (uv("not in calls of shell: (broken"), "not a regular expression"),
+        (uv("nonsense"), "a check begins with"),
+        (uv(r"not in calls of shell: \b(?:pip|git) "), "fails turns that were fine, such as t_"),
+        (uv("not in calls of shell: pip # sk-proj-" + "Zk3vQ9xT7bLm2Rw8Yc5N" * 2), "it holds a secret"),
+    ],
+)
+async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
+    new_house: NewHouse, proposed: Any, reason: str
+) -> None:
+    house = await new_house(listener=listener(proposed))
+    await shell(house, "uv add requests", "git status")
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    found = rule(house)
+    assert (found.body, found.extra.get("check"), check_state_of(found)) == ("Use uv and not pip", None, None)
+    assert reason in str(found.extra["check_note"])
+
+
+async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(new_house: NewHouse) -> None:
+    house = await new_house(listener=listener(uv()))
+    wrong = await shell(house, "pip install requests")
+    for one in wrong.agent.turns:
+        house.say(one.turn.id, Outcome.FAIL, Source.USER)
+    await shell(house, "pip install requests", scope=Scope("bob"))
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    assert rule(house).extra["check"] == PIP
+
+
+async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(new_house: NewHouse) -> None:
+    house = await new_house(listener=listener(uv()))
+    talk = await shell(house, "pip install requests")
+    await talk.say(SAID, "All right.")
+    await read(house)
+    assert rule(house).extra["check"] == PIP
+
+
+@pytest.mark.parametrize(("command", "is_taken"), [("pip install requests", True), ("conda install requests", False)])
+async def test_a_check_must_notice_the_answer_that_was_corrected(new_house: NewHouse, command: str, is_taken: bool) -> None:
+    house = await new_house(listener=listener(uv(), correction="it used another installer"))
+    talk = await shell(house, "ls", command)
+    await talk.say(f"no! {SAID}", "All right.")
+    await read(house)
+    found = rule(house)
+    assert (found.extra.get("check") == PIP) is is_taken
+    assert is_taken or "the answer that you corrected" in str(found.extra["check_note"])
+
+
+@pytest.mark.parametrize(
+    ("command", "reply", "state"),
+    [
+        ("uv add numpy", "Thanks.", "confirmed"),
+        ("pip install numpy", "wrong, that was pip again", "confirmed"),
+        ("pip install numpy", "Thanks.", "proposed"),
+        ("uv add numpy", "wrong, that was pip again", "proposed"),
+    ],
+)
+async def test_a_real_turn_confirms_a_check_that_agrees_with_the_person(
+    new_house: NewHouse, command: str, reply: str, state: str
+) -> None:
+    house = await new_house(listener=listener(uv()))
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    name = rule(house).name
+    talk = await shell(house, "ls", command, words="Add numpy.", skills=(name,))
+    await talk.say(reply, "Fine.")
+    await read(house)
+    found = rule(house)
+    assert (found.extra["check"], check_state_of(found)) == (PIP, state)
+
+
+async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(new_house: NewHouse) -> None:
+    house = await new_house(listener=listener(uv()))
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    name = rule(house).name
+    for commands, skills in ((("uv add numpy",), ()), ((), (name,))):
+        talk = await shell(house, *commands, skills=skills)
+        await talk.say("Thanks.", "Fine.")
+    await read(house)
+    assert check_state_of(rule(house)) == "proposed"
+
+
+async def test_a_proposed_check_is_no_verdict(new_house: NewHouse) -> None:
+    house = await new_house(listener=listener(uv()))
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    name = rule(house).name
+    talk = await shell(house, "pip install numpy", skills=(name,))
+    await talk.end()
+    await read(house)
+    assert house.verdict(talk.agent.turns[0].turn.id).source is not Source.CHECK
+
+
+async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(new_house: NewHouse) -> None:
+    program = "program: |\n  import json, sys\n  sys.exit(1 if 'pip' in json.load(sys.stdin)['text'] else 0)"
+    house = await new_house(listener=listener(uv(program)))
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    found = rule(house)
+    assert found.extra.get("check") is None
+    assert "a program that a model wrote" in str(found.extra["check_note"])
+    (waiting,) = house.candidates.candidates(Standing.WAITING, 5)
+    decided = await house.admission.decide(waiting, approved=True)
+    assert decided.standing is Standing.ACCEPTED, decided.reason
+    found = rule(house)
+    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (program, "confirmed", None)
+    assert check_of(found) is not None
+
+
+async def test_who_says_never_ever_is_asked_whether_to_hold(new_house: NewHouse) -> None:
+    house = await new_house(listener=listener(uv()))
+    await Talk(house).say("never, ever pip: use uv and not pip", "All right.")
+    await read(house)
+    found = rule(house)
+    assert question_of(found) == f"hold it? metaclaw rules edit {found.name} --enforce hold (or --enforce remind)"

@@ -1,0 +1,141 @@
+"""The scheduler put together from the configuration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from metaclaw.config import Config, load
+from metaclaw.domain.turn import TurnKind
+from metaclaw.schedule import ManualWindows, ScheduledWindows, Traffic, build_windows, read_calendars
+from metaclaw.schedule.assembly import calendar_query, input_sources, try_inputs
+from metaclaw.schedule.signals.input import FallbackSource, InputReport, NotOfferedError, SignalError
+from tests.schedule.stage import NOON, HandClock
+
+
+def made(config: Config, home: Path, events: list[str] | None = None) -> ScheduledWindows | ManualWindows:
+    def announce(kind: str, facts: Mapping[str, object]) -> None:
+        if events is not None:
+            events.append(kind)
+
+    return build_windows(config, Traffic(), home=home, announce=announce, sources=[])
+
+
+def configured(home: Path, text: str) -> Config:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.toml").write_text(text)
+    return load(home)
+
+
+def test_without_training_there_are_no_windows(home: Path) -> None:
+    for text in ("", '[policy]\nmode = "skills_only"\n'):
+        windows = made(configured(home, text), home)
+        assert windows.window is None
+        assert windows.shut_because == "mode skills_only trains no weights"
+
+
+def test_rl_ignores_windows(home: Path) -> None:
+    windows = made(configured(home, '[policy]\nmode = "rl"\n'), home)
+    assert isinstance(windows, ManualWindows)
+    assert windows.window is not None
+    assert windows.facts() == {"open": True, "reason": "mode rl trains whenever a batch is full", "signals": []}
+
+
+@pytest.mark.anyio
+async def test_auto_decides_and_keeps_its_habits(home: Path) -> None:
+    text = '[policy]\n[schedule]\nsleep = ["00:00-24:00"]\nmax_load = 0\nmax_temperature_c = 0\non_battery = true\n'
+    events: list[str] = []
+    windows = made(configured(home, text), home, events)
+    assert isinstance(windows, ScheduledWindows)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(windows.run)
+            await windows.until_open()
+            group.cancel_scope.cancel()
+    assert events == ["window.opened", "window.shut"]
+    assert (home / "schedule" / "habits.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.anyio
+async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_main_turn_shuts_it(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+    from tests.schedule.test_ics import calendar
+
+    feed = tmp_path / "me.ics"
+    feed.write_text(calendar("DTSTART:20260304T110000Z\r\nDTEND:20260304T140000Z\r\nSUMMARY:Workshop"))
+    text = f'[policy]\n[schedule]\nsleep = []\nmax_load = 0\ncalendars = [{{ kind = "ics", url = "{feed}" }}]\n'
+    config, traffic = configured(home, text), Traffic()
+    windows = build_windows(config, traffic, home=home, announce=lambda kind, facts: None, clock=HandClock(NOON), sources=[])
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(windows.run)
+            window = await windows.until_open()
+            assert window.reason == "calendar 1 (ics): busy: Workshop"
+            traffic.began(TurnKind.MAIN)
+            assert windows.window is None
+            group.cancel_scope.cancel()
+
+
+def test_secrets_of_calendars_are_read_when_they_are_needed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '[[schedule.calendars]]\nkind = "caldav"\nurl = "https://example.org/ada/"\nuser = "ada"\npassword = "env:DAV_PASSWORD"\n'
+    )
+    schedule = configured(home, text).schedule
+    monkeypatch.setenv("DAV_PASSWORD", "lovelace")
+    question = calendar_query(schedule.calendars[0], schedule, home / "tokens", NOON)
+    assert (question.kind, question.password, question.needs_titles) == ("caldav", "lovelace", False)
+    assert question.begins < NOON < question.ends
+
+
+def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":7")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert {"input (terminals)", "input (X11)"} <= {one.name for one in input_sources()}
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere")
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere")
+    pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra")
+    names = {one.name for one in input_sources()}
+    assert {"input (Wayland)", "input (GNOME)"} <= names
+    assert "input (X11)" not in names
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS")
+    assert [one.name for one in input_sources()] == ["input (terminals)", "input (Wayland)", "session (logind)"]
+
+
+def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
+    class InputSource:
+        hears_all = True
+        tells_after_s = 0.0
+
+        def __init__(self, name: str, error: SignalError | None = None) -> None:
+            self.name, self._error = name, error
+
+        async def follow(self, report: InputReport) -> None:
+            if self._error is not None:
+                raise self._error
+            report.idle(1.0)
+            await anyio.sleep_forever()
+
+    missing = InputSource("input (Wayland)", NotOfferedError("it has no ext-idle-notify"))
+    tried = try_inputs([InputSource("input (X11)"), missing, FallbackSource(missing, InputSource("input (screen saver, asked)"))])
+    assert tried == [("input (X11)", None), ("input (Wayland)", "it has no ext-idle-notify"), ("input (screen saver, asked)", None)]
+
+
+def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+    from tests.schedule.test_ics import MEETING, calendar
+
+    good, bad = tmp_path / "good.ics", tmp_path / "bad.ics"
+    good.write_text(calendar(MEETING))
+    bad.write_text("<html>sign in</html>")
+    tables = "".join(f'[[schedule.calendars]]\nkind = "ics"\nurl = "{one}"\n' for one in (good, bad))
+    google = '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret = "env:NOT_THERE"\n'
+    (first, second, third) = read_calendars(configured(home, tables + google), home)
+    assert first == ("calendar 1 (ics)", None)
+    assert second[1] is not None
+    assert "not an iCalendar file" in second[1]
+    assert third[1] is not None
+    assert "NOT_THERE" in third[1]
