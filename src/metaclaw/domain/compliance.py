@@ -37,15 +37,15 @@ class Reminded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """A rule that applied to a turn, and what it came to. `hash` is that of its text and check. `is_placed` says that the rule
-    stood in the prompt, `reason` why it was broken."""
+    """A rule that applied to a turn, and what it came to. `hash` is that of its text and check. `reason` says why it was broken;
+    people are told of that where `is_told`: the rule stood in the prompt, and its check is known to be right."""
 
     rule: SkillName
     hash: str
     result: RuleResult
     reminded: Reminded = Reminded.NOT_DUE
     reason: str = ""
-    is_placed: bool = True
+    is_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

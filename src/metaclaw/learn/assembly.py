@@ -13,6 +13,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.learn.admission import CandidateAdmission
+from metaclaw.learn.applicability import Situations
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.calibration import CalibrationLoop
@@ -136,6 +137,7 @@ class Learning:
         self.allowance = Allowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts)
         self.judge_for = self._judges()
+        self.situations = Situations(shelf, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.replayer = self._replayer()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
@@ -342,6 +344,7 @@ class Learning:
             judge_for=self.judge_for,
             skill=lambda name: self._shelf.view.get(name),
             calibration=lambda: self.calibration.current,
+            matches=self.situations.match,
             judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
         )
         return OutcomeLoop(

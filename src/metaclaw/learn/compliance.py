@@ -18,8 +18,6 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.chat import Text
-from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
 from metaclaw.domain.enforcement import EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
@@ -27,7 +25,8 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import REMINDER, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import BudgetError, SkillError
+from metaclaw.errors import BudgetError
+from metaclaw.learn.applicability import concerns, matching, needs_situation, readable_check
 from metaclaw.learn.assessment import conversation_of, in_words
 from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.recorded import RecordedSteps
@@ -35,11 +34,10 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.outcome import Judge
-from metaclaw.skills import ShelfView, Teams, query_text, rule_text, rule_when
-from metaclaw.skills.checks import check_of, examine
-from metaclaw.skills.checks.answer import documents_at, texts_at
+from metaclaw.skills import ShelfView, Teams, rule_text, rule_when
+from metaclaw.skills.checks import examine
 from metaclaw.skills.library import Library
-from metaclaw.skills.rule import ALWAYS
+from metaclaw.skills.rule import ALWAYS, PROPOSED, check_state_of
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 
@@ -47,7 +45,6 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 64
 _VIEWS_KEPT: Final = 4
-_MOST_MATCHING: Final = 24
 _JUDGED_EVERY: Final = 10
 _MOST_REASON_CHARS: Final = 300
 _OUTCOMES: Final = {Outcome.PASS: RuleResult.FOLLOWED, Outcome.FAIL: RuleResult.BROKEN, Outcome.UNKNOWN: RuleResult.UNKNOWN}
@@ -168,7 +165,7 @@ class ComplianceLoop:
             if outcome is None:
                 continue
             outcomes.append(outcome)
-            if outcome.result is RuleResult.UNKNOWN and _check_of(rule) is None and self._is_sampled(outcome.hash):
+            if outcome.result is RuleResult.UNKNOWN and readable_check(rule) is None and self._is_sampled(outcome.hash):
                 questions.append(_Question(replace(measured, outcomes=(outcome,)), rule, step))
         return replace(measured, outcomes=tuple(outcomes)) if outcomes else None
 
@@ -178,26 +175,24 @@ class ComplianceLoop:
         told = placed.union(self._absorbed(turn.stamp.policy_version))
         rules = [rule for rule in view.in_scope(turn.scope, self._teams, day).rules if rule.kind is SkillKind.RULE]
         found = [rule for rule in rules if rule_when(rule) == ALWAYS or rule.name in told]
-        if any(_needs_matching(rule, placed) for rule in found):
-            # All rules stand in the prompt while they fit, also those for other situations.
-            query = query_text(step.task)
-            near = view.retrieve(query, _MOST_MATCHING, turn.scope, self._teams, today=day) if query else ()
-            names = {one.name for one in near}
-            found = [rule for rule in found if rule.name in names or not _needs_matching(rule, placed)]
+        unsure = [rule for rule in found if needs_situation(rule) and (readable_check(rule) is not None or rule.name not in placed)]
+        if unsure:
+            near = matching(view, step.task, turn.scope, self._teams, day)
+            found = [rule for rule in found if rule not in unsure or rule.name in near]
         skills = (view.get(name) for name in turn.stamp.skills)
-        return [*found, *(one for one in skills if one is not None and one.is_skill and _check_of(one) is not None)]
+        return [*found, *(one for one in skills if one is not None and one.is_skill and readable_check(one) is not None)]
 
     def _outcome(self, rule: Skill, turn: Turn, step: Step) -> RuleOutcome | None:
         """What a turn came to for a rule; None where the turn holds nothing that the rule is about."""
-        check = _check_of(rule)
+        check = readable_check(rule)
         outcome = RuleOutcome(rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name))
-        outcome = replace(outcome, is_placed=rule.name in turn.stamp.skills)
+        outcome = replace(outcome, is_told=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED)
         held = _held(turn, rule.name)
         if held is not None:
             return replace(outcome, result=RuleResult.HELD, reason=self._redact(held.reason)[:_MOST_REASON_CHARS])
         if check is None:
             return outcome
-        if not concerns(check, step):
+        if not concerns(check, step.answer):
             return None
         found = examine(check, step.answer, conversation=conversation_of(step))
         result = _OUTCOMES[found.outcome]
@@ -254,44 +249,8 @@ class ComplianceLoop:
         await run_sync(self._compliance.settle, replace(measured, outcomes=(told,)))
 
 
-def concerns(check: Check, step: Step) -> bool:
-    """Whether an answer holds what a check looks at: a call of its tools, or the words of a final answer."""
-    match check:
-        case PatternCheck() | SchemaCheck() if check.where.place is Place.CALLS:
-            found = texts_at if isinstance(check, PatternCheck) else documents_at
-            return bool(found(step.answer, check.where))
-        case PatternCheck() | SchemaCheck():
-            return not step.calls and _says_something(step)
-        case ProgramCheck():
-            # A program that reads the calls looks at every answer, others at what an agent says in the end.
-            return "calls" in check.source if step.calls else _says_something(step)
-
-
-def _says_something(step: Step) -> bool:
-    return any(isinstance(part, Text) and part.text.strip() for part in step.answer)
-
-
 def _is_measured(skill: Skill) -> bool:
     return skill.kind is SkillKind.RULE or (skill.is_skill and "check" in skill.extra)
-
-
-def _needs_matching(rule: Skill, placed: Collection[SkillName]) -> bool:
-    """Whether the task must say if a rule applies: one for a situation whose check looks at answers, or that has been absorbed.
-    Calls of a check's tools speak for themselves."""
-    if rule_when(rule) == ALWAYS:
-        return False
-    check = _check_of(rule)
-    if isinstance(check, PatternCheck | SchemaCheck) and check.where.place is Place.CALLS:
-        return False
-    return check is not None or rule.name not in placed
-
-
-def _check_of(rule: Skill) -> Check | None:
-    try:
-        return check_of(rule)
-    except SkillError as error:
-        log.debug("check_unreadable skill=%s reason=%s", rule.name, error)
-        return None
 
 
 def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:

@@ -153,7 +153,7 @@ class SqlCompliance:
             ]
 
     def _add(self, connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome) -> None:
-        if outcome.result is RuleResult.BROKEN and outcome.is_placed:
+        if outcome.result is RuleResult.BROKEN and outcome.is_told:
             self._announce(connection, turn, outcome)
         connection.execute(_BEGIN, _key(turn, outcome, outcome.result))
         count = _count_of(connection, turn, outcome, outcome.result)
