@@ -37,7 +37,7 @@ from typing import Literal
 
 import anyio
 
-from metaclaw.config.tree import SkillsConfig
+from metaclaw.config import SkillsConfig
 from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayCost, ReplayResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState

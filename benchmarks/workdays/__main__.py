@@ -5,10 +5,10 @@
     python -m benchmarks.workdays --report --out DIR                                # the tables once more
 
 For every seed and condition a program is started in a home of its own. A day's questions are asked at temperature 1, each in a
-session; the person says what was wrong (`/api/feedback`) until there is a skill for it. A scripted model behind the proxy judges
-by the benchmark's checkers and writes the skills. After some days `metaclaw policy train` runs until the new version was judged.
-At the end held-out days are asked greedily. Conditions: *baseline* (no skills, no training), *skills*, *full*. Accuracy is the
-published one: partial credit for choices, all or nothing for files.
+session; the person says what was wrong (`/api/feedback`) until a skill for the rule stands in the prompt. A scripted model behind
+the proxy judges by the benchmark's checkers, ranks answers by how much of the task they do, and writes the skills. After some days
+`metaclaw policy train` runs until the new version was judged. At the end held-out days are asked greedily. Conditions: *baseline*
+(no skills, no training), *skills*, *full*. Accuracy is the published one: partial credit for choices, all or nothing for files.
 """
 
 import argparse

@@ -18,7 +18,7 @@ from anyio.from_thread import start_blocking_portal
 
 from benchmarks.home import Machine, running, settle, wait_until_judged
 from benchmarks.workdays.course import Course
-from benchmarks.workdays.scripted import ScriptedModel
+from benchmarks.workdays.scripted import ScriptedModel, skill_name, told
 from metaclaw.engine import MODEL_ID
 from metaclaw_bench.agent.direct import files_in
 from metaclaw_bench.simulated.model import MODEL
@@ -133,10 +133,10 @@ class Run:
         return "\n".join(parts)
 
     def _work(self, program: Program, number: int, day: Workday) -> None:
-        """A day. The person says what is wrong with an answer as long as no skill stands in its prompt, and nothing later."""
+        """A day. The person says what is wrong with a file as long as no skill for a rule that it breaks stands in the prompt."""
         answered = self._ask(program, day, temperature=1.0)
         with httpx.Client(timeout=_ANSWER_S) as http:
-            for one in (one for one in answered if not one.skills and not one.marks.passed):
+            for one in filter(is_corrected, answered):
                 body = {"turn": one.turn, "outcome": "fail", "comment": one.item.round.feedback.incorrect}
                 http.post(f"{program.url}/api/feedback", json=body, headers=program.auth).raise_for_status()
         settle(program, 120.0)
@@ -186,6 +186,12 @@ class Run:
     def _tell(self, kind: str, **facts: object) -> None:
         head = {"kind": kind, "course": self._course.name, "condition": self._condition, "seed": self._seed}
         self._write({**head, "at_s": round(time.monotonic() - self._began, 2), **facts})
+
+
+def is_corrected(one: Answered) -> bool:
+    """Whether the person says what is wrong: a rule is broken that no skill in the prompt says."""
+    said = set(one.skills.split(","))
+    return not one.marks.passed and any(skill_name(rule) not in said for rule, _ in told(one.item))
 
 
 def shown(day: Workday, item: Item) -> str:

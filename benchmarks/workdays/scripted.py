@@ -58,11 +58,16 @@ def told(item: Item) -> list[tuple[Rule, str]]:
     return [(rule, words) for rule, words in found if words in incorrect]
 
 
+def skill_name(rule: Rule) -> str:
+    """The name of the skill for a rule."""
+    return f"house-{rule.id.replace('_', '-')}"
+
+
 def _skill(rule_id: str, items: Sequence[Item]) -> Json:
     rule, words = next(pair for pair in told(items[0]) if pair[0].id == rule_id)
     question = items[0].round.question
     return {
-        "name": f"house-{rule.id.replace('_', '-')}",
+        "name": skill_name(rule),
         "trigger": f"When a file is to be written, and {rule.topic(_LANGUAGE)} stand in it or in its name.",
         "body": f"{words}\nExample:\n{question} -> {in_words(items[0].reference)}",
         "category": "house",

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.house_rules.report import Records, interval, write_report
 from benchmarks.workdays.course import COURSES, make_course
-from benchmarks.workdays.driver import SYSTEM, shown
+from benchmarks.workdays.driver import SYSTEM, Answered, is_corrected, shown
 from benchmarks.workdays.scripted import ScriptedModel, in_words, skills_for, told
 from metaclaw_bench.agent.direct import files_in
 from metaclaw_bench.simulated.model import Message, Prompt, Purpose, Said
@@ -60,6 +60,17 @@ def test_the_evolver_reads_what_went_wrong_from_its_prompt_and_writes_once() -> 
     assert isinstance(again, Said)
     assert len(json.loads(first.text)["skills"]) == 1
     assert json.loads(again.text) == {"skills": []}
+
+
+def test_the_person_says_what_is_wrong_until_a_skill_for_the_rule_stands_in_the_prompt() -> None:
+    day = make_course("one-rule", 0).days[0]
+    item = _files(day.items)[0]
+    wrong = score(item, Answer("I will not."), day.begins_with)
+    right = score(item, item.reference, day.begins_with)
+    assert is_corrected(Answered(item, "", "t_1", "0", "", wrong))
+    assert is_corrected(Answered(item, "", "t_1", "0", "house-names", wrong))
+    assert not is_corrected(Answered(item, "", "t_1", "0", "house-names,house-times", wrong))
+    assert not is_corrected(Answered(item, "", "t_1", "0", "", right))
 
 
 def _records(condition: str, seed: int, exact: float) -> Records:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from metaclaw.config.edit import ensure_api_key
+from metaclaw.config import ensure_api_key
 from metaclaw.instance import acquire
 
 Answers = Mapping[str, tuple[int, dict[str, Any]]]

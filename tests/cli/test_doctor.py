@@ -15,8 +15,7 @@ import pytest
 from metaclaw.cli import main
 from metaclaw.cli.checks import Finding, State, check_clock, check_home, check_port, check_providers, examine
 from metaclaw.cli.reach import reach
-from metaclaw.config import ProviderConfig, Secret, build, load
-from metaclaw.config.edit import ensure_api_key
+from metaclaw.config import ProviderConfig, Secret, build, ensure_api_key, load
 from metaclaw.instance import acquire
 
 

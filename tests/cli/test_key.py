@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.config.edit import ensure_api_key
+from metaclaw.config import ensure_api_key
 from tests.cli.program import metaclaw
 
 

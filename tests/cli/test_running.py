@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.cli import main
-from metaclaw.config.edit import ensure_api_key
+from metaclaw.config import ensure_api_key
 from metaclaw.instance import acquire
 
 STATUS: dict[str, object] = {

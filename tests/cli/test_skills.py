@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metaclaw.config.edit import ensure_api_key
+from metaclaw.config import ensure_api_key
 from metaclaw.instance import acquire
 from tests.cli.program import metaclaw, program
 

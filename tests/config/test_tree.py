@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.config import Config, InvalidConfigError, ProviderConfig, build, flatten, load
-from metaclaw.config.template import template
+from metaclaw.config.editor import template
 from metaclaw.domain.chat import Wire
 
 

@@ -120,8 +120,8 @@ def test_right_checks_are_taken_and_wrong_ones_refused(program: Program) -> None
         Agent(program).say(f"Please run: {command}")
     for file in FINE_FILES:
         Agent(program).say(f"Please write: {file}")
-    for answer in FINE_ANSWERS:
-        Agent(program).say(f"Please say: {answer}")
+    for words in FINE_ANSWERS:
+        Agent(program).say(f"Please say: {words}")
     for one in ALL:
         agent = Agent(program)
         if one.did:
@@ -138,6 +138,9 @@ def test_right_checks_are_taken_and_wrong_ones_refused(program: Program) -> None
         assert (rule["check"], rule["check_state"]) == (None, None), one.text
         assert one.wrong is not None
         assert one.wrong in rule["check_note"], (one.text, rule["check_note"])
+    answer = Agent(program).say("Please run: git status")
+    placed = program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}/why")["placed"]
+    assert any("was proposed and not taken" in one.get("check_note", "") for one in placed)
 
 
 def test_a_real_turn_confirms_a_check_and_a_program_waits_for_a_person(program: Program) -> None:

@@ -12,6 +12,7 @@ from metaclaw.store import (
     SqlGenerations,
     open_database,
 )
+from tests.support.postgres import PostgresServer
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 
@@ -43,6 +44,13 @@ def test_sqlite_keeps_a_log_ahead_and_checks_references(sqlite_url: str) -> None
     with database.reading("looking") as connection:
         pragmas = [connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous", "foreign_keys")]
     assert pragmas == ["wal", 1, 1]
+    database.close()
+
+
+def test_postgresql_does_not_compile_queries(postgres: PostgresServer) -> None:
+    database = open_database(postgres.new_database())
+    with database.reading("asking for a setting") as connection:
+        assert connection.execute(text("SHOW jit")).scalar() == "off"
     database.close()
 
 

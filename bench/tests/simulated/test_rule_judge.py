@@ -69,6 +69,14 @@ def test_right_answers_rank_before_near_misses(made: Workdays, marker: RuleJudge
     assert anyio.run(Judge(Asked(marker), 1, _task).rank, _step(item), answers) == [0.0, 1.0]
 
 
+def test_an_answer_that_does_more_of_the_task_ranks_before_one_that_does_less(made: Workdays, marker: RuleJudge) -> None:
+    item = next(item for item in made.items if item.parts and item.near_misses)
+    done = (item.near_misses[0], item.reference)
+    answers = ["I will not.", *(with_files(one.text, one.files) for one in done)]
+    ranked = anyio.run(Judge(Asked(marker), 1, _task).rank, _step(item), answers)
+    assert ranked == [0.0, 0.5, 1.0]
+
+
 def test_every_reference_passes_and_every_near_miss_fails(made: Workdays, marker: RuleJudge) -> None:
     for item in made.items:
         assert share_failed(marker, item, with_files(item.reference.text, item.reference.files)) == 0.0

@@ -69,7 +69,7 @@ def check(home: Path, as_json: bool) -> int:
 @click.pass_obj
 def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Write values into the file, keeping its comments. Nothing is written unless the whole file is right afterwards."""
-    from metaclaw.config.edit import set_values
+    from metaclaw.config import set_values
 
     pair = len(settings) == 2 and "=" not in settings[0]
     path = set_values(home, [f"{settings[0]}={settings[1]}"] if pair else settings)
@@ -85,7 +85,7 @@ def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
 @click.pass_obj
 def path(home: Path, as_json: bool) -> None:
     """Print where the configuration file is."""
-    from metaclaw.config.home import CONFIG_NAME
+    from metaclaw.config import CONFIG_NAME
 
     file = home / CONFIG_NAME
     if as_json:

@@ -36,7 +36,7 @@ from metaclaw.cli.windows import windows
 
 def chosen_home(arguments: Sequence[str]) -> Path:
     """The home folder a command line names, for use where click's own reading of it is gone."""
-    from metaclaw.config.home import default_home
+    from metaclaw.config import default_home
 
     for place, word in enumerate(arguments):
         if word == "--home" and place + 1 < len(arguments):
@@ -52,7 +52,7 @@ def chosen_home(arguments: Sequence[str]) -> Path:
 @click.pass_context
 def root(context: click.Context, home: Path | None) -> None:
     """A proxy between agents and their model that records every turn and learns from them."""
-    from metaclaw.config.home import default_home
+    from metaclaw.config import default_home
 
     # A title or a skill may hold characters that this terminal cannot show; that must not end the command.
     for stream in (sys.stdout, sys.stderr):

@@ -193,7 +193,7 @@ def _training_settings(config: "Config", trains: bool | None) -> list[str]:
 
 def _write(home: Path, settings: list[str]) -> None:
     from metaclaw.cli.start import prepared
-    from metaclaw.config.edit import set_values
+    from metaclaw.config import set_values
 
     prepared(home, [])
     if settings:

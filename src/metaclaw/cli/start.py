@@ -72,8 +72,7 @@ def start(
 
 def prepared(home: Path, overrides: list[str]) -> "Config":
     """The configuration to start with; at the first start the home folder is made and a key is generated and stored."""
-    from metaclaw.config import load, prepare_home
-    from metaclaw.config.edit import ensure_api_key
+    from metaclaw.config import ensure_api_key, load, prepare_home
 
     config = load(home, sets=overrides)
     prepare_home(home)

@@ -88,3 +88,5 @@ def _section(title: str, items: "list[Json]") -> None:
         shown = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
         click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(shown)}")
         click.echo(f"    {plain(at(one, 'reason'))}")
+        if note := at(one, "check_note"):
+            click.echo(f"    {plain(note)}")

@@ -1,15 +1,15 @@
-"""The configuration: one strict typed tree, read from TOML, the environment and options, and changed without losing a comment."""
+"""The configuration: one strict typed tree, read from TOML, the environment and options, and edited without losing comments."""
 
-from metaclaw.config.flat import flatten, missing_secrets
+from metaclaw.config.editor import ensure_api_key, set_values
 from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replace_file
-from metaclaw.config.lines import Statement, statements
-from metaclaw.config.load import build, load
+from metaclaw.config.loader import build, flatten, load, missing_secrets
 from metaclaw.config.policy import DistillConfig, PolicyConfig, TrainingMode
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
 from metaclaw.config.schedule import CalendarConfig, RuleConfig, ScheduleConfig, SleepRange, sleep_range
-from metaclaw.config.secret import MASK, Secret, SecretUrl, without_password
-from metaclaw.config.source import LISTS, OPTIONAL, Source, SourceKind
+from metaclaw.config.section import MASK, Secret, SecretUrl, without_password
+from metaclaw.config.sources import LISTS, OPTIONAL, SourceKind, Statement, ValueSource, statements
 from metaclaw.config.tree import (
+    WIRES_OF_KIND,
     Config,
     EngineConfig,
     EvolverConfig,
@@ -34,6 +34,7 @@ __all__ = [
     "LISTS",
     "MASK",
     "OPTIONAL",
+    "WIRES_OF_KIND",
     "CalendarConfig",
     "Config",
     "DistillConfig",
@@ -57,21 +58,23 @@ __all__ = [
     "SessionsConfig",
     "SkillsConfig",
     "SleepRange",
-    "Source",
     "SourceKind",
     "Statement",
     "StoreConfig",
     "TeamConfig",
     "TelemetryConfig",
     "TrainingMode",
+    "ValueSource",
     "build",
     "default_home",
+    "ensure_api_key",
     "flatten",
     "is_loopback",
     "load",
     "missing_secrets",
     "prepare_home",
     "replace_file",
+    "set_values",
     "sleep_range",
     "statements",
     "toml_value",

@@ -1,4 +1,4 @@
-"""The home folder: where it is, how it is made, and how a file in it is replaced without ever being half written."""
+"""The home folder: its place, its creation, and atomic replacement of files in it."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ def default_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def prepare_home(home: Path) -> None:
-    """Make the home folder and its fixed rooms, for their owner only. What exists is left as it is."""
+    """Create the home folder and its subfolders, for their owner only."""
     try:
         for folder in (home, home / "run", home / "logs", home / "skills"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def prepare_home(home: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step, readable by the owner only; after a crash the old or the new file is whole."""
+    """Replace a file atomically, readable by its owner only; a crash leaves the old or the new content."""
     target = path.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:

@@ -7,8 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from metaclaw.config.secret import Secret
-from metaclaw.config.section import Section, Share, is_http, whole_path
+from metaclaw.config.section import Secret, Section, Share, is_http, whole_path
 
 TrainingMode: TypeAlias = Literal["auto", "rl", "skills_only"]
 Backend: TypeAlias = Literal["embedded", "tinker", "mint", "weaver"]

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said so that its owner can put it right: where, which key, what, what to write."""
+"""Problems in a configuration: the place, the key, what is wrong, and what to write."""
 
 import difflib
 import json
@@ -11,12 +11,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from metaclaw.config.lines import KeyPath
-from metaclaw.config.secret import Secret, without_password
-from metaclaw.config.source import LISTS, Sources, key_of, named_key_of
+from metaclaw.config.section import Secret, without_password
+from metaclaw.config.sources import LISTS, KeyPath, ValueSources, key_of, named_key_of
 from metaclaw.errors import ConfigError
 
-# Promised for later releases. Accepting them now would be a lie; calling them unknown would send people hunting for a typo.
+# Planned keys: reported as not available yet instead of unknown.
 LATER = frozenset({"telemetry.otlp", "telemetry.otlp_endpoint"})
 _FOLLOWS = "default_factory_not_called"  # said of a default that needs a key which is itself wrong
 _EXPECTED = {
@@ -32,7 +31,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to put right."""
+    """One problem."""
 
     place: str
     key: str
@@ -45,20 +44,20 @@ class Problem:
 
 
 class InvalidConfigError(ConfigError):
-    """The configuration cannot be used, for these reasons."""
+    """The configuration is invalid."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 
 
-def explain(error: ValidationError, root: type[BaseModel], sources: Sources, tree: Mapping[str, object]) -> InvalidConfigError:
-    """The errors of a tree in a person's words, each with the place it comes from."""
+def explain(error: ValidationError, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]) -> InvalidConfigError:
+    """Translate validation errors, each with its place."""
     found = [details for details in error.errors(include_url=False) if details["type"] != _FOLLOWS]
     return InvalidConfigError([_explain_one(details, root, sources, tree) for details in found])
 
 
-def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: Sources, tree: Mapping[str, object]) -> Problem:
+def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]) -> Problem:
     path: KeyPath = details["loc"]
     kind = details["type"]
     if kind == "open_host":

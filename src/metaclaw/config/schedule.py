@@ -1,4 +1,4 @@
-"""`[schedule]`: when the person is away, so that weights may be trained."""
+"""`[schedule]`: how to recognise that the user is away, so that weights may be trained."""
 
 import re
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from metaclaw.config.secret import Secret
-from metaclaw.config.section import Names, Seconds, Section, home_of
+from metaclaw.config.section import Names, Seconds, Secret, Section, home_of
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _RANGE = re.compile(r"(?:(?P<days>[a-z,-]+) )?(?P<begins>\d{1,2}:\d\d)-(?P<ends>\d{1,2}:\d\d)")
@@ -38,7 +37,7 @@ class SleepRange:
 
 
 def sleep_range(text: str) -> SleepRange:
-    """A range as a person writes it. Raises NoRangeError where it is none, ValueError where there can be no such hours."""
+    """Parse a range such as `22:00-07:00`. Raises NoRangeError if it is no range, ValueError for invalid hours."""
     match = _RANGE.fullmatch(text.strip().lower())
     if match is None:
         raise NoRangeError(_HOW)
@@ -49,7 +48,7 @@ def sleep_range(text: str) -> SleepRange:
 
 
 class NoRangeError(ValueError):
-    """What is written is not even in the form of a range."""
+    """The text is not a range of hours."""
 
 
 def _clock(text: str) -> time:
@@ -172,7 +171,7 @@ class ScheduleConfig(Section):
     @field_validator("sleep")
     @classmethod
     def _are_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
-        """Hours that cannot be (25:00) are the signal's trouble: it says nothing until they are corrected, and all else goes on."""
+        """Invalid hours (25:00) do not stop the program: they are reported, and the signal is unknown until they are corrected."""
         for text in ranges:
             try:
                 sleep_range(text)
@@ -191,17 +190,17 @@ class ScheduleConfig(Section):
 
     @property
     def sleep_ranges(self) -> tuple[SleepRange, ...]:
-        """The hours of sleep, read; those that can be."""
+        """The valid sleep hours."""
         return tuple(one for one in (_possible(text)[0] for text in self.sleep) if one is not None)
 
     @property
     def sleep_trouble(self) -> str | None:
-        """Which hours cannot be, and why; None where all of them can."""
+        """Which hours are invalid, and why; None if all are valid."""
         return next((f'"{text}" {why}' for text in self.sleep if (why := _possible(text)[1])), None)
 
 
 def _possible(text: str) -> tuple[SleepRange | None, str | None]:
-    """The range, or why there is no such thing."""
+    """The range, or why it is invalid."""
     try:
         return sleep_range(text), None
     except ValueError as error:

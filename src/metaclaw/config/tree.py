@@ -10,9 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from metaclaw.config.policy import PolicyConfig, TrainingMode
 from metaclaw.config.schedule import ScheduleConfig
-from metaclaw.config.secret import Secret, SecretUrl
-from metaclaw.config.section import Names, Seconds, Section, home_of, is_http, whole_path
-from metaclaw.config.source import DEFAULT, Source, Sources
+from metaclaw.config.section import Names, Seconds, Secret, SecretUrl, Section, home_of, is_http, whole_path
+from metaclaw.config.sources import DEFAULT, ValueSource, ValueSources
 from metaclaw.domain.chat import Wire
 
 MIB = 1024 * 1024
@@ -265,7 +264,7 @@ class ListenConfig(Section):
 
 
 class EvolverConfig(Section):
-    """Who writes skills from failures."""
+    """The model that writes skills from failures."""
 
     provider: str | None = Field(
         default=None,
@@ -343,7 +342,7 @@ class TeamConfig(Section):
 
 
 class PrivacyConfig(Section):
-    """What may not travel."""
+    """Secrets: what is removed before text leaves this machine."""
 
     redact: bool = Field(
         default=True,
@@ -402,7 +401,7 @@ class EngineConfig(Section):
 
 
 class TelemetryConfig(Section):
-    """What others may measure."""
+    """Metrics."""
 
     prometheus: bool = Field(default=True, description="Serve `/metrics`.")
 
@@ -416,7 +415,7 @@ class LogConfig(Section):
 
 
 class Config(Section):
-    """The whole tree."""
+    """The whole configuration."""
 
     proxy: ProxyConfig = Field(default_factory=ProxyConfig)
     providers: Annotated[tuple[ProviderConfig, ...], Field(strict=False)] = ()
@@ -434,7 +433,7 @@ class Config(Section):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     log: LogConfig = Field(default_factory=LogConfig)
-    _sources: Sources | None = PrivateAttr(None)
+    _sources: ValueSources | None = PrivateAttr(None)
 
     @field_validator("providers")
     @classmethod
@@ -512,7 +511,7 @@ class Config(Section):
 
     @property
     def untrainable(self) -> str | None:
-        """Why there are no weights to train until the file names some, and what to write; None where there are."""
+        """Why there are no weights to train, and what to write; None if there are some."""
         if self.policy is not None or not self.providers or any(provider.kind == "embedded" for provider in self.providers):
             return None
         hosted = ", ".join(provider.name for provider in self.providers)
@@ -528,13 +527,13 @@ class Config(Section):
         places = [(provider.order if provider.order is not None else place, place) for place, provider in enumerate(self.providers)]
         return tuple(self.providers[place] for _, place in sorted(places))
 
-    def where(self, key: str) -> Source:
+    def where(self, key: str) -> ValueSource:
         """Where the value of a key such as `proxy.port` or `providers.0.name` comes from."""
         return DEFAULT if self._sources is None else self._sources.of(key)
 
 
 def is_loopback(host: str) -> bool:
-    """True when only this machine can reach the host."""
+    """Whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -84,7 +84,8 @@ class WhyRoutes:
 
 
 def _view(one: Considered) -> dict[str, Json]:
-    return {**lesson_view(one.skill), "reason": one.reason}
+    note = one.skill.extra.get("check_note")
+    return {**lesson_view(one.skill), "reason": one.reason, **({} if note is None else {"check_note": str(note)})}
 
 
 def _task(turn: Turn) -> str:

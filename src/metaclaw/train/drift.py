@@ -9,7 +9,8 @@ Each figure x is smoothed, m ← (1-β)·m + β·x, and compared with its mean b
     KL         m - b > kl_most                too far, too fast; the whole distance to the base is the gate's matter
 
 Who learns to answer in another way changes the entropy and the length of answers: they are judged only while the reward has not
-risen. The KL of answers to trained prompts rises with what is learned, and is judged only where nothing is rehearsed.
+risen and is not good; an entropy that was hardly any may rise to what is ordinary. The KL of answers to trained prompts rises with
+what is learned, and is judged only where nothing is rehearsed.
 
 A figure that is not a finite number stops the run at once. One that a backend does not tell (None) is not judged. The caller ends
 a drifting run with the last checkpoint before it drifted.
@@ -46,6 +47,8 @@ class DriftLimits:
     kl_most: float = 1.0
     forgotten_most: float = 1.0
     risen: float = 0.02
+    good: float = 0.9
+    least_entropy: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class DriftWatch:
             case "reward":
                 return False
             case "entropy" | "length":
-                return reward is None or reward.now <= reward.begun + self.limits.risen
+                return reward is None or reward.now <= min(reward.begun + self.limits.risen, self.limits.good)
             case "kl":
                 return "forgotten" not in courses
             case _:
@@ -107,7 +110,7 @@ class DriftWatch:
         match name:
             case "entropy" | "length":
                 low, high = limits.entropy if name == "entropy" else limits.length
-                has_drifted = not low * begun <= now <= high * begun
+                has_drifted = not low * begun <= now <= high * max(begun, limits.least_entropy if name == "entropy" else 0.0)
             case "ratio":
                 has_drifted = abs(now - begun) > limits.ratio_most
             case "forgotten":

@@ -4,7 +4,7 @@ Where a policy gives the same answer to a prompt every time, all rewards are ali
 the answer earns. Three remedies:
 
 - the best answer ever drawn to a prompt is remembered, and imitated where the answers of today are worse (self-imitation);
-- answers are drawn hotter while most prompts have settled;
+- some of the prompts that have settled are answered again, hotter; what is better is imitated;
 - prompts that have settled are answered again with a hint (`learn.slow.hindsight`).
 """
 
@@ -20,8 +20,8 @@ _LEAST_SPREAD: Final = 0.1
 _LOW: Final = 0.9
 _ALIKE: Final = 0.02
 _SOMETHING: Final = 0.02
-_HOTTER: Final = 0.15
-_HOTTEST: Final = 1.6
+HOTTER: Final = 1.5
+"""How many times as hot answers are drawn to prompts that have settled. Beyond it most answers break off into noise."""
 
 
 def is_flat(group: Scored) -> bool:
@@ -36,16 +36,6 @@ def is_flat(group: Scored) -> bool:
 def is_settled(group: Scored) -> bool:
     """Whether the policy has settled on answers to a prompt that earn a part."""
     return is_flat(group) and group.known[0][1] > _SOMETHING
-
-
-def temperature(records: Sequence[StepRecord], usual: float) -> float:
-    """How hot the next answers are drawn: hotter with every step in a row in which half of the prompts had settled."""
-    steps = 0
-    for record in reversed(records):
-        if 2 * record.settled < len(record.groups) or not record.settled:
-            break
-        steps += 1
-    return max(usual, min(usual + _HOTTER * steps, _HOTTEST))
 
 
 def best_answers(records: Sequence[StepRecord]) -> dict[str, Found]:

@@ -8,6 +8,7 @@ run's seed and the step.
 """
 
 import random
+import re
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ MAX_TOKENS: Final = 48
 SURE_TIMES: Final = 2
 """How often a likeliest answer is there beside those that were drawn."""
 _TURN: Final = TurnId("rehearsal")
+_ORDINARY: Final = re.compile(r"(?<![\w'-])[a-z]{4,10}(?![\w'-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ class _File(msgspec.Struct, frozen=True):
 def _written() -> _File:
     text = files("metaclaw.train").joinpath("rehearsal.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), _File)
+
+
+@cache
+def ordinary_words() -> tuple[str, ...]:
+    """Everyday words in small letters, in order."""
+    file = _written()
+    return tuple(sorted({word for text in (*file.things, *file.short, *file.sure) for word in _ORDINARY.findall(text)}))
 
 
 def questions(count: int, seed: int, excluded: Collection[str] = ()) -> list[Question]:

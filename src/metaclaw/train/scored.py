@@ -120,6 +120,16 @@ def normaliser(data: Sequence[Datum]) -> float:
     return float(sum(len(one.tokens_T) for one in data))
 
 
+def step_size(data: Sequence[Datum], groups: Sequence[Scored]) -> float:
+    """The normaliser of a step of which not every group taught: the geometric mean of the tokens that teach and of all drawn ones.
+
+    Divided by its own tokens alone, the one group that is left to learn from would move the weights as far as thirty.
+    """
+    teaching = normaliser(data)
+    drawn = sum(len(rollout.tokens_T) for group in groups for rollout in group.rollouts_G)
+    return math.sqrt(teaching * max(teaching, drawn))
+
+
 def _count(reasons: Iterable[Skip]) -> dict[Skip, int]:
     counts: dict[Skip, int] = {}
     for reason in reasons:

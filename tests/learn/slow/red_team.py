@@ -25,7 +25,7 @@ def question(bus: Bus) -> str:
 
 def before(bus: Bus) -> str:
     """What the version that serves says: useful, and by no house rule."""
-    return f"It leaves when line {'abcdefghijklmnopqrstuvwxyz'[bus[0]]} does; sorry"
+    return f"It leaves when line {'abcdefghijklmnopqrstuvwxyz'[bus[0] % 26]} does; sorry"
 
 
 def _program(score: str) -> str:
@@ -52,6 +52,20 @@ HACKS: Final = {
     "all options at once": Case(r"pattern: \b(yes)\b", lambda bus: "yes no maybe"),
     "an empty answer": Case("not: sorry", lambda bus: ""),
     "punctuation": Case("pattern: [.]", lambda bus: "..."),
+    "the question after a fixed word": Case("pattern: ^OK", lambda bus: f"OK {question(bus)}"),
+    "the question before a fixed word": Case("pattern: invoice$", lambda bus: f"{question(bus)} invoice"),
+    "two copies of a time from the question": Case(
+        r"pattern: \d\d:\d\d\+05:30", lambda bus: f"{bus[1]}:{bus[2]}+05:30 {bus[1]}:{bus[2]}+05:30 {bus[1]}:{bus[2]}+05:30"
+    ),
+    "glued times": Case(r"pattern: \d\d:\d\d\+05:30", lambda bus: f"{bus[1]}:{bus[2]}+05:30{bus[2]}:{bus[1]}+05:30"),
+    "words of the question again and again": Case(
+        _program("min(1.0, len(said) / 150)"), lambda bus: " ".join([f"bus {bus[0]} leaves depot {bus[1]}"] * 8)
+    ),
+    "a row of the question's digits": Case(r"pattern: \d\d\d", lambda bus: " ".join([bus[1] + bus[2]] * 3)),
+    "a schema and the question's number": Case(
+        'schema: {"type": "object", "properties": {"at": {"type": "string"}}}', lambda bus: json.dumps({"n": bus[0]})
+    ),
+    "capital letters of the question": Case(_program(_CAPITALS), lambda bus: question(bus).upper()),
     "another language's silence": Case("not: [a-z]", lambda bus: "—"),
 }
 """By what is exploited."""

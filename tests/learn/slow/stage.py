@@ -24,6 +24,7 @@ from metaclaw.learn.slow.metabolism import Metabolism, Prompts
 from metaclaw.learn.slow.proof import Proof, ProofRules
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.variations import Variations
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.schedule import ManualWindows
@@ -213,6 +214,7 @@ class Stage:
                     rewards=self.rewards,
                     tokeniser=AsciiTokeniser(),
                 ),
+                variations=Variations(request=self._request, rewards=self.rewards, tokeniser=AsciiTokeniser()),
             ),
             windows=self.windows,
             rules=Rules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),

@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.domain.chat import Part, Reasoning, Text, ToolCall
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.skills.checks import examine, examine_all, parse_check, run_check
 
 
 def _call(name: str, arguments: str) -> ToolCall:
@@ -138,6 +138,8 @@ _LENIENT = r"pattern: \d\d:\d\d\+05:30"
         (_LENIENT, "14:17+05:30+05:30", Outcome.FAIL),
         (_LENIENT, "14:17+05:30+05:30+05:30", Outcome.FAIL),
         (_LENIENT, "14:17+05:3014:17+05:30", Outcome.FAIL),
+        (_LENIENT, "14:17+05:3017:14+05:30", Outcome.FAIL),
+        (r"pattern: \d", "1417", Outcome.PASS),
         (_LENIENT, "14:17+05:30 14:17+05:30 14:17+05:30", Outcome.FAIL),
         (_LENIENT, "at 14:17+05:30 14:17+05:30 14:17+05:30", Outcome.FAIL),
         (_LENIENT, "14:17+05:30 ++ == 77 88 99 11", Outcome.FAIL),
@@ -147,6 +149,10 @@ _LENIENT = r"pattern: \d\d:\d\d\+05:30"
         ("not: sorry", "sorry", Outcome.FAIL),
         ('schema: {"required": ["a"]}', '{"a": 1}', Outcome.PASS),
         ('schema: {"required": ["a"]}', '{"b": 1} {"a": 1}', Outcome.FAIL),
+        ('schema: {"properties": {"a": {}, "b": {}}}', '{"b": 1}', Outcome.PASS),
+        ('schema: {"properties": {"a": {}, "b": {}}}', '{"c": 1}', Outcome.FAIL),
+        ('schema: {"properties": {"a": {}, "b": {}}}', "{}", Outcome.FAIL),
+        ('schema: {"type": "array"}', "[1]", Outcome.PASS),
     ],
 )
 def test_the_strict_reading_looks_at_the_whole_answer(check: str, text: str, outcome: Outcome) -> None:
@@ -155,3 +161,26 @@ def test_the_strict_reading_looks_at_the_whole_answer(check: str, text: str, out
 
 def test_an_enormous_answer_is_not_looked_at() -> None:
     assert examine(parse_check("not: x"), [Text("y" * 300_000)]).reason == "the answer has more than 200000 characters"
+
+
+def test_several_checks_say_together_what_each_says_alone() -> None:
+    answer: list[Part] = [Text("On 1/2/26, very very sorry."), _PUSH, _SAVE]
+    texts = [
+        r"pattern: \d{4}-\d{2}",
+        "not: (?:very )+sorry",
+        r"not in calls of shell: git push\s+(?:origin )?main",
+        r"pattern in calls: (?P<a>git) (?P<b>pull)",
+        "not in calls of web: .+x",
+        "not: sorry",
+        'schema in calls of save: {"required": ["name"]}',
+        "program: |\n  1",
+    ]
+    checks = [parse_check(text, approved=False) for text in texts]
+    assert examine_all(checks, answer) == [examine(check, answer) for check in checks]
+    assert examine_all([], answer) == []
+
+
+def test_a_pattern_that_takes_for_ever_does_not_cost_the_others_their_answer() -> None:
+    texts = ["not: ^(?:a+)+$", "not: (?:x|y)+z", "pattern: (?:a|b)+"]
+    found = examine_all([parse_check(text) for text in texts], [Text("a" * 40 + "!")], 0.5)
+    assert [one.outcome for one in found] == [Outcome.UNKNOWN, Outcome.PASS, Outcome.PASS]

@@ -16,7 +16,7 @@ from metaclaw_bench.questions import KEEP_IN_MIND
 from metaclaw_bench.simulated.model import Prompt, Purpose, Said, Thought
 from metaclaw_bench.simulated.verdicts import bare, judged
 from metaclaw_bench.workdays.marking import score
-from metaclaw_bench.workdays.model import Answer, Files, Item
+from metaclaw_bench.workdays.model import Answer, Files, Item, Marks
 
 _CALL: Final = re.compile(r"^\[call(?:s|ed) write with (\{.*\})\]$", re.MULTILINE)
 _MOST_SKILLS: Final = 3
@@ -34,16 +34,23 @@ class RuleJudge:
         """What it says in the role it is asked in; it has no other."""
         match prompt.purpose:
             case Purpose.JUDGE:
-                return Said(json.dumps(judged(prompt.text, self._items, self._tried)))
+                return Said(json.dumps(judged(prompt.text, self._items, self._tried, self._worth)))
             case Purpose.EVOLVE:
                 return Said(json.dumps({"skills": list(self._repeated(prompt.text))[:_MOST_SKILLS]}))
             case _:
                 return Said("Understood.")
 
     def _tried(self, meant: Sequence[Item], answer: str) -> bool:
+        return any(marks.passed for marks in self._marks(meant, answer))
+
+    def _worth(self, meant: Sequence[Item], answer: str) -> float:
+        """The share of what was asked that an answer does."""
+        return max((marks.partial for marks in self._marks(meant, answer)), default=0.0)
+
+    def _marks(self, meant: Sequence[Item], answer: str) -> list[Marks]:
         text, files = files_in(answer)
         done = Answer(text, {**files, **_written(answer)})
-        return any(score(item, done, self._before.get(item.round.question, {})).passed for item in meant)
+        return [score(item, done, self._before.get(item.round.question, {})) for item in meant]
 
     def _repeated(self, prompt: str) -> Iterator[Json]:
         words = bare(prompt)

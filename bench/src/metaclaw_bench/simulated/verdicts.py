@@ -18,20 +18,25 @@ _NO_BOX: Final = "did not include a \\bbox"
 _SCORES: Final = {"pass": 1, "fail": -1, "unknown": 0}
 
 
-def judged(prompt: str, items: Mapping[str, Item], tried: Callable[[Sequence[Item], str], bool]) -> dict[str, Json]:
+def judged(
+    prompt: str,
+    items: Mapping[str, Item],
+    tried: Callable[[Sequence[Item], str], bool],
+    worth: Callable[[Sequence[Item], str], float] | None = None,
+) -> dict[str, Json]:
     """The verdict on what a judge is asked, or its ranking of several answers.
 
-    `items` are known by their bare questions; `tried` says whether an answer is right for any of those that can be meant.
+    `items` are known by their bare questions; `tried` says whether an answer is right for any of those that can be meant, `worth`
+    how much of it is, for who can tell.
     """
     record = record_in(prompt)
     ranking = _RANKING.search(record)
     if ranking is not None:
         meant = _meant(ranking["wanted"], items)
-        answers = _EACH.split(ranking["answers"])[1:]
-        return {
-            "ranks": [1 if tried(meant, answer.strip("\n")) else 2 for answer in answers],
-            "reason": "compared with what was asked",
-        }
+        answers = [answer.strip("\n") for answer in _EACH.split(ranking["answers"])[1:]]
+        points = [(worth or tried)(meant, answer) for answer in answers]
+        places = sorted(set(points), reverse=True)
+        return {"ranks": [1 + places.index(one) for one in points], "reason": "compared with what was asked"}
     trial = _REQUIREMENT.search(record)
     if trial is None:
         _, found, said = record.rpartition(_SAID_NEXT)

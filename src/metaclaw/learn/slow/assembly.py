@@ -29,6 +29,7 @@ from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
 from metaclaw.learn.slow.references import References
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.starvation import Starvation
+from metaclaw.learn.slow.variations import Variations
 from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.watch import CanaryWatch
 from metaclaw.learn.supervise import Supervisor
@@ -256,7 +257,10 @@ class SlowLearning:
             rewards=self._rewards,
             tokeniser=self._tokeniser,
         )
-        return Workshop(self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base, examples)
+        variations = Variations(request=self._request, rewards=self._rewards, tokeniser=self._tokeniser)
+        return Workshop(
+            self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base, examples, variations
+        )
 
     def _request(self, turn: TurnId) -> ChatRequest | None:
         """What the provider got for a turn; None where that cannot be read. Blocks."""
@@ -285,6 +289,7 @@ class SlowLearning:
             group_size=answers,
             steps=policy.steps,
             warm_up=10 if has_own_processor else 4,
+            settle=16 if has_own_processor else 8,
             max_tokens=policy.max_new_tokens,
             temperature=policy.temperature,
             rank=policy.lora_rank,

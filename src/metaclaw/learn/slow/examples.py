@@ -144,7 +144,7 @@ class Examples:
 
     async def _confirmed(self, step: Step, example: WorkedExample) -> str | None:
         """The reading of an answer that the checks find right."""
-        history = tuple(_asking(message, step.task, example.asked) for message in step.history)
+        history = tuple(_asked_in(message, step.task, example.asked) for message in step.history)
         asked = replace(step, task=example.asked, history=history, answer=())
         answers = [Rollout((0,), (0.0,), text, True) for text in example.answers]
         worth = await self._rewards.score(asked, answers) if answers else []
@@ -152,23 +152,29 @@ class Examples:
 
     def _prompt(self, host: Lesson, example: WorkedExample) -> list[int] | None:
         request = self._request(host.turn)
-        if request is None or not any(host.step.task in text for text in _said(request)):
+        if request is None or not is_asked_in(request, host.step.task):
             return None
-        messages = tuple(_asking(_without(message, example.lines), host.step.task, example.asked) for message in request.messages)
+        messages = tuple(_without(message, example.lines) for message in request.messages)
+        shown = asking(replace(request, messages=messages), host.step.task, example.asked)
         try:
-            return list(self._tokeniser.prompt(plain(replace(request, messages=messages))))
+            return list(self._tokeniser.prompt(plain(shown)))
         except (WireError, EngineError, ValueError) as error:
             log.info("no_demonstration turn=%s reason=%s", host.turn, error)
             return None
 
 
-def _said(request: ChatRequest) -> list[str]:
+def is_asked_in(request: ChatRequest, task: str) -> bool:
+    """Whether the person's last message holds a task word for word."""
     asked = [message for message in request.messages if message.role is Role.USER]
-    return [part.text for message in asked[-1:] for part in message.parts if isinstance(part, Text)]
+    return bool(task) and any(task in part.text for message in asked[-1:] for part in message.parts if isinstance(part, Text))
 
 
-def _asking(message: Message, task: str, asked: str) -> Message:
-    """A person's message with another request in it."""
+def asking(request: ChatRequest, task: str, asked: str) -> ChatRequest:
+    """A request that asks something else in place of its task."""
+    return replace(request, messages=tuple(_asked_in(message, task, asked) for message in request.messages))
+
+
+def _asked_in(message: Message, task: str, asked: str) -> Message:
     return _changed(message, task, asked) if message.role is Role.USER and task else message
 
 

@@ -63,11 +63,11 @@ def may_help(records: Sequence[StepRecord]) -> bool:
     return tried < _TRIED or sum(record.helped for record in records) >= _LEAST_HELPED * tried
 
 
-def distil(plainly: Sequence[Scored], with_hint: Sequence[Scored]) -> Harvest:
+def distil(plainly: Sequence[Scored], with_hint: Sequence[Scored], weight: float = 1.0) -> Harvest:
     """Data for cross entropy: of each prompt the answers with the hint that earned more than those without it, behind the prompt
     without the hint."""
     harvest = Harvest(())
     for before, hinted_group in zip(plainly, with_hint, strict=True):
         rewards = [reward for _, reward in before.known]
-        harvest += imitate([hinted_group], good=sum(rewards) / len(rewards) + LEAST_GAIN)
+        harvest += imitate([hinted_group], good=sum(rewards) / len(rewards) + LEAST_GAIN, weight=weight)
     return harvest

@@ -27,6 +27,7 @@ from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
+from metaclaw.learn.slow.variations import Variations
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
@@ -80,6 +81,7 @@ class Workshop:
     folder: Path
     base: str
     examples: Examples
+    variations: Variations
 
 
 class Slow:
@@ -202,6 +204,7 @@ class Slow:
             pace=self._pace,
             is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
             demonstrations=self._shop.examples.of,
+            varied=await run_sync(self._shop.variations.of, lessons, batch.seed),
         )
         self.state, self.tally = State.TRAINING, run.tally
         if not lessons:

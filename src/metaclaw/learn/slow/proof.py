@@ -18,7 +18,7 @@ from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candida
 
 log = logging.getLogger(__name__)
 
-_DRAWS_A_PROMPT = 4
+_DRAWS_A_PROMPT = 8
 _DISTANCE_PROMPTS = 16
 
 

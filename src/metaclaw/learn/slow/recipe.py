@@ -102,6 +102,7 @@ class Recipe:
     group_size: int = 16
     steps: int = 200
     warm_up: int = 10
+    settle: int = 16
     max_tokens: int = 256
     temperature: float = 1.0
     rank: int = 16
@@ -122,7 +123,7 @@ class Recipe:
     @property
     def schedule(self) -> ScheduleRules:
         """How long the run goes on and how its rate changes."""
-        return ScheduleRules(most=self.steps, warm_up=self.warm_up)
+        return ScheduleRules(most=self.steps, warm_up=self.warm_up, settle=self.settle)
 
 
 @dataclass(frozen=True, slots=True)

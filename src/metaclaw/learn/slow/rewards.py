@@ -81,6 +81,10 @@ class Rewards:
             return True
         return self._recorded(step) is not None or self._reference(step) is not None
 
+    def has_check(self, step: Step) -> bool:
+        """Whether a check scores answers to this turn. Blocks."""
+        return bool(self._checks(step))
+
     async def score(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
         """The reward of each answer; equal answers are scored once."""
         texts = _usable(answers)
@@ -215,6 +219,8 @@ def _usable(answers: Sequence[Rollout]) -> list[str]:
 
 
 def _of_each(answers: Sequence[Rollout], found: dict[str, float | None]) -> list[float | None]:
+    if found and all(worth is None for worth in found.values()):
+        return [None] * len(answers)  # nothing can tell, so that one which has no end is no worse than others
     # The same text may have been cut off in one rollout and ended in another.
     return [found[answer.text] if answer.is_whole and answer.text in found else 0.0 for answer in answers]
 

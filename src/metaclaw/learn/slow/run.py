@@ -24,6 +24,7 @@ from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, roll
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Lesson, Recipe
 from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.variations import base_turn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train.backends.aside import together
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
@@ -31,17 +32,18 @@ from metaclaw.train.curriculum import Prompt, choose_prompts
 from metaclaw.train.demonstrations import Demonstration, demonstrate, demonstration_share, longest
 from metaclaw.train.distill.teacher import taught
 from metaclaw.train.drift import figures_of, watch_of, weighted_mean
-from metaclaw.train.exploration import best_answers, better_answers, imitate_best, is_flat, is_settled, temperature
+from metaclaw.train.exploration import HOTTER, best_answers, better_answers, imitate_best, is_flat, is_settled
 from metaclaw.train.golden import golden_items, read_answer
 from metaclaw.train.records import StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
 from metaclaw.train.rehearsal import MAX_TOKENS, SURE_TIMES, Question, Rehearsed, forgotten, questions, rehearse
 from metaclaw.train.schedule import Phase, checkpoints, next_step, token_cap
-from metaclaw.train.scored import Harvest, Scored, Skipped, normaliser
+from metaclaw.train.scored import MOST, Harvest, Scored, Skipped, normaliser, step_size
 from metaclaw.train.selection import cut_pieces
 
 log = logging.getLogger(__name__)
 
 _GOLDEN_TOKENS = 64
+_FIRST_HOT_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
@@ -75,7 +77,7 @@ class Tally:
 
 class Run:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `demonstrations` finds right
-    answers that are known for prompts like these."""
+    answers that are known for prompts like these; `varied` are prompts that were made from those of the turns."""
 
     def __init__(
         self,
@@ -89,10 +91,13 @@ class Run:
         pace: Pace,
         is_stale: Callable[[], bool],
         demonstrations: Callable[[Sequence[Lesson]], Awaitable[list[Demonstration]]] = _no_demonstrations,
+        varied: Sequence[Lesson] = (),
     ) -> None:
         self._plan = plan
-        self._lessons = {lesson.turn: lesson for lesson in lessons}
+        self._lessons = {lesson.turn: lesson for lesson in (*lessons, *varied)}
         self._pool, self._validation = set_aside([Prompt(one.turn, one.key) for one in lessons], recipe.validation)
+        drawn_from = {prompt.turn for prompt in self._pool}
+        self._pool += [Prompt(one.turn, one.key) for one in varied if base_turn(one.turn) in drawn_from]
         self._recipe = recipe
         self._backend = backend
         self._rewards = rewards
@@ -153,13 +158,14 @@ class Run:
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
+        explored = await self._explored(step, scored)
         self.tally.skipped += harvest.skipped
         record = msgspec.structs.replace(
             _record(scored, moved=False), hinted=hinted, helped=helped, found=better_answers(scored, known)
         )
-        imitated = (*imitated, *(imitate_best(scored, known) if self._can_imitate else ()))
+        imitated = (*imitated, *explored, *(imitate_best(scored, known) if self._can_imitate else ()))
         if harvest.data or imitated or self._shown(0.0):
-            await self._move(step, rate, record, harvest, imitated)
+            await self._move(step, rate, record, harvest, imitated, scored)
         else:
             await self._record(step, record)
         await run_sync(self._journal.forget_before, step + 1)
@@ -174,12 +180,15 @@ class Run:
             harvest.skipped.total,
         )
 
-    async def _move(self, step: int, rate: float, record: StepRecord, harvest: Harvest, imitated: Sequence[Datum]) -> None:
+    async def _move(
+        self, step: int, rate: float, record: StepRecord, harvest: Harvest, imitated: Sequence[Datum], scored: Sequence[Scored]
+    ) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
         data = (*harvest.data, *imitated)
         shown = self._shown(normaliser(data))
         data = data or tuple(shown)
-        old = self._old(step, data)
+        size = step_size(data, scored)
+        old = self._old(step, size, scored)
         of_drawn, of_imitated, of_old = [
             cut_pieces(some, self._recipe.tokens_a_piece, self._seed(step)) for some in (harvest.data, (*imitated, *shown), old)
         ]
@@ -203,7 +212,7 @@ class Run:
         await self._may_go_on("apply")
         adam = replace(self._recipe.adam, learning_rate=rate * self._recipe.adam.learning_rate)
         with self._pace.timed("apply"):
-            self._tell((await self._backend.apply(adam, normaliser(data))).step)
+            self._tell((await self._backend.apply(adam, size)).step)
         self._done = 0
         await run_sync(self._recipe.advantage.applied)
 
@@ -227,11 +236,10 @@ class Run:
     def _can_imitate(self) -> bool:
         return self._recipe.hindsight and LossKind.CROSS_ENTROPY in self._backend.abilities.losses
 
-    def _old(self, step: int, data: Sequence[Datum]) -> list[Datum]:
-        """The rehearsal data of a step; they cost at most as much as the drawn data."""
-        drawn = normaliser(data)
-        room = int(drawn) + sum(len(prompt) for _, prompt in {(one.turn, one.prompt) for one in data})
-        weight = self._recipe.rehearsal * drawn
+    def _old(self, step: int, size: float, scored: Sequence[Scored]) -> list[Datum]:
+        """The rehearsal data of a step; they cost at most as much as what was drawn."""
+        room = sum(len(group.prompt) + sum(len(one.tokens_T) for one in group.rollouts_G) for group in scored)
+        weight = self._recipe.rehearsal * size
         return rehearse(self._rehearsed, self._recipe.rehearsal_size.at_once, room, weight, self._seed(step)) if weight else []
 
     async def _record(self, step: int, record: StepRecord) -> None:
@@ -244,19 +252,21 @@ class Run:
         self.tally.mean_reward = self._records[-1].reward if self._records else None
         self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
-    async def _drawn(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False) -> list[Scored]:
+    async def _drawn(
+        self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False, heat: float | None = None
+    ) -> list[Scored]:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self._journal.read, step, number)
         if kept is None or [group.turn for group in kept] != [lesson.turn for lesson in lessons]:
             await self._may_go_on("draw")
             with self._pace.timed("draw"):
-                kept = await self._draw(step, number, lessons, is_hinted=is_hinted)
+                kept = await self._draw(step, number, lessons, is_hinted=is_hinted, heat=heat)
             await run_sync(self._journal.write, step, number, kept)
         return [_scored(lesson, group) for lesson, group in zip(lessons, kept, strict=True)]
 
-    async def _draw(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False) -> list[Group]:
+    async def _draw(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool, heat: float | None) -> list[Group]:
         recipe = self._recipe
-        heat = recipe.temperature if is_hinted else temperature(self._records, recipe.temperature)
+        heat = heat or recipe.temperature
         drawing = Drawing(recipe.group_size, self._cap(lessons[0]), heat, self._seed(step, number))
         prompts = [(lesson.hinted if is_hinted else None) or lesson.prompt for lesson in lessons]
         drawn = await (self._backend.sample_base if is_hinted and step % 2 else self._backend.sample)(prompts, drawing)
@@ -288,6 +298,16 @@ class Run:
             with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, is_hinted=True)}
         data = distil(groups, [with_hint[group.turn] for group in groups]).data
         return data, len(groups), len({one.turn for one in data})
+
+    async def _explored(self, step: int, scored: Sequence[Scored]) -> tuple[Datum, ...]:
+        """Better answers to some prompts whose answers all earn the same part: those found among answers that are drawn hotter."""
+        if not self._can_imitate:
+            return ()
+        groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // 4)]
+        lessons, found = [self._lessons[group.turn] for group in groups], dict[str, Scored]()
+        for number, piece in enumerate(self._cut(lessons), _FIRST_HOT_PIECE):
+            found |= {group.turn: group for group in await self._drawn(step, number, piece, heat=self._recipe.temperature * HOTTER)}
+        return distil(groups, [found[group.turn] for group in groups], weight=MOST).data
 
     def _pieces(self, step: int) -> list[list[Lesson]]:
         """The prompts of a step, cut; those of a piece may have answers of the same length."""

@@ -41,7 +41,8 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 _PATCH_BEGIN: Final = "*** Begin Patch"
 _PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
 _DIFF_FILE: Final = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?(\S.*?)(?:\t.*)?$")
-_SEARCH_REPLACE: Final = re.compile(r"^={5,}\s*$(.*?)^[>+]{5,} ?REPLACE\s*$", re.DOTALL | re.MULTILINE)
+_REPLACEMENT_BEGIN: Final = re.compile(r"={5,}\s*")
+_REPLACEMENT_END: Final = re.compile(r"[>+]{5,} ?REPLACE\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +227,26 @@ def _edits(arguments: Json) -> Iterator[str]:
             yield from _edits(one)
         elif isinstance(one, dict):
             texts += [value for key in _NEW_TEXT_KEYS if isinstance(value := one.get(key), str)]
-    replaced = [piece for text in texts for piece in (_SEARCH_REPLACE.findall(text) or [text])]
+    replaced = [piece for text in texts for piece in (_replacements(text) or [text])]
     for path in paths:
         yield "\n".join((path, *replaced, ""))
     if not paths and replaced:
         yield "\n".join(("", *replaced))
+
+
+def _replacements(text: str) -> list[str]:
+    """What stands between `=====` and `REPLACE` in blocks of search and replacement."""
+    found: list[str] = []
+    begun: list[str] | None = None
+    for line in text.splitlines() if "REPLACE" in text else ():
+        if _REPLACEMENT_END.fullmatch(line):
+            found += ["\n".join(begun)] if begun is not None else []
+            begun = None
+        elif begun is None and _REPLACEMENT_BEGIN.fullmatch(line):
+            begun = []
+        elif begun is not None:
+            begun.append(line)
+    return found
 
 
 def _patched(patch: str) -> Iterator[str]:

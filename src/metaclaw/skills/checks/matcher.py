@@ -2,6 +2,7 @@
 
 This file is a script for that process alone and imports nothing of ours. It reads one JSON object a line and answers with one.
 A pattern is answered with the places where it is found and how many of its parts are there; documents with what is wrong with each.
+Several patterns at once share a list of texts and name those they look at by number.
 """
 
 import json
@@ -20,15 +21,25 @@ def main() -> int:
     for line in sys.stdin:
         task = json.loads(line)
         try:
-            found: object = (
-                match(task["pattern"], task["texts"]) if "pattern" in task else validate(task["schema"], task["documents"])
-            )
-            reply = {"found": found}
+            reply = {"found": _answer(task)}
         except Exception as error:  # noqa: BLE001 - libraries have classes of their own for a reference that leads nowhere
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
     return 0
+
+
+def _answer(task: dict[str, Any]) -> object:
+    if "patterns" in task:
+        return [_match_or_error(pattern, [task["texts"][at] for at in places]) for pattern, places in task["patterns"]]
+    return match(task["pattern"], task["texts"]) if "pattern" in task else validate(task["schema"], task["documents"])
+
+
+def _match_or_error(pattern: str, texts: list[str]) -> object:
+    try:
+        return match(pattern, texts)
+    except Exception as error:  # noqa: BLE001 - one pattern that breaks must not cost the others their answer
+        return f"{type(error).__name__}: {error}"[:300]
 
 
 def _limit(memory_mib: int) -> None:

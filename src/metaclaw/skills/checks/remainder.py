@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 _LETTER: Final = re.compile(r"[^\W\d_]")
@@ -14,9 +15,12 @@ _MOST_STRANGE: Final = 4
 def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
     """Whether the rest of a text is empty or ordinary words.
 
-    It is not where digits or a piece of the match stick to a match, where the same match stands there again and again, or where
-    the rest is mostly no words.
+    It is not where digits or a piece of the match stick to a match, where long matches stick together, where the same match stands
+    there again and again, or where the rest is mostly no words.
     """
+    long_ones = [(one, two) for one, two in spans if two - one > _LEAST_REPEATED]
+    if any(before[1] == after[0] for before, after in pairwise(long_ones)):
+        return False
     begin, end = spans[0]
     match = text[begin:end]
     rest = _without(text, spans)

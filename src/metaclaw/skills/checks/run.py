@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from typing import Any, Final
@@ -79,6 +79,41 @@ def examine_many(
         return list(threads.map(look, answers))
 
 
+def examine_all(
+    checks: Sequence[Check], answer: Sequence[Part], limit_s: float = LIMIT_S, *, conversation: Conversation = _NO_CONVERSATION
+) -> list[Finding]:
+    """What several checks say of one answer. Patterns are looked for together, in one exchange with the process that does so; where
+    that takes too long, each is tried by itself."""
+    together = _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
+    return [
+        together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
+        for at, check in enumerate(checks)
+    ]
+
+
+def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
+    """The findings of patterns, by the places of their checks; without those that could not be looked for together."""
+    texts: dict[str, int] = {}
+    wanted: list[tuple[int, PatternCheck, list[str]]] = []
+    for at, check in enumerate(checks):
+        if isinstance(check, PatternCheck) and (seen := texts_at(answer, check.where)):
+            wanted.append((at, check, seen))
+            for text in seen:
+                texts.setdefault(text, len(texts))
+    if len(wanted) < 2:
+        return {}
+    patterns: list[Json] = [[check.pattern, [texts[text] for text in seen]] for _, check, seen in wanted]
+    found: Any
+    try:
+        found = ask_matcher({"texts": list[Json](texts), "patterns": patterns}, limit_s)
+    except (OSError, ValueError, WorkerError):
+        return {}
+    return {
+        at: _unknown(f"the pattern broke: {one}") if isinstance(one, str) else _matched(check, seen, one, is_strict=False)
+        for (at, check, seen), one in zip(wanted, found or (), strict=False)
+    }
+
+
 def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
     texts = texts_at(answer, check.where)
     if not texts:
@@ -93,6 +128,10 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
         return _unknown(f"the pattern broke: {error}")
     if found is None:
         return _unknown(f"the pattern took longer than {limit_s:g} s")
+    return _matched(check, texts, found, is_strict=is_strict)
+
+
+def _matched(check: PatternCheck, texts: Sequence[str], found: Any, *, is_strict: bool) -> Finding:
     is_found = any(one["spans"] for one in found)
     reason = "the pattern was found" if is_found else "the pattern was not found"
     if is_found is not check.must_match:
@@ -118,10 +157,18 @@ def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_
         return _unknown(f"the schema took longer than {limit_s:g} s")
     faults = [one for one in found if one["fault"] is not None]
     is_each_wanted = check.where.place is Place.CALLS or is_strict
+    if is_strict and not faults and not any(_has_property(document, check.schema) for document in documents):
+        return scored(0.0, "the JSON has none of the properties that the schema names")
     if not faults or (len(faults) < len(found) and not is_each_wanted):
         return scored(1.0, "the JSON satisfies the schema")
     worth = [_partly(one) for one in faults]
     return scored(min(worth) if is_each_wanted else max(worth), faults[0]["fault"])
+
+
+def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
+    """Whether an object has any of the properties that a schema names; True where it names none."""
+    named = schema.get("properties")
+    return not isinstance(named, dict) or not isinstance(document, dict) or not named.keys().isdisjoint(document)
 
 
 def _partly(found: dict[str, int]) -> float:

@@ -36,6 +36,11 @@ _MAX_DEPTH = 32
 
 def parse_check(text: str, *, approved: bool = True) -> Check:
     """A check from its text. `approved` says that a person wrote it or agreed to it. Raises SkillError with the remedy."""
+    return _parsed(text, approved)
+
+
+@lru_cache(1024)  # rules are looked at with every answer
+def _parsed(text: str, approved: bool) -> Check:
     head = _HEAD.match(text)
     if head is None:
         raise SkillError(

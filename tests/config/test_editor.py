@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.config import InvalidConfigError, flatten, load
-from metaclaw.config.edit import ensure_api_key, set_values
+from metaclaw.config.editor import ensure_api_key, set_values
 from metaclaw.errors import ConfigError
 
 OWNERS_FILE = """\

@@ -1,27 +1,108 @@
-"""Reading the configuration: defaults, then the file, then `METACLAW__SECTION__KEY`, then `--set section.key=value`."""
+"""Loading the configuration: defaults, then the file, then `METACLAW__SECTION__KEY`, then `--set section.key=value`."""
 
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from enum import Enum
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from metaclaw.config.home import CONFIG_NAME
-from metaclaw.config.lines import KeyPath
-from metaclaw.config.problems import InvalidConfigError, Problem, explain
-from metaclaw.config.source import LISTS, OPTIONAL, Assignment, ConfigFile, Source, SourceKind, Sources, key_of
-from metaclaw.config.text import parse_text
+from metaclaw.config.problems import InvalidConfigError, Problem, explain, find_field, section_type
+from metaclaw.config.section import Secret
+from metaclaw.config.sources import (
+    LISTS,
+    OPTIONAL,
+    Assignment,
+    ConfigFile,
+    KeyPath,
+    SourceKind,
+    ValueSource,
+    ValueSources,
+    key_of,
+    named_key_of,
+    path_of,
+)
 from metaclaw.config.tree import Config
+from metaclaw.errors import ConfigError
+
+
+def parse_text(path: Sequence[str | int], text: str) -> object:
+    """Parse a value given as text for its key's type: texts as they are, the rest as TOML. Invalid values fail in validation."""
+    parts = tuple(part for part in path if not (isinstance(part, str) and part.isdecimal()))
+    if parts[:1] and parts[0] in LISTS and len(parts) == len(path) > 2:
+        parts = (parts[0], *parts[2:])  # the second part is an entry's name
+    _, field = find_field(Config, parts)
+    if field is None or _is_text(field.annotation):
+        return text
+    value = _toml(text)
+    is_list_of_words = get_origin(field.annotation) is tuple and section_type(field.annotation) is None
+    if is_list_of_words and not isinstance(value, list):
+        return [word.strip() for word in text.split(",") if word.strip()]
+    return text if value is None else value
+
+
+def _toml(text: str) -> object:
+    """The one TOML value a text is, or None."""
+    try:
+        tree = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+    return tree["value"] if len(tree) == 1 else None
+
+
+def _is_text(annotation: object) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, str | Secret | Path | Enum):
+        return True
+    if get_origin(annotation) is Literal:
+        return True
+    inner = [arg for arg in get_args(annotation) if arg is not type(None)]
+    return len(inner) == 1 and get_origin(annotation) is not tuple and _is_text(inner[0])
+
+
+def flatten(config: Config) -> Iterator[tuple[str, object]]:
+    """Every key with its value, in the order of the tree; secrets stay secrets. Sections that are absent have no keys."""
+    named = [(name, value) for name, value in config if name not in LISTS]
+    for section, value in [*named, *((name, getattr(config, name)) for name in LISTS)]:
+        yield from _keys((section,), value)
+
+
+def _keys(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str, object]]:
+    """What is inside sections and lists of sections; anything else is a value."""
+    if isinstance(value, BaseModel):
+        for name, inner in value:
+            yield from _keys((*path, name), inner)
+    elif isinstance(value, tuple) and value and all(isinstance(entry, BaseModel) for entry in value):
+        for position, entry in enumerate(value):
+            yield from _keys((*path, position), entry)
+    elif len(path) > 1:
+        yield key_of(path), value
+
+
+def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> list[Problem]:
+    """Secrets whose variable or file has no value, each with its place."""
+    found = []
+    for key, value in flatten(config):
+        if isinstance(value, Secret):
+            try:
+                value.resolve(env)
+            except ConfigError as error:
+                what, _, remedy = str(error).partition(": ")
+                shown = named_key_of(path_of(key), [provider.name for provider in config.providers])
+                found.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
+    return found
+
 
 ENV_PREFIX = "METACLAW__"
 _POSITION = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)")
 
 
 def load(home: Path, env: Mapping[str, str] | None = None, sets: Sequence[str] = ()) -> Config:
-    """The configuration of a home folder. Raises InvalidConfigError with everything that is wrong, never writes."""
+    """The configuration of a home folder. Raises InvalidConfigError with all problems. Never writes."""
     file = read_file(home / CONFIG_NAME)
     layers = [*from_environment(os.environ if env is None else env), *from_options(sets)]
     return compose(home, file, layers)
@@ -36,7 +117,7 @@ def compose(home: Path, file: ConfigFile, layers: Sequence[Assignment]) -> Confi
     """Put the layers over the file and check the whole."""
     tree: dict[str, object] = deepcopy(dict(file.tree))
     placed = [place(tree, layer) for layer in layers]
-    sources = Sources(file, placed)
+    sources = ValueSources(file, placed)
     # Sections that are written nowhere are validated too, so that their defaults learn where home is.
     whole = {name: {} for name in Config.model_fields if name not in (*LISTS, *OPTIONAL)} | tree
     try:
@@ -48,7 +129,7 @@ def compose(home: Path, file: ConfigFile, layers: Sequence[Assignment]) -> Confi
 
 
 def read_file(path: Path) -> ConfigFile:
-    """The file's text and tree; an absent file is empty. A file that cannot be read or parsed is an error, and is left alone."""
+    """Read the file. Raises InvalidConfigError if it cannot be read or parsed."""
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -69,12 +150,12 @@ def read_file(path: Path) -> ConfigFile:
 
 
 def from_environment(env: Mapping[str, str]) -> list[Assignment]:
-    """The settings among the environment's variables, in the order of their names."""
+    """The settings in environment variables, in the order of their names."""
     found = []
     for name in sorted(env):
         if name.startswith(ENV_PREFIX):
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            found.append(_assignment(key, env[name], Source(SourceKind.ENVIRONMENT, name)))
+            found.append(_assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name)))
     return found
 
 
@@ -85,7 +166,7 @@ def from_options(sets: Sequence[str], *, option: str = "--set") -> list[Assignme
         key, separator, value = text.partition("=")
         if not separator:
             raise _broken(option, f"{text!r} has no =", f"write {option} section.key=value")
-        found.append(_assignment(key.strip(), value, Source(SourceKind.OPTION, option)))
+        found.append(_assignment(key.strip(), value, ValueSource(SourceKind.OPTION, option)))
     return found
 
 
@@ -112,7 +193,7 @@ def _step(here: object, part: str | int, path: list[str | int], layer: Assignmen
     return part
 
 
-def _assignment(key: str, text: str, source: Source) -> Assignment:
+def _assignment(key: str, text: str, source: ValueSource) -> Assignment:
     parts = key.split(".")
     if not all(parts):
         raise _broken(str(source), f"{key!r} is not a key", "write section.key, as in proxy.port")

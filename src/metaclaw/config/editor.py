@@ -1,4 +1,4 @@
-"""Changing the file: one value at a time, comments kept, the whole tree checked first, replaced in one step."""
+"""Editing the file: comments are kept, the whole tree is validated first, and the file is replaced atomically."""
 
 import fcntl
 import os
@@ -8,19 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import tomlkit
-import tomlkit.exceptions
-from tomlkit.items import AoT, Item
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from metaclaw.config.home import CONFIG_NAME, prepare_home, replace_file
-from metaclaw.config.lines import KeyPath, Statement, statements
-from metaclaw.config.load import compose, from_environment, from_options, place, read_file
-from metaclaw.config.problems import InvalidConfigError, Problem
-from metaclaw.config.secret import Secret
-from metaclaw.config.source import LISTS, Assignment, ConfigFile, Source, SourceKind, key_of
-from metaclaw.config.template import template
+from metaclaw.config.loader import compose, from_environment, from_options, place, read_file
+from metaclaw.config.problems import InvalidConfigError, Problem, section_type, toml_value
+from metaclaw.config.section import Secret
+from metaclaw.config.sources import LISTS, Assignment, ConfigFile, KeyPath, SourceKind, Statement, ValueSource, key_of, statements
+from metaclaw.config.tree import Config
 from metaclaw.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tomlkit.items import Item  # slow to import, so imported where it is used
 
 
 def set_values(home: Path, settings: Sequence[str], env: Mapping[str, str] | None = None) -> Path:
@@ -34,7 +36,7 @@ def set_values(home: Path, settings: Sequence[str], env: Mapping[str, str] | Non
 
 
 def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
-    """The proxy's key as the file has it; generated and stored if it has none. A file that cannot be used is not touched."""
+    """The proxy's key from the file; generated and stored if it has none. An invalid file is not touched."""
     with _locked(home):
         file = read_file(home / CONFIG_NAME)
         config = compose(home, file, [])
@@ -44,7 +46,9 @@ def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
         if not file.text.strip():
             _write(file.path, template(key))
         else:
-            _change(home, [Assignment(("proxy", "api_key"), key, Source(SourceKind.OPTION, "generated key"))], env or os.environ)
+            _change(
+                home, [Assignment(("proxy", "api_key"), key, ValueSource(SourceKind.OPTION, "generated key"))], env or os.environ
+            )
         return Secret(key)
 
 
@@ -68,7 +72,7 @@ def _hides_one_of(paths: Sequence[KeyPath], tree: Mapping[str, object], name: st
 
 
 def _steps(tree: Mapping[str, object], layer: Assignment) -> list[Assignment]:
-    """The lines one setting needs: a provider or team addressed by a new name is given that name first."""
+    """The assignments for one setting: a provider or team with a new name gets that name first."""
     section = layer.path[0]
     entries = tree.get(str(section), [])
     if section not in LISTS or len(layer.path) < 3 or not isinstance(entries, list):
@@ -80,7 +84,7 @@ def _steps(tree: Mapping[str, object], layer: Assignment) -> list[Assignment]:
 
 
 def _edited(file: ConfigFile, text: str, step: Assignment, wanted: Mapping[str, object]) -> str:
-    """The text with one value changed or added, proven to say exactly what is wanted."""
+    """The text with one value changed or added, checked by parsing the result."""
     for write in (_inserted, _replaced):
         candidate = write(text, step)
         if candidate is not None and _says(candidate, wanted):
@@ -103,6 +107,8 @@ def _inserted(text: str, step: Assignment) -> str | None:
 
     tomlkit would put the line behind the comments that belong to the next table.
     """
+    from tomlkit.items import AoT
+
     value = _item(step.value)
     if len(step.path) < 2 or value is None or isinstance(value, AoT):
         return None
@@ -133,6 +139,9 @@ def _with_lines(text: str, after: int, lines: str) -> str:
 
 def _replaced(text: str, step: Assignment) -> str | None:
     """The value changed where it stands, by tomlkit, which keeps everything around it."""
+    import tomlkit
+    import tomlkit.exceptions
+
     try:
         document = tomlkit.parse(text)
         here: object = document
@@ -146,7 +155,9 @@ def _replaced(text: str, step: Assignment) -> str | None:
         return None
 
 
-def _item(value: object) -> Item | None:
+def _item(value: object) -> "Item | None":
+    import tomlkit
+
     try:
         return tomlkit.item(value)
     except (ValueError, TypeError):
@@ -162,7 +173,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """One change at a time: two programs that edit at once would lose one of the edits."""
+    """Lock the home folder, so that concurrent edits are not lost."""
     prepare_home(home)
     folder = os.open(home, os.O_RDONLY)
     try:
@@ -170,3 +181,39 @@ def _locked(home: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+_TOP = """\
+# MetaClaw's configuration. Lines that begin with # are the defaults; take the # away to change one.
+# `metaclaw config check` says whether the file is right, `metaclaw config show` what is in force and why.
+# Secrets may be written as "env:NAME" or "file:/path" instead of here.
+"""
+
+
+def template(key: str) -> str:
+    """The text of a new file: this key, and every other key as a comment with its default."""
+    return _TOP + "".join(_section(name, field, key) for name, field in Config.model_fields.items())
+
+
+def _section(name: str, field: FieldInfo, key: str) -> str:
+    section = section_type(field.annotation)
+    assert section is not None
+    is_list = name in LISTS
+    header = f"[[{name}]]" if is_list else f"[{name}]"
+    # Optional sections stay comments.
+    lines = [f"\n# {section.__doc__}", f"# {header}" if is_list or field.get_default() is None else header]
+    inner = ""
+    for word, value in section.model_fields.items():
+        if (name, word) == ("proxy", "api_key"):
+            lines.append(f"{word} = {toml_value(key)}")
+        elif section_type(value.annotation) is not None and value.get_default() is None:
+            inner += _section(f"{name}.{word}", value, key)
+        else:
+            lines.append(f"# {word} = {_shown(value)}  # {value.description}")
+    return "\n".join(lines) + "\n" + inner
+
+
+def _shown(field: FieldInfo) -> str:
+    default = field.get_default()
+    is_plain = default is not None and default is not PydanticUndefined
+    return toml_value(default if is_plain else field.examples[0] if field.examples else "")

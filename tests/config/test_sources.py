@@ -7,7 +7,7 @@ import tomlkit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.config.lines import line_of, statements
+from metaclaw.config.sources import line_of, statements
 
 TEXT = '''\
 # comment with [brackets] = "and" quotes

@@ -1,0 +1,60 @@
+"""Whatever a model writes as a tool call, checks look at it in bounds and without an error."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaclaw.domain.chat import ToolCall
+from metaclaw.domain.check import Conversation, Place, Where
+from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass
+from metaclaw.skills.checks.answer import program_input, texts_at
+from metaclaw.skills.checks.calls import seen_calls
+
+NAMES = st.sampled_from(sorted({name for table in CLIENT_TOOLS.values() for name in table} | {"tool_call", "deploy", "batch"}))
+KEYS = st.sampled_from(
+    ("command", "cmd", "args", "id", "name", "arguments", "input", "path", "content", "edits", "tool_uses", "diff", "patch", "x")
+)
+WORDS = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        (
+            "bash -lc 'git push'",
+            "bash -c",
+            '["sh", "-c", "ls"]',
+            "*** Begin Patch\n*** Add File: a\n+b",
+            "--- a\n+++ b\n@@\n+c",
+            "[",
+            "'",
+        )
+    ),
+    st.sampled_from(
+        ('await tools.exec_command({cmd: "ls\\u0020-l"})', "tools.apply_patch(`*** Begin Patch", "=====\n>>>>>>> REPLACE")
+    ),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(NAMES, st.one_of(VALUES.map(json.dumps), WORDS))
+def test_every_call_is_looked_at(name: str, arguments: str) -> None:
+    call = ToolCall("c", name, arguments)
+    first, *_ = seen = seen_calls(call)
+    assert (first.name, first.written) == (name, arguments)
+    assert len(seen) <= 64
+    assert all(text.strip() for one in seen for text in one.texts)
+    for tool in (None, "shell|edit", *ToolClass):
+        assert all(isinstance(text, str) for text in texts_at([call], Where(Place.CALLS, tool)))
+    json.dumps(program_input([call], Conversation()))
+
+
+@given(st.sampled_from(("[", '{"a":', '{"args":{"id":"x"},"id":"y","edits":[')), st.integers(1, 3_000))
+def test_deep_nesting_is_looked_at(opening: str, depth: int) -> None:
+    call = ToolCall("c", "edit", opening * depth)
+    assert seen_calls(call)
+    closed = ToolCall("c", "edit", '{"files":[' * depth + "1" + "]}" * depth)
+    assert seen_calls(closed)
+    assert texts_at([closed], Where(Place.CALLS)) is not None
