@@ -107,13 +107,13 @@ def test_it_stands_behind_everything_else(
 
 def test_an_answer_that_was_begun_is_not_disturbed() -> None:
     for wire in (Wire.CHAT, Wire.MESSAGES):
-        body = {"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "Well,"}]}
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "Well,"}]}
         spliced = placement_splices(wire, json.dumps(body).encode(), body, [BLOCK], [], TAIL)
         assert (spliced.has_tail, spliced.placed) == (False, (BLOCK,))
-    thought = {"input": [{"role": "user", "content": "go"}, {"type": "reasoning", "id": "r1", "summary": []}]}
+    thought: dict[str, Any] = {"input": [{"role": "user", "content": "go"}, {"type": "reasoning", "id": "r1", "summary": []}]}
     assert not placement_splices(Wire.RESPONSES, json.dumps(thought).encode(), thought, [], [], TAIL).has_tail
 
 
 def test_a_provider_that_caches_everything_is_not_disturbed() -> None:
-    body = {"cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "go"}]}
+    body: dict[str, Any] = {"cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "go"}]}
     assert not placement_splices(Wire.MESSAGES, json.dumps(body).encode(), body, [BLOCK], [], TAIL).has_tail

@@ -13,6 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 import anyio
@@ -118,7 +119,8 @@ class Reminders:
         if not known or any(incoming.json.get(field) for field in _LEFT_WITH_PROVIDER):
             # With the history at the provider a reminder would stay there, and the next one would stand beside it.
             return _NOTHING
-        wanted = [broken for name, broken in known.items() if name in placed and _matters(broken, incoming)]
+        offered = _offered(incoming)
+        wanted = [broken for name, broken in known.items() if name in placed and _matters(broken, incoming, offered)]
         if not wanted:
             return _NOTHING
         rules, today = self._rules(), self._today()
@@ -151,23 +153,28 @@ def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
     return _Broken(rule, hash_, enforce == "hold", is_recent, tools, file_types)
 
 
-def _matters(broken: _Broken, incoming: Incoming) -> bool:
+def _matters(broken: _Broken, incoming: Incoming, offered: frozenset[str] | None) -> bool:
     """Whether a rule is likely to matter for what comes next."""
-    if broken.tools is not None and not _offers(incoming, broken.tools):
+    if broken.tools is not None and offered is not None and (offered.isdisjoint(broken.tools) if broken.tools else not offered):
         return False
     if broken.is_recent:
         return True
     return broken.file_types is not None and broken.file_types.search(incoming.body[-_TAIL_BYTES:]) is not None
 
 
-def _offers(incoming: Incoming, tools: tuple[str, ...]) -> bool:
-    offered = incoming.json.get("tools")
-    if not isinstance(offered, list):
-        return b'"tools"' in incoming.body  # they may come as an item of the conversation
-    names = [name for tool in offered if (name := _name_of(tool))]
-    if not tools:
-        return bool(names)
-    return any(name in tools or tool_class(name) in tools for name in names)
+def _offered(incoming: Incoming) -> frozenset[str] | None:
+    """The names and classes of the tools that a request offers; None where they may come as an item of the conversation."""
+    tools = incoming.json.get("tools")
+    if not isinstance(tools, list):
+        return None if b'"tools"' in incoming.body else frozenset()
+    return frozenset(known for tool in tools if (name := _name_of(tool)) for known in _names(name))
+
+
+@lru_cache(maxsize=1024)
+def _names(tool: str) -> tuple[str, ...]:
+    """A tool's name and its class."""
+    found = tool_class(tool)
+    return (tool,) if found is None else (tool, found.value)
 
 
 def _name_of(tool: Json) -> str:
