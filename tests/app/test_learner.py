@@ -59,7 +59,7 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
         pids.append(learner.pid)
         assert learner.lessons == 1
         await until(lambda: learner.loops)
-        assert set(learner.loops) == {"sensing", "fast", "tending", "calibrating", "listening"}
+        assert set(learner.loops) == {"sensing", "compliance", "fast", "tending", "calibrating", "listening"}
         await until(lambda: learner.lessons == 0)
         assert learner.facts["gate"] == "lint"
         group.cancel_scope.cancel()

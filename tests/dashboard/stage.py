@@ -18,7 +18,7 @@ from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.owner import Owner
 from metaclaw.skills import Budgets, Rulebook, Shelf
-from metaclaw.store import Database, LedgerReader, Limits, SqlGenerations, SqlLedger, SqlVerdicts, open_database
+from metaclaw.store import Database, LedgerReader, Limits, SqlCompliance, SqlGenerations, SqlLedger, SqlVerdicts, open_database
 
 
 @dataclass
@@ -55,6 +55,7 @@ class Stage:
             lambda: self.shelf.view,
             self._owner,
             Rulebook(self.shelf, self.generations),
+            SqlCompliance(self.database),
         )
         why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, Budgets(), {})
         self.api = Api(

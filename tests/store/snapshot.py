@@ -17,6 +17,7 @@ import msgspec
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Comparison, GateReport, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -24,8 +25,10 @@ from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes
 from metaclaw.store import (
     Database,
+    LedgerReader,
     SqlBatches,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlGenerations,
     SqlLedger,
@@ -119,6 +122,10 @@ def learn(database: Database) -> None:
     SqlGenerations(database, lambda: BEGAN).publish([skill], "learned", [skill.name])
     SqlCursors(database).move_cursor("sensing", 16)
     SqlUses(database).begin([skill.name], BEGAN)
+    seq = LedgerReader(database).turns_of(SessionId("s_growing"))[0].seq
+    broken = RuleOutcome(SkillName("tell-time"), "0b", RuleResult.BROKEN, Reminded.PLACED, "found", is_told=False)
+    measured = MeasuredTurn(seq, failed, "claude-code", "model", "2026-11-01", (broken,))
+    SqlCompliance(database, lambda: BEGAN).record([measured], 16)
     report = GateReport(True, ("not worse",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
     policies = SqlPolicies(database, lambda: BEGAN)
     weights = Weights("embedded", "{home}/policies/1", "{home}/policies/1/training")

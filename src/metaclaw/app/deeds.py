@@ -13,7 +13,7 @@ from metaclaw.errors import StoreError
 from metaclaw.learn.budget import Budget
 from metaclaw.ports import ModelProvider
 from metaclaw.skills import Shelf
-from metaclaw.store import Database, SqlCandidates, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
+from metaclaw.store import Database, SqlCandidates, SqlCompliance, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
 
 _ANNOUNCED_WITHIN_S: Final = 10.0
 
@@ -28,7 +28,7 @@ def build_deeds(
 ) -> Mapping[str, Deed]:
     """By name, as `learn.store_rpc` asks for them. They block; those that need the event loop are not to be called on it."""
     verdicts, candidates, cursors, uses = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
-    spending = SqlSpending(database)
+    spending, compliance = SqlSpending(database), SqlCompliance(database)
 
     def publish(
         put: Sequence[Skill],
@@ -60,6 +60,8 @@ def build_deeds(
         "add_spending": spending.add,
         "add_served": budget.count_served,
         "forget_items_before": spending.forget_items_before,
+        "record_compliance": compliance.record,
+        "settle_compliance": compliance.settle,
         "publish": publish,
         "announce": announce,
         "generate": generate,

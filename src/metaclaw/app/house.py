@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ from metaclaw.dashboard import (
 )
 from metaclaw.dashboard.views import change_view
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.compliance import MeasuredTurn, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.skill import LearnedFrom, Skill
@@ -66,6 +68,7 @@ from metaclaw.proxy import (
     Provider,
     Providers,
     Ranks,
+    Reminders,
     Server,
     ShelfSimilarity,
     TrueAnswers,
@@ -78,6 +81,7 @@ from metaclaw.store import (
     LedgerReader,
     SqlBatches,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlForgetting,
     SqlGenerations,
@@ -135,6 +139,10 @@ class House:
         self.policy = self._build_policy()
         self._routes = self._build_routes()
         self.slow: SlowLearning | None = None
+        self._counting = threading.Lock()
+        self.reminders = Reminders(
+            SqlCompliance(self.database), lambda: self.shelf.view, lambda: self.budget.day_of(datetime.now(UTC))
+        )
         self.placer = Placer(
             lambda: self.shelf.view,
             Budgets.configured(config.skills),
@@ -145,6 +153,7 @@ class House:
             policy=None if self.policy is None else self.policy.slot,
             policy_answers=self._routes.policy_answers,
             is_embedded=self._routes.is_embedded,
+            reminders=self.reminders,
         )
         self._embeddings_endpoint: HttpEndpoint | None = None
         self.meaning = self._build_meaning()
@@ -167,6 +176,7 @@ class House:
             self.learner,
             self._waiting,
             listens=config.skills.learn,
+            measured=self._measured,
         )
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
@@ -314,6 +324,7 @@ class House:
                 skills=lambda: self.shelf.view,
                 owner=self._owner,
                 rulebook=self.rulebook,
+                compliance=SqlCompliance(self.database),
                 noted=lambda rule, turn: self._tell_of_rules([rule], (), [turn]),
                 begin_forgetting=SqlForgetting(self.database).begin,
             ),
@@ -462,6 +473,8 @@ class House:
         self.supervisor = supervisor
         supervisor.run("skills", self.shelf.watch)
         supervisor.run("sessions", self._sweep)
+        if self._config.skills.enabled:
+            supervisor.run("reminders", self.reminders.run)
         if senses(self._config):
             supervisor.run("learner", self._learn, progress=lambda: self.learner.finished)
         if self._retention is not None:
@@ -505,10 +518,23 @@ class House:
         )
 
     def _build_deeds(self, inside: Mapping[str, ModelProvider], loop: asyncio.AbstractEventLoop) -> Mapping[str, Deed]:
-        deeds = build_deeds(self.database, self.ledger, self.shelf, inside, self.budget, loop)
+        deeds = {**build_deeds(self.database, self.ledger, self.shelf, inside, self.budget, loop)}
+        deeds["record_compliance"] = partial(self._record_compliance, deeds["record_compliance"])
         if self.acknowledgements is None:
             return deeds
         return {**deeds, "publish": partial(self._publish_and_tell, deeds["publish"])}
+
+    def _record_compliance(self, record: Deed, measured: Sequence[MeasuredTurn], upto: int) -> None:
+        """Count for the learner how rules are followed; a broken one is reminded of from the next request on. Blocks."""
+        with self._counting:
+            record(measured, upto)
+            if any(outcome.result is RuleResult.BROKEN for one in measured for outcome in one.outcomes):
+                self.reminders.refresh()
+
+    def _measured(self) -> int | None:
+        """Up to which turn it is counted which rules were followed, and broken ones are reminded of. Blocks."""
+        with self._counting:
+            return SqlCompliance(self.database).cursor()
 
     def _publish_and_tell(
         self,

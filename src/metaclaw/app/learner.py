@@ -26,6 +26,7 @@ from metaclaw.learn.models import Provider
 from metaclaw.learn.retry_guard import AttemptLog
 from metaclaw.learn.store_rpc import (
     RemoteCandidates,
+    RemoteCompliance,
     RemoteCursors,
     RemoteEvents,
     RemoteProvider,
@@ -149,6 +150,7 @@ def _books(database: Database, calls: StoreCalls) -> Books:
         RemoteCursors(database, calls),
         RemoteUses(database, calls),
         RemoteSpending(database, calls),
+        RemoteCompliance(database, calls),
     )
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import Api
+from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, record_facts, record_of, record_view
 from metaclaw.cli.inforce import read_in_force, retired
 from metaclaw.cli.operation import PATIENCE_S, carry_out, said
 from metaclaw.cli.output import ask as confirm
@@ -56,13 +57,15 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
             print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns)
         return
     found, dates = _in_force(home)
-    views = [rule_view(rule, dates.get(rule.name)) for rule in found]
+    followed = followed_by_agent(home, found)
+    views = [{**rule_view(rule, dates.get(rule.name)), **compliance_of(followed[rule.name])} for rule in found]
     if as_json:
         print_json({"rules": views})
     elif not views:
         click.echo('No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."')
     else:
-        print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL"), [_row(view) for view in views])
+        listed = [(*_row(view), in_words(followed[rule.name])) for rule, view in zip(found, views, strict=True)]
+        print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE"), listed)
         tell_questions(views)
 
 
@@ -80,8 +83,9 @@ def show(home: Path, name: str, as_json: bool) -> None:
     if rule is None:
         raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
     view, since = rule_view(rule, dates.get(rule.name)), dates.get(rule.name, (None, None))
+    record = record_of(home, rule)
     if as_json:
-        print_json(view)
+        print_json({**view, **record_view(record)})
         return
     click.echo(plain(name))
     pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", view["scope"] or _EVERYONE)]
@@ -90,7 +94,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
     pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
     pairs += check_facts(view)
     pairs += [("example", example) for example in rule.examples]
-    print_facts(pairs)
+    print_facts([*pairs, *record_facts(rule, record)])
     click.echo(f"\n{plain_block(str(view['text']))}")
 
 

@@ -127,6 +127,10 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
             return f"held a call of {plain(data.get('agent'))} that breaks {plain(data.get('rule'))} ({times} of its tries){got}"
         case "check_failed":
             return f"the check of {plain(data.get('rule'))} could not be run, so the call passed: {_short(data.get('reason'))}"
+        case "rule_broken":
+            which, turn = plain(data.get("rule")), plain(data.get("turn"))
+            times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""
+            return f"{plain(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
         case "feedback":
             return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
         case "forgotten":

@@ -26,7 +26,7 @@ from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
 from metaclaw.skills import Rulebook
-from metaclaw.store import GenerationRow
+from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
     from metaclaw.learn.owner import SkillFacts
@@ -87,6 +87,7 @@ class LearningRoutes:
     skills: Callable[[], Skills]
     owner: Callable[[], Awaitable[Owner]]
     rulebook: Rulebook
+    compliance: SqlCompliance
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
     """Told of a rule that was said in a turn. Blocks."""
     begin_forgetting: Callable[[SessionId], None] = lambda session: None
@@ -107,7 +108,7 @@ class LearningRoutes:
             Route("POST", "/api/candidates/{id}/reject", self._reject, "Turn a waiting candidate away"),
             Route("POST", "/api/sessions/{id}/forget", self._forget, "Forget a session and what was learned from it"),
             Route("GET", "/api/events", self._events, "What happens, as server-sent events", ("after",)),
-            *RuleRoutes(self.rulebook, self.owner, self.noted).table(),
+            *RuleRoutes(self.rulebook, self.compliance, self.owner, self.noted).table(),
         ]
 
     async def _feedback(self, ask: Ask) -> object:

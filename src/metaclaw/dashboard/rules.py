@@ -1,22 +1,26 @@
 """The routes about rules: a person's own words as a list, changed one by one; undo; what is retired, restored, kept and pinned."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, TypeVar, cast
 
 from anyio.to_thread import run_sync
 
 from metaclaw.dashboard.routes import ApiError, Ask, Field, Route
-from metaclaw.dashboard.views import retired_rule_view, rule_view, skill_view, undone_view
+from metaclaw.dashboard.views import compliance_view, retired_rule_view, rule_record_view, rule_view, skill_view, undone_view
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.compliance import Compliance, measured_hash
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills import Rulebook
 from metaclaw.skills.rule import ENFORCE, ON_ERROR
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, is_rule
+from metaclaw.store import SqlCompliance
 
 T = TypeVar("T")
+Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
 _NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
 _MOST_AT_ONCE = 1000
 _TEXT: Mapping[str, Json] = {"type": "string", "maxLength": MAX_RULE_CHARS, "description": "What is to be followed or remembered"}
@@ -56,6 +60,7 @@ class RuleRoutes:
     """Makes the routes. The rulebook blocks and is asked in a thread."""
 
     rulebook: Rulebook
+    compliance: SqlCompliance
     owner: Callable[[], Awaitable[Teller]]
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
     """Told of a rule that was said in a turn. Blocks."""
@@ -82,10 +87,23 @@ class RuleRoutes:
         if state != "live":
             raise ApiError(f"state must be live or retired, not {state!r}")
         dates = await run_sync(self.rulebook.dates)
-        return {"rules": [rule_view(rule, dates.get(rule.name)) for rule in self.rulebook.rules()]}
+        return {"rules": await self._listed(self.rulebook.rules(), dates)}
+
+    async def _listed(self, rules: Sequence[Skill], dates: Dates) -> list[dict[str, Json]]:
+        followed = await run_sync(self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules})
+        return [
+            {
+                **rule_view(rule, dates.get(rule.name)),
+                "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
+            }
+            for rule in rules
+        ]
 
     async def _rule(self, ask: Ask) -> object:
-        return await self._shown(await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404))
+        rule = await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404)
+        record = await run_sync(self.compliance.of_rule, rule.name, measured_hash(rule))
+        dates = await run_sync(self.rulebook.dates)
+        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(record)}
 
     async def _add(self, ask: Ask) -> object:
         said = ask.json(_NEW)
@@ -134,8 +152,8 @@ class RuleRoutes:
         return skill_view(await self._done(lambda: self.rulebook.pin(ask.path["name"], pinned=pinned)))
 
     async def _shown(self, rule: Skill) -> dict[str, Json]:
-        dates = await run_sync(self.rulebook.dates)
-        return rule_view(rule, dates.get(rule.name))
+        (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
+        return shown
 
     async def _done(self, do: Callable[[], T], status: int = 409) -> T:
         """Do it in a thread; what cannot be done is answered with this status."""

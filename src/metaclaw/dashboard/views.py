@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
+from metaclaw.domain.compliance import Compliance, RuleRecord
 from metaclaw.domain.eligibility import RoleKind, Standing
 from metaclaw.domain.enforcement import EnforcedRule
 from metaclaw.domain.policy import GateReport, PolicyVersion
@@ -283,6 +284,42 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
         "author": rule.author.value,
         "created": _time(created),
         "changed": _time(changed),
+    }
+
+
+def compliance_view(counted: Compliance) -> dict[str, Json]:
+    """How a rule is followed, in numbers. A held call is counted as broken, too."""
+    return {
+        "applied": counted.applied,
+        "followed": counted.followed,
+        "broken": counted.broken,
+        "held": counted.held,
+        "unknown": counted.unknown,
+    }
+
+
+def rule_record_view(record: RuleRecord) -> dict[str, Json]:
+    """The same by agent, model and day, with the last violations, and with and without reminders."""
+    groups = {"by_agent": record.by_agent, "by_model": record.by_model, "by_day": record.by_day}
+    return {
+        "compliance": compliance_view(record.total),
+        **{name: {key: compliance_view(one) for key, one in group.items()} for name, group in groups.items()},
+        "violations": [
+            {
+                "turn": one.turn,
+                "at": _time(one.at),
+                "agent": one.agent,
+                "model": one.model,
+                "held": one.is_held,
+                "reason": one.reason,
+            }
+            for one in record.violations
+        ],
+        "reminders": {
+            "state": record.reminders.state.value,
+            "placed": compliance_view(record.reminders.placed),
+            "withheld": compliance_view(record.reminders.withheld),
+        },
     }
 
 

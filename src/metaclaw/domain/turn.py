@@ -13,6 +13,10 @@ from metaclaw.domain.quick import quickly_made
 
 HIRED: Final = "subagent"
 """The reason of main turns whose request comes from another agent, where nobody says from which."""
+REMINDER: Final = b"reminder"
+"""The anchor of a reminder of rules at the end of a conversation: it is in one prompt and not carried into the next."""
+WITHHELD: Final = b"withheld reminder"
+"""The anchor of a reminder that was due and left out, to compare. It has no text."""
 
 
 class TurnKind(StrEnum):
@@ -54,12 +58,19 @@ class Stamp:
 class Placement:
     """A block of rules, facts and skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is
     empty, at the end of the client's system text. The same bytes go to the same place for as long as the session's history holds.
-    `skills` names what stands in it in full, rules and facts included, `listed` the skills that are listed in one line."""
+    `skills` names what stands in it in full, rules and facts included, `listed` the skills that are listed in one line.
+
+    A reminder of rules has an anchor of its own (`REMINDER`, `WITHHELD`) and is no such block: it is for one request."""
 
     anchor: bytes
     skills: tuple[SkillName, ...]
     text: str
     listed: tuple[SkillName, ...] = ()
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it stays in the prompts of its session."""
+        return self.anchor != REMINDER and self.anchor != WITHHELD
 
 
 def listed_names(placements: Sequence[Placement]) -> tuple[SkillName, ...]:

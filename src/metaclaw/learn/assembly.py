@@ -10,12 +10,14 @@ from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.learn.admission import CandidateAdmission
+from metaclaw.learn.applicability import Situations
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.calibration import CalibrationLoop
+from metaclaw.learn.compliance import ComplianceLoop
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.expiry import Expiry
 from metaclaw.learn.fast import Fast, FastRules
@@ -32,6 +34,7 @@ from metaclaw.learn.outcomes import OutcomeLoop
 from metaclaw.learn.owner import Owner, serve_as_before
 from metaclaw.learn.pending import senses
 from metaclaw.learn.probes import Probes
+from metaclaw.learn.progress import TURNS_CURSOR
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.replay import CassetteReplayer, Placing
 from metaclaw.learn.retrial import Retrial
@@ -55,8 +58,10 @@ from metaclaw.store import (
     Database,
     LedgerReader,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlGenerations,
+    SqlPolicies,
     SqlSpending,
     SqlUses,
     SqlVerdicts,
@@ -83,12 +88,13 @@ class Books:
     cursors: SqlCursors
     uses: SqlUses
     spending: SqlSpending
+    compliance: SqlCompliance
 
     @staticmethod
     def of(database: Database) -> "Books":
         """The database itself."""
         kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
-        return Books(*kept, SqlSpending(database))
+        return Books(*kept, SqlSpending(database), SqlCompliance(database))
 
 
 class Learning:
@@ -131,6 +137,7 @@ class Learning:
         self.allowance = Allowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts)
         self.judge_for = self._judges()
+        self.situations = Situations(shelf, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.replayer = self._replayer()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
@@ -148,6 +155,7 @@ class Learning:
         self.listening = self._listening()
         self.fast = self._fast()
         self.outcomes = self._outcomes()
+        self.compliance = self._compliance(books.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Make something known to whoever follows the events."""
@@ -173,11 +181,14 @@ class Learning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        if senses(self._config):
+            self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
         if self._config.skills.learn:
             self.listening.prepare()
             supervisor.run("listening", self.listening.run)
         if senses(self._config):
             supervisor.run("sensing", self.outcomes.run)
+            supervisor.run("compliance", self.compliance.run)
             supervisor.run("calibrating", self.calibration.run)
         if self._config.skills.learn:
             supervisor.run("fast", self.fast.run)
@@ -333,6 +344,7 @@ class Learning:
             judge_for=self.judge_for,
             skill=lambda name: self._shelf.view.get(name),
             calibration=lambda: self.calibration.current,
+            matches=self.situations.match,
             judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
         )
         return OutcomeLoop(
@@ -348,6 +360,27 @@ class Learning:
             book=self.book,
         )
 
+    def _compliance(self, store: SqlCompliance, policies: SqlPolicies) -> ComplianceLoop:
+        def absorbed(version: int) -> frozenset[SkillName]:
+            found = policies.version(version) if version else None
+            return frozenset() if found is None else found.absorbed
+
+        return ComplianceLoop(
+            reader=self.reader,
+            compliance=store,
+            recorded=self.recorded,
+            shelf=self._shelf,
+            generations=self.generations,
+            teams=self._teams,
+            redact=self.redact,
+            day_of=self.budget.day_of,
+            judge_for=self.judge_for,
+            may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
+            absorbed=absorbed,
+            catch_up=self._catch_up,
+            book=self.book,
+        )
+
     def failed(self) -> None:
         """Somebody found a turn to have failed; where no skills are learned, nobody takes it up."""
         if self._config.skills.learn:
@@ -358,6 +391,7 @@ class Learning:
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
+        self.compliance.forget()
         self.fast.let_go(session)
         skill_capabilities.cache_clear()
 

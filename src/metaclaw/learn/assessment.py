@@ -12,8 +12,10 @@ from metaclaw.domain.check import Check, Conversation
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
+from metaclaw.learn.applicability import always_match, concerns
 from metaclaw.learn.replay import PlayedCall, PlayedTurn, Score
 from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdict
 from metaclaw.skills.block import estimate_tokens
@@ -42,9 +44,12 @@ class Assessment:
         judge_for: Callable[[str], Judge | None],
         skill: Callable[[SkillName], Skill | None],
         calibration: Callable[[], Calibration],
+        matches: Callable[[Skill, str, Scope], bool] = always_match,
         judged: Callable[[str], Awaitable[None]] = _uncounted,
     ) -> None:
-        """`judged` is told the judge's model for each turn it was asked about."""
+        """`matches` says whether a rule is for a task of a speaker, and blocks; `judged` is told the judge's model for each turn it
+        was asked about."""
+        self._matches = matches
         self._judge_for = judge_for
         self._skill = skill
         self._calibration = calibration
@@ -92,7 +97,13 @@ class Assessment:
         except SkillError as error:
             log.warning("check_unreadable skill=%s reason=%s", name, error)
             return None
-        return None if check is None else run_check(check, step.answer, conversation_of(step))
+        if skill is None or check is None or not self._applies(skill, check, step):
+            return None
+        return run_check(check, step.answer, conversation_of(step))
+
+    def _applies(self, skill: Skill, check: Check, step: Step) -> bool:
+        """Whether a check has to do with this answer; that of a skill always has, since skills are placed where they match."""
+        return skill.is_skill or (concerns(check, step.answer) and self._matches(skill, step.task, step.scope))
 
 
 class ReplayScorer:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
@@ -267,8 +267,12 @@ class Budget:
             self._account = replace(account, spent=sum(own, account.spent))
         return True
 
+    def day_of(self, instant: datetime) -> date:
+        """The day on which this was, in the configured time zone."""
+        return instant.astimezone(self._zone).date()
+
     def _day(self, instant: datetime) -> str:
-        return instant.astimezone(self._zone).date().isoformat()
+        return self.day_of(instant).isoformat()
 
 
 class _Charge:

@@ -51,14 +51,17 @@ class Pending:
         waiting: Callable[[], Mapping[str, int]] = dict,
         *,
         listens: bool = True,
+        measured: Callable[[], int | None] | None = None,
     ) -> None:
-        """`waiting` is how many requests wait for the budget, by purpose; `listens` whether messages of people are read."""
+        """`waiting` is how many requests wait for the budget, by purpose; `listens` whether messages of people are read;
+        `measured` up to which turn it is counted which rules were followed, where that is counted."""
         self._reader = reader
         self._cursors = cursors
         self._candidates = candidates
         self._learner = learner
         self._waiting = waiting
         self._listens = listens
+        self._measured = measured
         self._has_looked_back = False
 
     def is_anything(self) -> bool:
@@ -72,8 +75,10 @@ class Pending:
         return bool(self._candidates.interrupted()) or any(self._candidates.candidates(one, 1) for one in unfinished)
 
     def _unread(self) -> tuple[int, int]:
-        """Turns and session ends behind the cursors of sensing."""
-        turns = self._reader.turns_behind(self._cursors.cursor(TURNS_CURSOR))
+        """Turns and session ends behind the cursors of sensing; of the turns also those in which no rule was looked at yet."""
+        sensed = self._cursors.cursor(TURNS_CURSOR)
+        measured = sensed if self._measured is None else self._measured()
+        turns = self._reader.turns_behind(sensed if measured is None else min(sensed, measured))
         return turns, self._reader.ends_behind(self._cursors.cursor(ENDS_CURSOR))
 
     def _unheard(self, waiting: Mapping[str, int]) -> int:

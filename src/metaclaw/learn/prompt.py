@@ -38,7 +38,7 @@ class Stage:
     def __init__(self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budgets: Budgets) -> None:
         """`known` are the skills that stood in the prompt, as they were then. Raises UnplayableError."""
         self._request = sent_request(turn)
-        self._placements = turn.placements
+        self._placements = tuple(placement for placement in turn.placements if placement.is_lasting)
         self._known = known
         self._own_words = own_words
         self._budgets = budgets

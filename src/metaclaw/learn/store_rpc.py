@@ -15,6 +15,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import ChatRequest, Delta, Json
+from metaclaw.domain.compliance import MeasuredTurn
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
@@ -26,6 +27,7 @@ from metaclaw.store import (
     Database,
     PriceServed,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlGenerations,
     SqlSpending,
@@ -150,6 +152,20 @@ class RemoteSpending(SqlSpending):
 
     def forget_items_before(self, day: str) -> None:
         self._calls.run("forget_items_before", day)
+
+
+class RemoteCompliance(SqlCompliance):
+    """How rules are followed, counted by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
+        self._calls.run("record_compliance", tuple(measured), upto)
+
+    def settle(self, turn: MeasuredTurn) -> bool:
+        return bool(self._calls.run("settle_compliance", turn))
 
 
 class RemoteShelf:

@@ -13,6 +13,7 @@ from metaclaw.proxy.origin import Origins, own_words
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.relay import Elsewhere
+from metaclaw.proxy.reminders import Reminders
 from metaclaw.proxy.server import Intake, Server
 from metaclaw.proxy.similarity import ShelfSimilarity
 from metaclaw.proxy.true_answers import TrueAnswers
@@ -35,6 +36,7 @@ __all__ = [
     "Provider",
     "Providers",
     "Ranks",
+    "Reminders",
     "Server",
     "ShelfSimilarity",
     "TrueAnswers",

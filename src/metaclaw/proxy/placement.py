@@ -10,6 +10,9 @@ hold more than `max_placed` skills.
 Skills on trial, and now and then a learned one that is live, are left to chance (see `chance`). That is drawn once a segment, for
 skills that are not in the prompt already, and recorded with every turn of the segment. Only skills that would all fit into the
 block together are drawn, so that whether one is placed depends on nothing but its own draw. A withheld skill is not listed either.
+
+Rules that were broken lately are reminded of in one line at the end of the conversation (see `reminders`). That line is in one
+request only: the next one of the client does not have it, and neither do we repeat it in its old place.
 """
 
 import logging
@@ -26,12 +29,13 @@ from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
+from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
 from metaclaw.proxy.brought import Brought
 from metaclaw.proxy.chance import Chance
 from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.reminders import Due, Reminders
 from metaclaw.proxy.side_turns import rules_about, words_for
-from metaclaw.proxy.splice import placement_splices
+from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
     Block,
     Budgets,
@@ -43,6 +47,7 @@ from metaclaw.skills import (
     is_placed_in,
     query_text,
     render_block,
+    render_reminder,
 )
 
 log = logging.getLogger(__name__)
@@ -52,6 +57,7 @@ _BRIEF_RULES_TOKENS = 300
 _SIDE: Final = TurnKind.SIDE  # to look an enum's member up takes longer than to compare it
 _NOTHING: Final = Selection()
 _NO_BLOCK: Final = Block("", ())
+_NOTHING_DUE: Final = Due()
 _NO_NAMES: Final = frozenset[SkillName]()
 
 
@@ -128,6 +134,7 @@ class Placer:
         is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False,
         today: Callable[[], date] = date.today,
         max_sessions: int = 4096,
+        reminders: Reminders | None = None,
     ) -> None:
         """`policy_answers` says whether the policy's weights are the first that are asked for a model, `is_embedded` whether the
         embedded model is."""
@@ -142,6 +149,7 @@ class Placer:
         self._is_embedded = is_embedded
         self._today = today
         self._max_sessions = max_sessions
+        self._reminders = reminders
         self._brought = Brought()
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
@@ -170,14 +178,23 @@ class Placer:
         wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
         if not wanted and not held:
             return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), (), _in_effect(adopted.draws, ()))
-        spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors)
+        due = self._due(incoming, (*held, *wanted))
+        tail = render_reminder(due.placed) if due.placed else ""
+        spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail)
         if spliced.refused is not None:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         standing = (*held, *spliced.placed) if held else spliced.placed
         skills = standing[0].skills if len(standing) == 1 else tuple([name for one in standing for name in one.skills])
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
-        return Placed(stamp, spliced.placed, spliced.splices, draws, listed_names(standing))
+        placements = (*spliced.placed, *_reminded(due, tail, spliced)) if due.placed or due.withheld else spliced.placed
+        return Placed(stamp, placements, spliced.splices, draws, listed_names(standing))
+
+    def _due(self, incoming: Incoming, wanted: Sequence[Placement]) -> Due:
+        """The rules in these blocks to remind of at the end of the conversation."""
+        if self._reminders is None:
+            return _NOTHING_DUE
+        return self._reminders.due(incoming, tuple([name for placement in wanted for name in placement.skills]))
 
     def _place_aside(self, incoming: Incoming, origin: Origin, view: View, version: int) -> Placed:
         """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
@@ -195,7 +212,8 @@ class Placer:
         self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()
     ) -> None:
         """Take up again what a session's last recorded turn had in its prompt."""
-        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, tuple(placements), date.min, tuple(draws)))
+        lasting = tuple([placement for placement in placements if placement.is_lasting])
+        self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)))
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
         """These sessions are over."""
@@ -323,6 +341,16 @@ def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, 
     if not json.get("previous_response_id") or isinstance(json.get("instructions"), str):
         return ()
     return tuple(placement for placement in before.placements if not placement.anchor)
+
+
+def _reminded(due: Due, tail: str, spliced: Spliced) -> list[Placement]:
+    """What a turn tells of its reminders, so that their effect can be measured."""
+    found: list[Placement] = []
+    if due.placed and spliced.has_tail:
+        found.append(Placement(REMINDER, tuple([rule.name for rule in due.placed]), tail))
+    if due.withheld:
+        found.append(Placement(WITHHELD, tuple([rule.name for rule in due.withheld]), ""))
+    return found
 
 
 def _without_withheld(skills: tuple[Skill, ...], draws: Sequence[Draw]) -> tuple[Skill, ...]:

@@ -20,6 +20,8 @@ from metaclaw.proxy.spans import Document, Span, UnsafeBytesError, skip_blanks_b
 __all__ = ["Spliced", "UnsafeBytesError", "placement_splices", "top_level_spans"]
 
 _SYSTEM_ROLES = ("system", "developer")
+_EXTENSIBLE = ("user", "tool")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _BLANK_LINE = "\n\n"
 _WRITTEN_BLANK_LINE = rb"\n\n"
 _SYSTEM = -1
@@ -29,25 +31,48 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Spliced(msgspec.Struct, frozen=True, gc=False):
-    """What to insert and which placements that makes. `refused` says why nothing is inserted though something was to be."""
+    """What to insert and which placements that makes. `refused` says why nothing is inserted though something was to be.
+    `has_tail` says that the line for the end of the conversation is in."""
 
     splices: tuple[Splice, ...] = ()
     placed: tuple[Placement, ...] = ()
     refused: str | None = None
+    has_tail: bool = False
 
 
 def placement_splices(
-    wire: Wire, body: bytes, parsed: Mapping[str, Json], placements: Sequence[Placement], anchors: Sequence[Anchor]
+    wire: Wire,
+    body: bytes,
+    parsed: Mapping[str, Json],
+    placements: Sequence[Placement],
+    anchors: Sequence[Anchor],
+    tail: str = "",
 ) -> Spliced:
-    """Where the placements go in `body`, whose decoded form is `parsed`.
+    """Where the placements go in `body`, whose decoded form is `parsed`, and `tail` at the end of the conversation.
 
     A placement whose anchor is not among `anchors` is left out: the history it belonged to is gone. All others are made, or none.
+    The tail is left out where it cannot stand safely behind everything else.
     """
-    texts, placed = _sort_out(placements, anchors)
-    if not placed:
+    if tail:
+        spliced = _splices(wire, body, parsed, _sort_out(placements, anchors), tail)
+        if spliced.has_tail:
+            return spliced
+    return _splices(wire, body, parsed, _sort_out(placements, anchors), "")
+
+
+def _splices(
+    wire: Wire, body: bytes, parsed: Mapping[str, Json], sorted_out: tuple[dict[int, str], list[Placement]], tail: str
+) -> Spliced:
+    texts, placed = sorted_out
+    if not placed and not tail:
         return Spliced()
     try:
         sketch = _Sketch(wire, body, parsed)
+        if tail:
+            last = sketch.last_index()
+            if last is None:
+                return Spliced()
+            texts[last] = f"{texts[last]}{_BLANK_LINE}{tail}" if last in texts else tail
         for index, text in texts.items():
             if index == _SYSTEM:
                 sketch.place_in_system(text)
@@ -59,7 +84,7 @@ def placement_splices(
         return Spliced(refused=f"the body cannot be walked: {trouble}")
     if len(sketch.splices) > 1:
         sketch.splices.sort(key=_OFFSET)
-    return Spliced(tuple(sketch.splices), tuple(placed))
+    return Spliced(tuple(sketch.splices), tuple(placed), None, bool(tail))
 
 
 def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tuple[dict[int, str], list[Placement]]:
@@ -113,6 +138,19 @@ class _Sketch:
             return
         self._append_to_content(index, text, as_blocks=self._wire is _MESSAGES)
 
+    def last_index(self) -> int | None:
+        """The last message, where text may be added to it: a person's words, or what a tool gave back. A provider's cached prefix
+        ends before what is added, unless the client has the provider cache everything."""
+        items = self._items()
+        if items is None:
+            return 0 if isinstance(self._parsed.get(self._list_key), str) and self._list_key == "input" else None
+        item = items[-1] if items else None
+        if not isinstance(item, dict) or (self._wire is _MESSAGES and self._parsed.get("cache_control")):
+            return None
+        is_spoken = item.get("role") in _EXTENSIBLE and isinstance(item.get("content"), str | list)
+        is_output = "role" not in item and item.get("type") in _OUTPUTS and isinstance(item.get("output"), str | list)
+        return len(items) - 1 if is_spoken or is_output else None
+
     def _place_in_chat_system(self, text: str) -> None:
         leading = self._leading_system_items()
         if leading:
@@ -154,18 +192,19 @@ class _Sketch:
 
     def _append_to_content(self, index: int, text: str, *, as_blocks: bool) -> None:
         item = self._parsed_item(index)
-        if "content" not in item:
+        key = "output" if "role" not in item and item.get("type") in _OUTPUTS else "content"
+        if key not in item:
             raise _RefusedError("the message to extend has no content")
-        content = item["content"]
-        self._append_to_value(content, self._content_span(item, index, content), text, as_blocks=as_blocks)
+        content = item[key]
+        self._append_to_value(content, self._value_span(item, index, key, content), text, as_blocks=as_blocks)
 
-    def _content_span(self, item: dict[str, Json], index: int, content: Json) -> Span:
+    def _value_span(self, item: dict[str, Json], index: int, key: str, content: Json) -> Span:
         span = self._item_span(index)
-        if self._written is not None and next(reversed(item)) == "content":
+        if self._written is not None and next(reversed(item)) == key:
             return span[1] - 1 - len(_encode(content)), span[1] - 1
         if isinstance(content, str):
-            return string_span(self._body, span, "content", content)
-        return value_span(self._body, span, "content")
+            return string_span(self._body, span, key, content)
+        return value_span(self._body, span, key)
 
     def _append_to_value(self, value: Json, span: Span, text: str, *, as_blocks: bool) -> None:
         if isinstance(value, list):

@@ -9,6 +9,7 @@ from metaclaw.skills.block import (
     listed_line,
     remove_blocks,
     render_block,
+    render_reminder,
     rule_line,
 )
 from metaclaw.skills.explanation import Considered, Fate, explain
@@ -49,6 +50,7 @@ __all__ = [
     "remove_blocks",
     "remove_skill",
     "render_block",
+    "render_reminder",
     "render_skill",
     "rule_line",
     "rule_text",

@@ -34,7 +34,9 @@ _CLOSE = "\n</house_rules>\n"
 _OPEN = re.compile(r"\n\n<house_rules by=\"metaclaw\" length=\"(\d{1,6})\" sum=\"([0-9a-f]{12})\">\n")
 _RULE, _FACT, _SKILL = SkillKind.RULE, SkillKind.FACT, SkillKind.SKILL
 
+_REMINDER = "Reminder, keep to what the user laid down:"
 _MOST_WHEN_CHARS = 160
+_MOST_REMINDER_CHARS = 240
 _LEAST_GIST_CHARS, _MOST_GIST_CHARS = 20, 120
 _MOST_SHORT_CHARS = 90
 _NUMBER_OR_BULLET = re.compile(r"\A\s*(?:#{1,6}\s+|[-*+]\s+|\d{1,2}[.)]\s+|>\s*)")
@@ -86,6 +88,12 @@ def render_block(
         return Block("", ())
     names = tuple([one.skill.name for one in (*rules, *facts, *full)])
     return Block(_envelope("\n\n".join(paragraphs)), names, tuple([one.skill.name for one in lines]))
+
+
+def render_reminder(rules: Sequence[Skill]) -> str:
+    """One line that reminds of these rules, to be placed at the end of a conversation. `remove_blocks` takes it out again."""
+    texts = [_cut(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
+    return _envelope(f"{_REMINDER} {' / '.join(texts)}").removeprefix("\n\n")
 
 
 def rule_line(rule: Skill) -> str:

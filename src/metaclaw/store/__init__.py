@@ -3,6 +3,7 @@
 from metaclaw.store.backups import Backup, SqlBackups, back_up
 from metaclaw.store.batches import SqlBatches
 from metaclaw.store.candidates import SqlCandidates
+from metaclaw.store.compliance import SqlCompliance
 from metaclaw.store.cursors import ENFORCEMENT_OFF, SqlCursors
 from metaclaw.store.database import Database, connect, open_database
 from metaclaw.store.descent import Descent
@@ -74,6 +75,7 @@ __all__ = [
     "SqlBackups",
     "SqlBatches",
     "SqlCandidates",
+    "SqlCompliance",
     "SqlCursors",
     "SqlForgetting",
     "SqlGenerations",

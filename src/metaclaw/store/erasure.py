@@ -14,7 +14,7 @@ from metaclaw.store import bodies
 from metaclaw.store.database import Database
 from metaclaw.store.descent import Descent
 from metaclaw.store.guard import store_errors
-from metaclaw.store.learning import attempts, candidates, draws, policies, roles, unwritten, uses
+from metaclaw.store.learning import attempts, candidates, draws, policies, roles, rule_counts, unwritten, uses
 from metaclaw.store.packing import pack_names, pack_text, unpack_names
 from metaclaw.store.schema import (
     events,
@@ -62,6 +62,7 @@ def erase(connection: Connection, found: Descent) -> None:
     connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
+    connection.execute(delete(rule_counts).where(rule_counts.c.rule.in_(names)))
     for name in names:
         _clear_name(connection, name)
 

@@ -238,6 +238,39 @@ uses = Table(
     CheckConstraint("times >= 0", name="times_are_counted"),
 )
 
+# How often a rule, or a skill with a check, was followed: `times` counts the rows of `rule_results`, which triggers see to.
+# `hash` is that of its text and check; `reminder` says whether the prompt ended with a reminder of it, or would have.
+rule_counts = Table(
+    "rule_counts",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("rule", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("reminder", Text, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    UniqueConstraint("rule", "hash", "agent", "model", "day", "result", "reminder"),
+    CheckConstraint("result IN ('followed', 'broken', 'held', 'unknown')", name="result_is_known"),
+    CheckConstraint("reminder IN ('', 'placed', 'withheld')", name="reminder_is_known"),
+    CheckConstraint("times >= 0", name="times_are_counted"),
+    sqlite_autoincrement=True,
+)
+
+# What each turn came to for each rule that applied to it. `reason` says why, where a rule was broken.
+rule_results = Table(
+    "rule_results",
+    metadata,
+    _turn(is_key=True),
+    Column(
+        "count", Serial, ForeignKey("rule_counts.seq", ondelete="CASCADE"), primary_key=True, autoincrement=False, nullable=False
+    ),
+    Column("reason", Text),
+    Index(None, "count", "turn"),
+)
+
 # What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were made for none.
 spending = Table(
     "spending",

@@ -16,7 +16,7 @@ from metaclaw.store import learning  # noqa: F401 (its tables belong to the meta
 from metaclaw.store.schema import metadata
 
 FOLDER = Path(__file__).with_name("migrations")
-REVISIONS = ("0004", "0005", "0006", "0007", "0008", "0009", "0011")
+REVISIONS = ("0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Revisions that have files, oldest first. The first is the baseline, from which a new database begins."""
 ABSORBED = ("0001", "0002", "0003")
 """Revisions from before the baseline. Their homes differ by age, since 0002 was edited after it had landed."""

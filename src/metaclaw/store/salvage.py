@@ -23,6 +23,8 @@ _RECOUNT = (
     """UPDATE sessions SET turns = counted.turns, main_turns = counted.main_turns
     FROM (SELECT session, count(*) AS turns, sum(kind = 'main') AS main_turns FROM turns GROUP BY session) AS counted
     WHERE counted.session = sessions.id AND (sessions.turns <> counted.turns OR sessions.main_turns <> counted.main_turns)""",
+    "UPDATE rule_counts SET times = (SELECT count(*) FROM rule_results WHERE count = rule_counts.seq)",
+    "DELETE FROM rule_counts WHERE times = 0",
 )
 
 

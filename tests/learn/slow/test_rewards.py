@@ -34,7 +34,14 @@ ECHO = Skill(
 """
     },
 )
-SKILLS = {skill.name: skill for skill in (DATES, POLITE, UNCHECKED, ROSTER, ECHO)}
+UV_RULE = Skill(
+    SkillName("use-uv"), "always", "Use uv, never pip.", extra={"kind": "rule", "applies": "always", "check": "not in calls: pip"}
+)
+SIGNED_RULE = Skill(SkillName("signed"), "writing letters", "Sign it.", extra={"kind": "rule", "check": "pattern: Yours"})
+PROPOSED_RULE = Skill(
+    SkillName("proposed"), "always", "Be short.", extra={"kind": "rule", "check": "pattern: short", "check_state": "proposed"}
+)
+SKILLS = {skill.name: skill for skill in (DATES, POLITE, UNCHECKED, ROSTER, ECHO, UV_RULE, SIGNED_RULE, PROPOSED_RULE)}
 READ = Tool("read_file", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 
@@ -43,7 +50,9 @@ def step(*skills: Skill, tools: tuple[Tool, ...] = ()) -> Step:
     return Step(TurnId("t"), SessionId("s"), Scope(), stamp, "m", "Write the date.", (), tools, (), TurnEnd.COMPLETED)
 
 
-def rewards(judge: Speaker | None = None, verdict: Verdict | None = None, reference: str | None = None) -> Rewards:
+def rewards(
+    judge: Speaker | None = None, verdict: Verdict | None = None, reference: str | None = None, *, matching: str = "letter"
+) -> Rewards:
     asked = None if judge is None else Judge(judge, 3, lambda one: "")
     return Rewards(
         judge_for=lambda model: asked,
@@ -51,6 +60,7 @@ def rewards(judge: Speaker | None = None, verdict: Verdict | None = None, refere
         redact=lambda text: text.replace("hunter2", "[secret]"),
         verdict=lambda turn: verdict,
         reference=lambda step: reference,
+        matches=lambda rule, task, scope: rule is not SIGNED_RULE or matching in task,
     )
 
 
@@ -180,3 +190,29 @@ def test_an_answer_is_read_as_it_would_have_been_served() -> None:
     (found,) = parts_of(f"<tool_call>{call}</tool_call>", (READ,))
     assert isinstance(found, ToolCall)
     assert (found.name, json.loads(found.arguments)) == ("read_file", {"path": "a.txt"})
+
+
+async def test_rules_that_were_broken_and_followed_are_rewards_like_skills() -> None:
+    run = Tool("run", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
+    pip, uv = (
+        f'<tool_call>{{"name": "run", "arguments": {{"command": "{tool} install x"}}}}</tool_call>' for tool in ("pip", "uv")
+    )
+    assert await rewards().score(step(UV_RULE, tools=(run,)), said(pip, uv)) == [0.0, 1.0]
+    assert await rewards().score_strictly(step(UV_RULE, tools=(run,)), said(pip, uv)) == [0.0, 1.0]
+
+
+async def test_where_no_rule_has_anything_to_say_the_judge_is_asked() -> None:
+    judge = Speaker("judge", lambda prompt: {"ranks": [1, 2], "reason": "the first is better"})
+    assert await rewards(judge).score(step(UV_RULE), said("one", "two")) == [1.0, 0.0]
+    assert await rewards().score(step(UV_RULE), said("one", "two")) == [None, None]
+
+
+async def test_a_rule_for_another_situation_and_a_proposed_check_are_no_rewards() -> None:
+    assert await rewards().score(step(SIGNED_RULE), said("Yours, Ann", "Bye")) == [None, None]
+    assert await rewards(matching="date").score(step(SIGNED_RULE), said("Yours, Ann", "Bye")) == [1.0, 0.0]
+    assert await rewards().score(step(PROPOSED_RULE), said("short", "long")) == [None, None]
+
+
+async def test_an_answer_rule_says_nothing_of_an_answer_that_calls_a_tool() -> None:
+    calling = 'Yours <tool_call>{"name": "read_file", "arguments": {"path": "a"}}</tool_call>'
+    assert await rewards(matching="date").score(step(SIGNED_RULE, tools=(READ,)), said(calling, "Bye")) == [None, 0.0]

@@ -118,6 +118,7 @@ class SlowLearning:
             redact=learning.redact,
             verdict=learning.verdicts.verdict_of,
             reference=references.of,
+            matches=learning.situations.match,
         )
         self.slow = Slow(
             turns=self.turns,

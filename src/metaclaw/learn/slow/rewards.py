@@ -17,12 +17,15 @@ from metaclaw.domain.check import Check, Finding
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
 from metaclaw.errors import SkillError
+from metaclaw.learn.applicability import always_match, concerns
 from metaclaw.learn.assessment import conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
 from metaclaw.skills.checks import check_of, examine_many
+from metaclaw.skills.rule import PROPOSED, check_state_of
 from metaclaw.train.edit_distance import similarity
 from metaclaw.train.repetition import is_degenerate
 
@@ -33,6 +36,7 @@ _MOST_RANKED_CHARS: Final = 40_000
 _MOST_COMPARED_CHARS: Final = 4_000
 _SEEN: Final = (Source.DETECTOR, Source.USER)
 """Whose verdicts on the recorded answer count as its reward: checks and judge score every answer themselves."""
+_NOT_CONCERNED: Final = Finding(Outcome.UNKNOWN, "the rule is not about such an answer")
 
 
 def _no_verdict(turn: TurnId) -> Verdict | None:
@@ -58,12 +62,15 @@ class Rewards:
         redact: Callable[[str], str],
         verdict: Callable[[TurnId], Verdict | None] = _no_verdict,
         reference: Callable[[Step], str | None] = _no_reference,
+        matches: Callable[[Skill, str, Scope], bool] = always_match,
     ) -> None:
+        """`matches` says whether a rule is for a task of a speaker, and blocks."""
         self._judge_for = judge_for
         self._skill = skill
         self._redact = redact
         self._verdict = verdict
         self._reference = reference
+        self._matches = matches
 
     def can_score(self, step: Step) -> bool:
         """Whether anything can say what answers to this turn are worth. A turn that the person corrected is not scored: what the
@@ -110,23 +117,27 @@ class Rewards:
         return {text: similarity(_plain(text), _plain(wanted)) for text in texts}
 
     async def _by_checks(self, step: Step, texts: Sequence[str], *, is_strict: bool) -> dict[str, float | None] | None:
-        """What the checks of the turn's skills say of each text; None where there are none."""
+        """What the checks of the turn's skills and rules say of each text; None where they say nothing of any."""
         checks = await run_sync(self._checks, step)
         if not checks:
             return None
         answers = [parts_of(text, step.tools) for text in texts]
         conversation = conversation_of(step)
-        findings = [
-            await run_sync(
-                lambda one: examine_many(one, answers, _CHECK_LIMIT_S, conversation=conversation, is_strict=is_strict), check
-            )
-            for check in checks
-        ]
+
+        def look(skill: Skill, check: Check) -> list[Finding]:
+            found = examine_many(check, answers, _CHECK_LIMIT_S, conversation=conversation, is_strict=is_strict)
+            if skill.is_skill:
+                return found
+            return [one if concerns(check, answer) else _NOT_CONCERNED for one, answer in zip(found, answers, strict=True)]
+
+        findings = [await run_sync(look, skill, check) for skill, check in checks]
         worth = min if is_strict else _mean
-        return {
+        found = {
             text: worth(scores) if (scores := _known(one)) else None
             for text, one in zip(texts, zip(*findings, strict=True), strict=True)
         }
+        # A rule about calls has nothing to say where none is made: then the judge is asked.
+        return found if not found or any(score is not None for score in found.values()) else None
 
     async def _by_ranking(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """How the texts compare, by one call of the judge; a single one is voted on."""
@@ -174,9 +185,16 @@ class Rewards:
             return None
         return verdict
 
-    def _checks(self, step: Step) -> list[Check]:
+    def _checks(self, step: Step) -> list[tuple[Skill, Check]]:
+        """The checks of the skills in the prompt, and of the rules in it that are for the task. Blocks."""
         skills = [skill for name in step.stamp.skills if (skill := self._skill(name)) is not None]
-        return [check for skill in skills if (check := _readable(skill)) is not None]
+        return [
+            (skill, check)
+            for skill in skills
+            if check_state_of(skill) != PROPOSED
+            and (check := _readable(skill)) is not None
+            and self._matches(skill, step.task, step.scope)
+        ]
 
 
 def is_usable(answer: Rollout) -> bool:

@@ -1,0 +1,202 @@
+"""Compliance: whether the rules that applied to a turn were followed in it."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from math import erf, sqrt
+from typing import Final
+
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Skill
+
+LEAST_TURNS: Final = 20
+LEAST_DAYS: Final = 3
+LEAST_PROBABILITY: Final = 0.8
+COMPARED_DAYS: Final = 30
+"""Reminders are compared over so many days; those that were stopped are tried again afterwards."""
+
+
+class RuleResult(StrEnum):
+    """What a turn came to for a rule. A held call was broken, and the client did not get it; *unknown* is what nothing can tell."""
+
+    FOLLOWED = "followed"
+    BROKEN = "broken"
+    HELD = "held"
+    UNKNOWN = "unknown"
+
+
+class Reminded(StrEnum):
+    """Whether the prompt ended with a reminder of the rule: none was due, it was placed, or it was due and left out to compare."""
+
+    NOT_DUE = ""
+    PLACED = "placed"
+    WITHHELD = "withheld"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOutcome:
+    """A rule that applied to a turn, and what it came to. `hash` is that of its text and check. `reason` says why it was broken;
+    people are told of that where `is_told`: the rule stood in the prompt, and its check is known to be right."""
+
+    rule: SkillName
+    hash: str
+    result: RuleResult
+    reminded: Reminded = Reminded.NOT_DUE
+    reason: str = ""
+    is_told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTurn:
+    """A turn and what it came to for each rule that applied to it. `day` is the local day of its request."""
+
+    seq: int
+    turn: TurnId
+    agent: str
+    model: str
+    day: str
+    outcomes: tuple[RuleOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compliance:
+    """How often a rule applied, and what came of it. What was held is counted as broken, too."""
+
+    followed: int = 0
+    broken: int = 0
+    held: int = 0
+    unknown: int = 0
+
+    @property
+    def applied(self) -> int:
+        """In how many turns the rule applied."""
+        return self.checked + self.unknown
+
+    @property
+    def checked(self) -> int:
+        """In how many of them it is known whether it was followed."""
+        return self.followed + self.broken
+
+    def __add__(self, other: "Compliance") -> "Compliance":
+        return Compliance(
+            self.followed + other.followed, self.broken + other.broken, self.held + other.held, self.unknown + other.unknown
+        )
+
+    @staticmethod
+    def of(results: Mapping[RuleResult, int]) -> "Compliance":
+        """The sums of these results."""
+        held = results.get(RuleResult.HELD, 0)
+        return Compliance(
+            results.get(RuleResult.FOLLOWED, 0),
+            results.get(RuleResult.BROKEN, 0) + held,
+            held,
+            results.get(RuleResult.UNKNOWN, 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedResult:
+    """A sum: this rule, in turns of this agent and model on this day, with this result."""
+
+    rule: SkillName
+    hash: str
+    agent: str
+    model: str
+    day: str
+    result: RuleResult
+    reminded: Reminded
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A turn in which a rule was broken, or its call held."""
+
+    turn: TurnId
+    at: datetime
+    agent: str
+    model: str
+    is_held: bool
+    reason: str
+
+
+class ReminderState(StrEnum):
+    """Whether reminders of a rule help: it is still being compared, they do, or they do not and were stopped."""
+
+    COMPARING = "comparing"
+    HELPING = "helping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderEffect:
+    """How a rule was followed in turns at which a reminder was due: with it, and on the days on which it was left out.
+
+    With at least `LEAST_TURNS` checked turns on at least `LEAST_DAYS` days each way, reminders go on if the rule is followed more
+    often with them with a probability of `LEAST_PROBABILITY` or more, and stop otherwise. Both shares of followed turns have a Beta
+    distribution, Beta(1, 1) before anything is known; their difference is taken as normal."""
+
+    placed: Compliance = Compliance()
+    withheld: Compliance = Compliance()
+    placed_days: int = 0
+    withheld_days: int = 0
+
+    @property
+    def probability(self) -> float:
+        """The probability that the rule is followed more often with reminders than without."""
+        (mean, variance), (other, other_variance) = _share(self.placed), _share(self.withheld)
+        return 0.5 * (1 + erf((mean - other) / sqrt(2 * (variance + other_variance))))
+
+    @property
+    def state(self) -> ReminderState:
+        """What follows from it."""
+        is_enough = min(self.placed.checked, self.withheld.checked) >= LEAST_TURNS
+        if not is_enough or min(self.placed_days, self.withheld_days) < LEAST_DAYS:
+            return ReminderState.COMPARING
+        return ReminderState.HELPING if self.probability >= LEAST_PROBABILITY else ReminderState.STOPPED
+
+
+def _share(one: Compliance) -> tuple[float, float]:
+    """Mean and variance of the share of turns in which a rule is followed."""
+    mean = (1 + one.followed) / (2 + one.checked)
+    return mean, mean * (1 - mean) / (3 + one.checked)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """Everything that is known of how one text of a rule was followed. `by_day` has the latest days, the newest first."""
+
+    total: Compliance
+    by_agent: Mapping[str, Compliance]
+    by_model: Mapping[str, Compliance]
+    by_day: Mapping[str, Compliance]
+    reminders: ReminderEffect
+    violations: tuple[Violation, ...]
+
+
+def add_up(counted: Iterable[CountedResult]) -> Compliance:
+    """The sum of these counts."""
+    results: dict[RuleResult, int] = {}
+    for one in counted:
+        results[one.result] = results.get(one.result, 0) + one.times
+    return Compliance.of(results)
+
+
+def reminder_effect(counted: Iterable[CountedResult]) -> ReminderEffect:
+    """What these counts of one rule say about reminders of it."""
+    arms: dict[Reminded, list[CountedResult]] = {arm: [] for arm in Reminded}
+    for one in counted:
+        arms[one.reminded].append(one)
+    placed, withheld = arms[Reminded.PLACED], arms[Reminded.WITHHELD]
+    days = (len({one.day for one in arm if one.result is not RuleResult.UNKNOWN}) for arm in (placed, withheld))
+    return ReminderEffect(add_up(placed), add_up(withheld), *days)
+
+
+def measured_hash(rule: Skill) -> str:
+    """Identity of what is measured: counts begin anew when the text of a rule, or its check, is changed."""
+    check = rule.extra.get("check")
+    if check is None:
+        return rule.content_hash
+    return hashlib.blake2b(f"{rule.content_hash}\0{check}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

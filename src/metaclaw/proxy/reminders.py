@@ -1,0 +1,185 @@
+"""Reminders: one line at the end of a conversation, where standing in the system text was not enough.
+
+A rule is reminded of in prompts in which it stands if it was broken within the last days and the request offers the tools its check
+looks at, or if it was broken within the last weeks and the conversation has just touched a type of file that the rule names. On one
+day in four, drawn for each rule by its hash and the day, the reminder is left out, so that its effect can be measured; it is never
+left out for rules that are held. Rules with `enforce: off`, and those whose reminders do not help, are not reminded of.
+
+Which rules were broken is read from the store, off the request path.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.check import PatternCheck, Place, SchemaCheck
+from metaclaw.domain.compliance import COMPARED_DAYS, CountedResult, ReminderState, RuleResult, measured_hash, reminder_effect
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.tool_classes import tool_class
+from metaclaw.errors import SkillError, StoreError
+from metaclaw.proxy.client import Incoming
+from metaclaw.skills.checks import check_of
+from metaclaw.skills.rule import enforce_of, rule_text, rule_when
+
+log = logging.getLogger(__name__)
+
+_REFRESH_EVERY_S: Final = 30.0
+_RECENT_DAYS: Final = 7
+_MOST_REMINDED: Final = 3
+_COMPARED_ON: Final = 4  # one day in so many
+_TAIL_BYTES: Final = 8192
+_BAD: Final = (RuleResult.BROKEN, RuleResult.HELD)
+_FILE_TYPE: Final = re.compile(r"(?<![\w.])\*?(\.[a-z][a-z0-9]{0,5})\b")
+_LEFT_WITH_PROVIDER: Final = ("previous_response_id", "conversation")
+
+
+class Counts(Protocol):
+    """Where it is counted how rules are followed. Blocks; raises StoreError."""
+
+    def counted(self, rules: None = None, since: str = "") -> list[CountedResult]: ...
+
+
+class Rules(Protocol):
+    """The rules in force."""
+
+    def get(self, name: SkillName) -> Skill | None: ...
+
+
+class Due(NamedTuple):
+    """Rules to remind of in a request, and rules whose reminder is due and left out today."""
+
+    placed: tuple[Skill, ...] = ()
+    withheld: tuple[Skill, ...] = ()
+
+
+class _Broken(NamedTuple):
+    """A rule that was broken lately. `tools` are those its check looks at, empty for all, None where it looks at no calls."""
+
+    rule: Skill
+    hash: str
+    is_held: bool
+    is_recent: bool
+    tools: tuple[str, ...] | None
+    file_types: "re.Pattern[bytes] | None"
+
+
+_NOTHING: Final = Due()
+
+
+class Reminders:
+    """Knows which rules were broken lately."""
+
+    def __init__(self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = date.today) -> None:
+        self._counts = counts
+        self._rules = rules
+        self._today = today
+        self._broken: Mapping[SkillName, _Broken] = {}
+
+    async def run(self) -> None:
+        """Read anew what was broken, until cancelled."""
+        while True:
+            try:
+                await run_sync(self.refresh)
+            except StoreError as error:
+                log.debug("reminders_unread reason=%s", error)
+            await anyio.sleep(_REFRESH_EVERY_S)
+
+    def refresh(self) -> None:
+        """Read which rules were broken. Blocks. Raises StoreError."""
+        today, rules = self._today(), self._rules()
+        since = (today - timedelta(days=COMPARED_DAYS)).isoformat()
+        counted: dict[tuple[SkillName, str], list[CountedResult]] = {}
+        for one in self._counts.counted(since=since):
+            counted.setdefault((one.rule, one.hash), []).append(one)
+        found: dict[SkillName, tuple[str, _Broken]] = {}
+        for (name, hash_), mine in counted.items():
+            last = max((one.day for one in mine if one.result in _BAD), default="")
+            rule = rules.get(name) if last else None
+            if rule is None or rule.kind is not SkillKind.RULE or measured_hash(rule) != hash_:
+                continue
+            is_recent = last >= (today - timedelta(days=_RECENT_DAYS)).isoformat()
+            broken = _broken(rule, hash_, is_recent=is_recent)
+            if broken is not None and (broken.is_held or reminder_effect(mine).state is not ReminderState.STOPPED):
+                found[name] = last, broken
+        newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
+        self._broken = {name: found[name][1] for name in newest_first}
+
+    def due(self, incoming: Incoming, placed: tuple[SkillName, ...]) -> Due:
+        """The rules to remind of in a request in whose prompt these stand."""
+        known = self._broken
+        if not known or any(incoming.json.get(field) for field in _LEFT_WITH_PROVIDER):
+            # With the history at the provider a reminder would stay there, and the next one would stand beside it.
+            return _NOTHING
+        offered = _offered(incoming)
+        wanted = [broken for name, broken in known.items() if name in placed and _matters(broken, incoming, offered)]
+        if not wanted:
+            return _NOTHING
+        rules, today = self._rules(), self._today()
+        # One that was changed since is reminded of when it has been broken again.
+        wanted = [broken for broken in wanted if rules.get(broken.rule.name) is broken.rule][:_MOST_REMINDED]
+        withheld = [broken for broken in wanted if not broken.is_held and is_left_out(broken.hash, today)]
+        return Due(tuple([broken.rule for broken in wanted if broken not in withheld]), tuple([broken.rule for broken in withheld]))
+
+
+def is_left_out(hash_: str, day: date) -> bool:
+    """Whether reminders of a rule are left out on this day, to compare."""
+    digest = hashlib.blake2b(f"{hash_} {day.isoformat()}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % _COMPARED_ON == 0
+
+
+def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
+    enforce = enforce_of(rule)
+    try:
+        check = check_of(rule)
+    except SkillError:
+        check = None
+    if enforce == "off":
+        return None
+    where = check.where if isinstance(check, PatternCheck | SchemaCheck) else None
+    tools = None if where is None or where.place is not Place.CALLS else tuple(where.tools)
+    named = set(_FILE_TYPE.findall(f"{rule_text(rule)} {rule_when(rule)}".lower()))
+    file_types = re.compile(b"(?i)(?:" + b"|".join(re.escape(one.encode()) for one in sorted(named)) + rb")\b") if named else None
+    if not is_recent and file_types is None:
+        return None
+    return _Broken(rule, hash_, enforce == "hold", is_recent, tools, file_types)
+
+
+def _matters(broken: _Broken, incoming: Incoming, offered: frozenset[str] | None) -> bool:
+    """Whether a rule is likely to matter for what comes next."""
+    if broken.tools is not None and offered is not None and (offered.isdisjoint(broken.tools) if broken.tools else not offered):
+        return False
+    if broken.is_recent:
+        return True
+    return broken.file_types is not None and broken.file_types.search(incoming.body[-_TAIL_BYTES:]) is not None
+
+
+def _offered(incoming: Incoming) -> frozenset[str] | None:
+    """The names and classes of the tools that a request offers; None where they may come as an item of the conversation."""
+    tools = incoming.json.get("tools")
+    if not isinstance(tools, list):
+        return None if b'"tools"' in incoming.body else frozenset()
+    return frozenset(known for tool in tools if (name := _name_of(tool)) for known in _names(name))
+
+
+@lru_cache(maxsize=1024)
+def _names(tool: str) -> tuple[str, ...]:
+    """A tool's name and its class."""
+    found = tool_class(tool)
+    return (tool,) if found is None else (tool, found.value)
+
+
+def _name_of(tool: Json) -> str:
+    if not isinstance(tool, dict):
+        return ""
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else tool.get("name") or tool.get("type")
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,223 @@
+"""Compliance: what each turn came to for the rules that applied to it, and the sums of that.
+
+A turn is counted once: its results, the events about them and the cursor are written in one transaction.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from sqlalchemy import Column, Connection, delete, func, insert, select, text
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.compliance import (
+    COMPARED_DAYS,
+    Compliance,
+    CountedResult,
+    MeasuredTurn,
+    Reminded,
+    RuleOutcome,
+    RuleRecord,
+    RuleResult,
+    Violation,
+    add_up,
+    reminder_effect,
+)
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.store.database import Database
+from metaclaw.store.learning import cursors, rule_counts, rule_results
+from metaclaw.store.packing import pack_instant, pack_json, pack_text, unpack_instant, unpack_text
+from metaclaw.store.schema import events, memberships, turns
+
+_T = TypeVar("_T")
+_CURSOR = "compliance"
+_DAYS_SHOWN = 14
+_KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
+_FIND = select(rule_counts.c.seq)
+_BEGIN = text(
+    f"INSERT INTO rule_counts ({', '.join(_KEYS)}, times) VALUES ({', '.join(f':{name}' for name in _KEYS)}, 0)"
+    f" ON CONFLICT ({', '.join(_KEYS)}) DO NOTHING"
+)
+_BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
+
+
+class SqlCompliance:
+    """Results by turn and rule. One reader of the ledger feeds it, in order; what it was told before is not counted again."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._database = database
+        self._clock = clock
+
+    def cursor(self) -> int | None:
+        """Up to which turn everything is counted; None where counting has not begun."""
+        with self._database.reading("reading a cursor") as connection:
+            return _cursor(connection)
+
+    def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
+        """Count what these turns came to, announce broken rules, and move the cursor to `upto`; all or nothing."""
+        with self._database.writing("counting how rules are followed") as connection:
+            done = _cursor(connection) or 0
+            fresh = [one for one in measured if one.seq > done and one.outcomes]
+            # What was forgotten meanwhile is not counted, and neither is a rule of which not even the name is kept.
+            there = _present(connection, turns.c.seq, {one.seq for one in fresh})
+            known = _present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
+            for one in fresh:
+                if one.seq in there:
+                    for outcome in one.outcomes:
+                        if pack_text(outcome.rule) in known:
+                            self._add(connection, one, outcome)
+            connection.execute(delete(cursors).where(cursors.c.name == _CURSOR))
+            connection.execute(insert(cursors), {"name": _CURSOR, "seq": max(done, upto)})
+
+    def settle(self, turn: MeasuredTurn) -> bool:
+        """Replace what was unknown of a turn by what a judge found. False where there is nothing to replace any more."""
+        with self._database.writing("counting how a rule is followed") as connection:
+            is_done = False
+            for outcome in turn.outcomes:
+                unknown = _count_of(connection, turn, outcome, RuleResult.UNKNOWN)
+                mine = (rule_results.c.turn == turn.seq) & (rule_results.c.count == unknown)
+                if unknown is not None and connection.execute(delete(rule_results).where(mine)).rowcount:
+                    self._add(connection, turn, outcome)
+                    is_done = True
+            return is_done
+
+    def counted(self, rules: Collection[SkillName] | None = None, since: str = "") -> list[CountedResult]:
+        """The sums of the days from `since` on, of these rules or of all."""
+        query = select(rule_counts).where(rule_counts.c.day >= since, rule_counts.c.times > 0)
+        if rules is not None:
+            query = query.where(rule_counts.c.rule.in_([pack_text(rule) for rule in rules]))
+        with self._database.reading("reading how rules are followed") as connection:
+            return [
+                CountedResult(
+                    SkillName(unpack_text(row.rule)),
+                    row.hash,
+                    unpack_text(row.agent),
+                    unpack_text(row.model),
+                    row.day,
+                    RuleResult(row.result),
+                    Reminded(row.reminder),
+                    row.times,
+                )
+                for row in connection.execute(query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq))
+            ]
+
+    def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
+        """How the rules with these hashes are followed, by agent; a rule that never applied has none."""
+        columns = (rule_counts.c.rule, rule_counts.c.hash, rule_counts.c.agent, rule_counts.c.result)
+        query = select(*columns, func.sum(rule_counts.c.times).label("times")).group_by(*columns)
+        found: dict[SkillName, dict[str, Compliance]] = {name: {} for name in hashes}
+        with self._database.reading("reading how rules are followed") as connection:
+            for row in connection.execute(query):
+                rule, agent = SkillName(unpack_text(row.rule)), unpack_text(row.agent)
+                if hashes.get(rule) == row.hash:
+                    one = Compliance.of({RuleResult(row.result): int(row.times)})
+                    found[rule][agent] = found[rule].get(agent, Compliance()) + one
+        return found
+
+    def of_rule(self, rule: SkillName, hash_: str) -> RuleRecord:
+        """Everything that is known of how this text of a rule is followed."""
+        counted = [one for one in self.counted([rule]) if one.hash == hash_]
+        since = (self._clock() - timedelta(days=COMPARED_DAYS)).date().isoformat()
+        by_day = _grouped(counted, lambda one: one.day)
+        return RuleRecord(
+            add_up(counted),
+            _grouped(counted, lambda one: one.agent),
+            _grouped(counted, lambda one: one.model),
+            {day: by_day[day] for day in sorted(by_day, reverse=True)[:_DAYS_SHOWN]},
+            reminder_effect(one for one in counted if one.day >= since),
+            tuple(self.violations(rule, hash_)),
+        )
+
+    def violations(self, rule: SkillName, hash_: str, limit: int = 10) -> list[Violation]:
+        """The last turns in which this text of a rule was broken, newest first."""
+        query = (
+            select(turns.c.id, turns.c.received_us, rule_counts.c.agent, rule_counts.c.model, rule_counts.c.result)
+            .add_columns(rule_results.c.reason)
+            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            .join(turns, turns.c.seq == rule_results.c.turn)
+            .where(rule_counts.c.rule == pack_text(rule), rule_counts.c.hash == hash_, rule_counts.c.result.in_(_BAD))
+            .order_by(rule_results.c.turn.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading where a rule was broken") as connection:
+            return [
+                Violation(
+                    TurnId(unpack_text(row.id)),
+                    unpack_instant(row.received_us),
+                    unpack_text(row.agent),
+                    unpack_text(row.model),
+                    row.result == RuleResult.HELD.value,
+                    unpack_text(row.reason or ""),
+                )
+                for row in connection.execute(query)
+            ]
+
+    def _add(self, connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome) -> None:
+        if outcome.result is RuleResult.BROKEN and outcome.is_told:
+            self._announce(connection, turn, outcome)
+        connection.execute(_BEGIN, _key(turn, outcome, outcome.result))
+        count = _count_of(connection, turn, outcome, outcome.result)
+        reason = pack_text(outcome.reason) if outcome.result.value in _BAD and outcome.reason else None
+        connection.execute(insert(rule_results), {"turn": turn.seq, "count": count, "reason": reason})
+
+    def _announce(self, connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome) -> None:
+        """Tell that a rule was broken although it stood in the prompt; the first time on a day in a notice, too."""
+        is_mine = (rule_counts.c.rule == pack_text(outcome.rule)) & (rule_counts.c.result == RuleResult.BROKEN.value)
+        sums = select(rule_counts.c.day, func.sum(rule_counts.c.times)).where(is_mine).group_by(rule_counts.c.day)
+        days = {day: int(times) for day, times in connection.execute(sums)}
+        times = sum(days.values()) + 1
+        data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
+        data |= {"times": times, "reason": outcome.reason}
+        told: list[tuple[str, dict[str, Json]]] = [("rule_broken", data)]
+        if not days.get(turn.day):
+            often = "" if times == 1 else f", for the {_ordinal(times)} time"
+            words = (
+                f"The rule {outcome.rule} stood in the prompt and was broken by {turn.agent}{often}."
+                f" metaclaw rules show {outcome.rule} lists where; metaclaw why {turn.turn} tells of this answer."
+            )
+            told.append(("notice", {"skill": outcome.rule, "text": words}))
+        at = pack_instant(self._clock())
+        connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
+
+
+def _cursor(connection: Connection) -> int | None:
+    found: int | None = connection.execute(select(cursors.c.seq).where(cursors.c.name == _CURSOR)).scalar()
+    return found
+
+
+def _present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
+    """Which of these values the column has."""
+    if not wanted:
+        return set()
+    return set(connection.execute(select(column).where(column.in_(wanted)).distinct()).scalars())
+
+
+def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:
+    return {
+        "rule": pack_text(outcome.rule),
+        "hash": outcome.hash,
+        "agent": pack_text(turn.agent),
+        "model": pack_text(turn.model),
+        "day": turn.day,
+        "result": result.value,
+        "reminder": outcome.reminded.value,
+    }
+
+
+def _count_of(connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> int | None:
+    key = _key(turn, outcome, result)
+    query = _FIND.where(*(rule_counts.c[name] == value for name, value in key.items()))
+    found: int | None = connection.execute(query).scalar()
+    return found
+
+
+def _grouped(counted: Sequence[CountedResult], key: Callable[[CountedResult], str]) -> dict[str, Compliance]:
+    groups: dict[str, list[CountedResult]] = {}
+    for one in counted:
+        groups.setdefault(key(one), []).append(one)
+    return {name: add_up(group) for name, group in sorted(groups.items())}
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
