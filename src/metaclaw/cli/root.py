@@ -16,6 +16,7 @@ from metaclaw.cli.doctor import doctor
 from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
 from metaclaw.cli.key import key
+from metaclaw.cli.page import page
 from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.rules import rules
@@ -61,5 +62,5 @@ def root(context: click.Context, home: Path | None) -> None:
 _SAID = (rules, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
-for command in (start, stop, status, doctor, setup, config, key, agents, *_SAID, *_LEARNED, *_RECORDED):
+for command in (start, stop, status, doctor, setup, config, key, page, agents, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

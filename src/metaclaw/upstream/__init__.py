@@ -9,6 +9,7 @@ from metaclaw.upstream.health import ProviderFailure, ProviderHealth
 from metaclaw.upstream.http import PASSTHROUGH, ApiKey, HttpEndpoint, Kind
 from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent, learned_item, spending_on, waits_for_budget, without_waiting
 from metaclaw.upstream.pool import Limits
+from metaclaw.upstream.reachability import Reachability
 from metaclaw.upstream.route import Candidate, Destination, candidates
 from metaclaw.upstream.slot import PolicySlot
 
@@ -29,6 +30,7 @@ __all__ = [
     "PolicySlot",
     "ProviderFailure",
     "ProviderHealth",
+    "Reachability",
     "Spent",
     "Timeouts",
     "candidates",
