@@ -1,4 +1,4 @@
-# make run | test | test-training | test-tinker | test-vllm | test-openclaw | test-agents | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | test | test-training | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-training test-tinker test-vllm test-openclaw test-agents nightly quick check bench reach docs format install clean
+.PHONY: run test test-training test-tinker test-vllm test-openclaw test-agents test-browser nightly quick check bench reach docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -40,8 +40,16 @@ test-openclaw: $(VENV)/.dev
 test-agents: $(VENV)/.dev
 	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py
 
+# Every page and action in Chromium (Debian's package), checked with axe-core (needs npm).
+AXE := .cache/axe/package/axe.min.js
+test-browser: $(VENV)/.dev $(AXE)
+	METACLAW_TEST_AXE=$(AXE) $(BIN)/pytest -n0 tests/browser
+
+$(AXE):
+	mkdir -p .cache/axe && cd .cache/axe && tar -xzf "$$(npm pack --silent axe-core@4)" && touch package/axe.min.js
+
 # What takes too long for every change: hours on two cores.
-nightly: test-training test-tinker test-vllm test-openclaw test-agents
+nightly: test-training test-tinker test-vllm test-openclaw test-agents test-browser
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40

@@ -82,7 +82,7 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
         assert inside == set(re.findall(r"{(\w+)}", path))
         assert operation["summary"]
     bodies = {path: methods["post"].get("requestBody") for path, methods in paths.items() if "post" in methods}
-    taking = {"/api/feedback", "/api/generations/revert", "/api/rules", "/api/skills/{name}/pin"}
+    taking = {"/api/feedback", "/api/generations/revert", "/api/rules", "/api/skills/{name}/pin", "/api/undo"}
     assert {path for path, body in bodies.items() if body is not None} == taking
     feedback = bodies["/api/feedback"]["content"]["application/json"]["schema"]
     assert (feedback["required"], set(feedback["properties"])) == (["turn", "outcome"], {"turn", "outcome", "comment"})

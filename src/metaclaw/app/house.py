@@ -19,7 +19,7 @@ import anyio.to_thread
 from metaclaw.app.deeds import build_deeds
 from metaclaw.app.endpoints import build_endpoint, redaction
 from metaclaw.app.learning import Deed, Learner
-from metaclaw.config import Config, ProviderConfig
+from metaclaw.config import Config, ProviderConfig, is_loopback
 from metaclaw.dashboard import (
     UNTRAINED,
     Api,
@@ -28,10 +28,13 @@ from metaclaw.dashboard import (
     EventFeed,
     Facts,
     LearningRoutes,
+    PageParts,
     PolicyOwner,
     PolicyRoutes,
     ProviderFacts,
+    SignIn,
     Status,
+    Titles,
     WhyRoutes,
 )
 from metaclaw.dashboard.views import change_view
@@ -79,6 +82,7 @@ from metaclaw.skills.rules import is_rule
 from metaclaw.store import (
     ENFORCEMENT_OFF,
     LedgerReader,
+    Overview,
     SqlBatches,
     SqlCandidates,
     SqlCompliance,
@@ -93,7 +97,7 @@ from metaclaw.store import (
     connect,
 )
 from metaclaw.store import Limits as StoreLimits
-from metaclaw.upstream import HttpEmbeddings, HttpEndpoint, ProviderHealth
+from metaclaw.upstream import HttpEmbeddings, HttpEndpoint, ProviderHealth, Reachability
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +189,9 @@ class House:
         self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
         self._retention = self._build_retention()
+        self.sign_in = SignIn(self.api_key, is_loopback=is_loopback(config.proxy.host))
+        self.overview = Overview(self.database)
+        self.titles = Titles(self.overview, own_words)
         self.api = Api(self._facts())
         self.ranks = Ranks()
         self.server = self._build_server()
@@ -312,7 +319,7 @@ class House:
         )
 
     def _facts(self) -> Facts:
-        status = self._status()
+        status, overview = self._status(), self.overview
         return Facts(
             status=status.tell,
             unready=status.unready,
@@ -348,8 +355,29 @@ class House:
             enforcement=EnforcementRoutes(lambda: self.enforcer.is_on, self._switch_enforcement),
             windows=self._window,
             end_session=self._end_session,
+            sign_in=self.sign_in,
+            pages=PageParts(
+                overview=overview,
+                titles=self.titles,
+                reader=self.reader,
+                rulebook=self.rulebook,
+                words=own_words,
+                health=self._provider_failures,
+                curve=self._curve,
+            ),
             registry=self.metrics if self._config.telemetry.prometheus else None,
         )
+
+    def _curve(self) -> Sequence[float]:
+        """The learning curve of the newest training run. Blocks."""
+        if self.policy is None:
+            return ()
+        from metaclaw.learn.slow.curve import newest_curve
+
+        return newest_curve(self._home / "policies")
+
+    def _provider_failures(self) -> tuple[object, ...]:
+        return tuple(self.provider_health.last_failure(provider.name) for provider in self.providers)
 
     def _status(self) -> Status:
         embedded = self.embedded
@@ -614,6 +642,7 @@ class House:
         self.origins.end(session)
         self.placer.forget((session,))
         self.enforcer.answers.forget((session,))
+        self.titles.forget(session)
         if self.similarity is not None:
             self.similarity.forget()
         if self.acknowledgements is not None:
@@ -684,7 +713,13 @@ def _shown(provider: Provider, embedded: "EmbeddedModel | None", health: Provide
     if isinstance(provider, HttpEndpoint):
         wires = tuple(wire.value for wire in Wire if wire in provider.wires)
         return ProviderFacts(
-            provider.name, provider.kind, wires, provider.models, lambda: f"{provider.open_connections} connections", failure
+            provider.name,
+            provider.kind,
+            wires,
+            provider.models,
+            lambda: f"{provider.open_connections} connections",
+            failure,
+            Reachability(provider),
         )
     if embedded is not None and provider is embedded:
         return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)

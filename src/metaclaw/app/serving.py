@@ -35,6 +35,8 @@ class Serving:
     api_key: str
     model: str | None
     skills: int
+    page: str = ""
+    """A link that signs a browser in to the page, once."""
 
 
 def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
@@ -107,7 +109,13 @@ def _announce(listening: socket.socket, house: House, instance: Instance, ready:
     skills = sum(one.is_skill for one in house.shelf.view.index.skills())
     log.info("serving url=%s skills=%d", url, skills)
     if ready is not None:
-        ready(Serving(url, house.api_key, house.embedded.models[0] if house.embedded else None, skills))
+        model = house.embedded.models[0] if house.embedded else None
+        ready(Serving(url, house.api_key, model, skills, house.sign_in.new_link(reachable(url))))
+
+
+def reachable(url: str) -> str:
+    """A proxy's address as this machine can open it: one that listens everywhere is reached by its loopback address."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _listen(config: Config) -> socket.socket:

@@ -20,6 +20,7 @@ from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
 from metaclaw.cli.key import key
 from metaclaw.cli.logs import logs
+from metaclaw.cli.page import page
 from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.rules import rules
@@ -67,6 +68,6 @@ def root(context: click.Context, home: Path | None) -> None:
 _SAID = (rules, enforce, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
-_OPERATED = (start, stop, status, logs, doctor, setup, config, key, agents, completion)
+_OPERATED = (start, stop, status, logs, doctor, setup, config, key, page, agents, completion)
 for command in (*_OPERATED, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

@@ -52,12 +52,13 @@ def start(
     ]
     if detach or detached:
         from metaclaw.cli.background import launch, overrides_from_parent
+        from metaclaw.cli.page import sign_in_link
 
     overrides = overrides_from_parent() if detached else [*overrides, *settings_of_mode(home, mode, overrides)]
     config = prepared(home, overrides)
     if detach:
         api, facts = launch(home, config, overrides, timeout_s)
-        announce(config, api.url, api.key, facts.model, facts.skills, as_json=as_json)
+        announce(config, api.url, api.key, facts.model, facts.skills, sign_in_link(api), as_json=as_json)
         return 0
     # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
     gc.disable()
@@ -65,7 +66,7 @@ def start(
 
     def ready(serving: Serving) -> None:
         if not detached:
-            announce(config, serving.url, serving.api_key, serving.model, serving.skills, as_json=as_json)
+            announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
 
     return run(config, home=home, ready=ready)
 
@@ -82,7 +83,7 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
     return config
 
 
-def announce(config: "Config", url: str, key: str, embedded: str | None, skills: int, *, as_json: bool) -> None:
+def announce(config: "Config", url: str, key: str, embedded: str | None, skills: int, page: str, *, as_json: bool) -> None:
     """Print where the proxy is, its key, and how to point an agent at it. `embedded` is the embedded model where it serves."""
     model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
@@ -94,7 +95,7 @@ def announce(config: "Config", url: str, key: str, embedded: str | None, skills:
                 "anthropic_base_url": url,
                 "model": model,
                 "skills": skills,
-                "rules_page": f"{url}/k/{key}/ui",
+                "page": page,
             }
         )
         return
@@ -107,7 +108,7 @@ def announce(config: "Config", url: str, key: str, embedded: str | None, skills:
         f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
         f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
         f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
-        f"Your rules, in a browser: {url}/k/{key}/ui",
+        f"Watch it learn, in a browser: {page}",
     ]
     click.echo("\n".join(lines))
 

@@ -5,8 +5,11 @@ from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.enforcement import EnforcementRoutes
 from metaclaw.dashboard.events import EventFeed
 from metaclaw.dashboard.learning import LearningRoutes
+from metaclaw.dashboard.page_content import PageParts
 from metaclaw.dashboard.policy import UNTRAINED, PolicyOwner, PolicyRoutes
+from metaclaw.dashboard.sign_in import SignIn
 from metaclaw.dashboard.status import ProviderFacts, Status
+from metaclaw.dashboard.titles import Titles
 from metaclaw.dashboard.why import WhyRoutes
 
 __all__ = [
@@ -17,9 +20,12 @@ __all__ = [
     "EventFeed",
     "Facts",
     "LearningRoutes",
+    "PageParts",
     "PolicyOwner",
     "PolicyRoutes",
     "ProviderFacts",
+    "SignIn",
     "Status",
+    "Titles",
     "WhyRoutes",
 ]

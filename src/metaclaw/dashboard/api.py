@@ -11,11 +11,15 @@ from metaclaw.dashboard.cost import Cost
 from metaclaw.dashboard.enforcement import EnforcementRoutes
 from metaclaw.dashboard.learning import LearningRoutes
 from metaclaw.dashboard.openapi import describe
-from metaclaw.dashboard.pages import pages
+from metaclaw.dashboard.page_actions import PageActions
+from metaclaw.dashboard.page_content import PageContent, PageParts
+from metaclaw.dashboard.pages import Pages
 from metaclaw.dashboard.policy import PolicyRoutes
 from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
+from metaclaw.dashboard.sign_in import SignIn
 from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
 from metaclaw.dashboard.why import WhyRoutes
+from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
 
@@ -48,6 +52,9 @@ class Facts:
     cost: Cost | None = None
     enforcement: EnforcementRoutes | None = None
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
+    sign_in: SignIn | None = None
+    pages: PageParts | None = None
+    """What the pages for a browser need; without both of these there are none."""
 
 
 class Api:
@@ -55,22 +62,39 @@ class Api:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
+        self._pages = self._build_pages()
         self._routes = self._table()
         self._router = Router(self._routes)
 
     async def __call__(
         self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
+        if self._pages is not None and not scope.get("has_key", True):
+            refusal = self._pages.refusal(scope)
+            if refusal is not None:
+                await self._router.send(refusal, scope, send)
+                return
         await self._router(scope, receive, send)
 
     def stop(self) -> None:
         """The program is about to stop: whoever follows the events is let go, so that nobody waits for them."""
         self._router.stop()
 
+    def _build_pages(self) -> Pages | None:
+        facts = self._facts
+        if facts.sign_in is None or facts.pages is None:
+            return None
+        content = PageContent(facts.pages, self._ask)
+        actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
+        return Pages(facts.sign_in, content, actions, can_train=lambda: facts.windows() is not None)
+
+    async def _ask(self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
+        return await self._router.call(method, path, said, **query)
+
     def _table(self) -> list[Route]:
         return [
-            Route("GET", "/", self._root, "Where to go from here"),
-            *pages(),
+            Route("GET", "/", self._root, "The page for a browser; for others, where to go from here"),
+            *(() if self._pages is None else self._pages.table()),
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
             Route("GET", "/api/status", self._status, "How the program is"),
@@ -88,10 +112,12 @@ class Api:
         ]
 
     async def _root(self, ask: Ask) -> object:
+        if self._pages is not None and "text/html" in ask.headers.get("accept", ""):
+            return await self._pages.serve_root(ask)
         return {
             "name": "MetaClaw",
             "version": __version__,
-            "rules": "/ui",
+            "page": "/ui",
             "status": "/api/status",
             "description": "/api/openapi.json",
         }

@@ -13,6 +13,8 @@ def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
+        if route.is_page:
+            continue
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",

@@ -44,6 +44,10 @@ class Ask:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    at: str = ""
+    """The path itself."""
+    is_below_key: bool = False
+    """Whether the key stood in front of the path."""
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
         """A whole number from the query, from the smaller of 1 and the default up to `most`."""
@@ -82,6 +86,7 @@ class Answer:
     status: int
     body: bytes
     content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,8 @@ class Route:
     parameters: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
     """What a JSON body may hold."""
+    is_page: bool = False
+    """Whether it is for a browser, and no part of the described API."""
 
 
 class Router:
@@ -121,10 +128,25 @@ class Router:
         if isinstance(answer, Stream):
             await answer.chunks.aclose()
             answer = Answer(200, b"", answer.content_type)
+        await self.send(answer, scope, send)
+
+    async def send(self, answer: Answer, scope: Scope, send: Send) -> None:
+        """Send an answer that is whole."""
         body = b"" if scope["method"] == "HEAD" else answer.body
         headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
+        headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def call(self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
+        """What a route of the API gives, asked from inside the program. Raises ApiError and StoreError."""
+        matching = (
+            (match, route) for pattern, route in self._routes if route.method == method and (match := pattern.fullmatch(path))
+        )
+        match, route = next(matching)
+        body = b"" if said is None else encode_json(dict(said))
+        result = await route.serve(Ask(match.groupdict(), query, {}, body))
+        return cast(dict[str, Any], result)
 
     async def _serve(self, scope: Scope, body: bytes) -> Answer | Stream:
         method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
@@ -135,7 +157,8 @@ class Router:
             if route.method == method or (method == "HEAD" and route.method == "GET"):
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
                 asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-                result = await route.serve(Ask(match.groupdict(), asked, headers, body))
+                is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
+                result = await route.serve(Ask(match.groupdict(), asked, headers, body, path, is_below_key))
                 return result if isinstance(result, Answer | Stream) else Answer(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
 

@@ -46,6 +46,11 @@ _NEW = (
     Field("rules", {"type": "array", "description": "Several rules, put in force in one step"}, is_required=False),
 )
 _CHANGES = (Field("text", _TEXT, is_required=False), *_CHANGEABLE)
+_UNDO = (Field("generation", {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}, is_required=False),)
+_REWRITE = (
+    Field("description", {"type": "string", "description": "When to use it"}, is_required=False),
+    Field("body", {"type": "string", "description": "What to do, as Markdown"}, is_required=False),
+)
 _PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
 
 
@@ -73,7 +78,10 @@ class RuleRoutes:
             Route("GET", "/api/rules/{name}", self._rule, "One rule or fact"),
             Route("PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES),
             Route("DELETE", "/api/rules/{name}", self._remove, "Take a rule or fact out of force"),
-            Route("POST", "/api/undo", self._undo, "Take back the last lesson, whatever it was"),
+            Route("POST", "/api/undo", self._undo, "Take back the last lesson, or the one of a generation", (), _UNDO),
+            Route(
+                "PATCH", "/api/skills/{name}", self._rewrite, "Change a skill's text; it is the person's from then on", (), _REWRITE
+            ),
             Route("POST", "/api/skills/{name}/restore", self._restore, "Put a retired skill, rule or fact in force again"),
             Route("POST", "/api/skills/{name}/keep", self._keep, "End a skill's trial: it stays in force"),
             Route("POST", "/api/skills/{name}/pin", self._pin, "Pin a live skill, or unpin it", (), _PIN),
@@ -132,7 +140,10 @@ class RuleRoutes:
         return {"removed": name, "rule": rule_view(rule, None)}
 
     async def _undo(self, ask: Ask) -> object:
-        undone = await self._done(self.rulebook.undo)
+        lesson = ask.json(_UNDO).get("generation")
+        if lesson is not None and (not isinstance(lesson, int) or isinstance(lesson, bool) or not 0 < lesson < 2**31):
+            raise ApiError("generation must be the number of a generation; /api/generations lists them")
+        undone = await self._done(lambda: self.rulebook.undo(lesson))
         for skill in undone.removed:
             if skill.author is Authorship.EVOLVER:
                 await (await self.owner()).tell_retired(skill, "a person took it back")
@@ -141,6 +152,14 @@ class RuleRoutes:
     async def _restore(self, ask: Ask) -> object:
         skill = await self._done(lambda: self.rulebook.restore(ask.path["name"]))
         return {**skill_view(skill), "restored": True}
+
+    async def _rewrite(self, ask: Ask) -> object:
+        said = ask.json(_REWRITE)
+        trigger, body = said.get("description"), said.get("body")
+        if not isinstance(trigger, str | None) or not isinstance(body, str | None) or not (trigger or body):
+            raise ApiError("write description or body, or both, as texts")
+        changed = await self._done(lambda: self.rulebook.rewrite(ask.path["name"], trigger=trigger, body=body))
+        return {**skill_view(changed), "body": changed.body}
 
     async def _keep(self, ask: Ask) -> object:
         return skill_view(await self._done(lambda: self.rulebook.keep(ask.path["name"])))

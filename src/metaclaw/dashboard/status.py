@@ -1,9 +1,11 @@
 """How the program is, in one tree: what `metaclaw status` and `/api/status` tell."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 import anyio.to_thread
@@ -18,7 +20,7 @@ from metaclaw.skills.checks import check_trouble
 from metaclaw.skills.rule import rule_text
 from metaclaw.skills.rules import question_of
 from metaclaw.store import Counts, LearningCounts
-from metaclaw.upstream import ProviderFailure
+from metaclaw.upstream import ProviderFailure, Reachability
 
 T = TypeVar("T")
 
@@ -46,10 +48,19 @@ class ProviderFacts:
     models: tuple[str, ...]
     state: Callable[[], str]
     failure: Callable[[], ProviderFailure | None] = lambda: None
+    reachability: Reachability | None = None
+    """For a provider over a network."""
 
-    def tell(self) -> dict[str, object]:
-        """What status says of it."""
+    async def tell(self) -> dict[str, object]:
+        """What status says of it. One that accepts no connection is failing, also before the first request."""
+        trouble = None if self.reachability is None else await self.reachability.trouble()
         failure = self.failure()
+        is_known = self.reachability is not None and self.reachability.is_known
+        if trouble is not None:
+            since, count = (failure.at, failure.in_a_row) if failure is not None else (datetime.now(UTC), 0)
+            failure = ProviderFailure(trouble, since if count else datetime.now(UTC), max(count, 1), is_unreachable=True)
+        elif failure is not None and failure.is_unreachable and is_known:
+            failure = replace(failure, in_a_row=0)
         is_failing = failure is not None and failure.in_a_row > 0
         return {
             "name": self.name,
@@ -111,6 +122,7 @@ class Status:
         broken_checks = await _asked(lambda: _broken_checks(shelf.skills))
         size, noted = await _asked(self.store_size), await _asked(self.noted)
         cost = await _asked(self.cost)
+        providers = await asyncio.gather(*(one.tell() for one in self.providers))
         return {
             "version": __version__,
             "mode": self.mode,
@@ -163,7 +175,7 @@ class Status:
                 "max_bytes": None if size is None else size.max_bytes,
                 "removed_sessions": None if size is None else size.removed_sessions,
             },
-            "providers": [one.tell() for one in self.providers],
+            "providers": list(providers),
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
         }
 

@@ -11,8 +11,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: bytes) -> None:
-    """Have an application answer a request whose body has been read."""
+async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: bytes, *, has_key: bool = True) -> None:
+    """Have an application answer a request whose body has been read. `has_key` says whether our key came with it."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -24,6 +24,7 @@ async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: byt
         "query_string": query.encode("latin-1"),
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in client.headers.items()],
         "client": None if client.peer is None else (client.peer, 0),
+        "has_key": has_key,
     }
     bridge = _Bridge(client, body)
     await app(scope, bridge.receive, bridge.send)

@@ -31,6 +31,7 @@ _BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens
 _JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
+_MAX_FORM_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class Server:
             client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
             return
         caller = self._gatekeeper.admit(headers, path_key)
+        if caller is None and inner is None and _is_page(path) and path_key is None:
+            # A browser has a cookie instead of the key, which the pages check themselves.
+            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self._intake.body_timeout_s)
+            await serve_asgi(self._api, client, path, query, body, has_key=False)
+            return
         if caller is None:
             raise WireError(self._gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
         spoken = _WIRES.get(inner) if inner is not None else None
@@ -162,6 +168,11 @@ def _inner_path(path: str) -> str | None:
     if path.startswith("/api/v1/"):
         return path[7:]
     return path if path in _BARE else None
+
+
+def _is_page(path: str) -> bool:
+    """Whether a path belongs to the pages for a browser."""
+    return path == "/" or path == "/ui" or path.startswith("/ui/")
 
 
 def _tidy(path: str) -> str:

@@ -127,16 +127,35 @@ class Rulebook:
             )
         return self._settle(replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}")
 
-    def undo(self) -> Undone:
+    def rewrite(self, name: str, *, trigger: str | None = None, body: str | None = None) -> Skill:
+        """Change a skill's text. From then on it is the person's: the program does not change, withhold or retire it by itself."""
+        skill = self._skill(name)
+        try:
+            changed = replace(skill, trigger=trigger or skill.trigger, body=body or skill.body)
+        except ValueError as error:
+            raise SkillError(str(error)) from error
+        return self._settle(replace(changed, author=Authorship.PERSON, state=SkillState.LIVE), f"edited the skill {name}", skill)
+
+    def adopt(self, skill: Skill) -> Skill:
+        """Put a skill in force that was proposed and turned away; it is the person's from then on."""
+        wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
+        self.shelf.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
+        return wanted
+
+    def undo(self, generation: int | None = None) -> Undone:
         """Take back the last lesson that is still in force: a rule or fact that was noted, changed or removed, or a skill that was
-        learned, edited or retired. Raises SkillError where there is none."""
-        for change in self._lessons():
+        learned, edited or retired; or the lesson of this generation. Raises SkillError where there is none."""
+        for change in self._lessons() if generation is None else self._history.changes(generation + 1, 1):
+            if generation is not None and change.number != generation:
+                break
             removed, restored = self._reversal(change)
             if removed or restored:
                 reason = f"undid generation {change.number} ({change.reason})"
                 expected = {skill.name: skill.content_hash for skill in removed}
                 view = self.shelf.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
                 return Undone(change.number, change.reason, tuple(removed), tuple(restored), view.generation)
+        if generation is not None:
+            raise SkillError(f"generation {generation} cannot be taken back: what it changed has been changed again since")
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
     def lately(self, limit: int) -> list[GenerationChange]:
@@ -145,6 +164,10 @@ class Rulebook:
         # Not cached: what is forgotten must be gone from here at once.
         recent = self._history.changes(limit=_LATELY, skip=FILES)
         return [change for change in recent if _says_something_else(change)][:limit]
+
+    def is_reversible(self, change: GenerationChange) -> bool:
+        """Whether something of a lesson is still in force and can be taken back."""
+        return any(self._reversal(change))
 
     def _lessons(self) -> Iterator[GenerationChange]:
         """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
@@ -180,8 +203,9 @@ class Rulebook:
             raise SkillError(f"{name} is a {found.kind}: your own words are never on trial, withheld or retired")
         return found
 
-    def _settle(self, skill: Skill, reason: str) -> Skill:
-        self.shelf.publish([skill], (), reason, expected={skill.name: skill.content_hash}, by_person=True)
+    def _settle(self, skill: Skill, reason: str, before: Skill | None = None) -> Skill:
+        """Publish a skill as a person's decision; `before` is the skill as they saw it, where its text changes."""
+        self.shelf.publish([skill], (), reason, expected={skill.name: (before or skill).content_hash}, by_person=True)
         return skill
 
 

@@ -13,6 +13,7 @@ from metaclaw.store.generations import SqlGenerations
 from metaclaw.store.guard import RefusedError
 from metaclaw.store.integrity import Integrity, check_file
 from metaclaw.store.ledger import SqlLedger
+from metaclaw.store.overview import LastPlaced, Opening, Overview, ProviderCall, SessionFilter, SkillVersion, TurnPlace
 from metaclaw.store.policies import SqlPolicies
 from metaclaw.store.reader import LedgerReader
 from metaclaw.store.records import (
@@ -61,17 +62,23 @@ __all__ = [
     "GenerationRow",
     "InForce",
     "Integrity",
+    "LastPlaced",
     "LearningCounts",
     "LedgerReader",
     "Limits",
+    "Opening",
+    "Overview",
     "PriceServed",
+    "ProviderCall",
     "RecordedTurn",
     "RefusedError",
     "Restored",
     "Salvaged",
     "Selection",
+    "SessionFilter",
     "SessionRow",
     "Since",
+    "SkillVersion",
     "SqlBackups",
     "SqlBatches",
     "SqlCandidates",
@@ -90,6 +97,7 @@ __all__ = [
     "StoredAnswer",
     "Succession",
     "Sums",
+    "TurnPlace",
     "TurnRow",
     "Use",
     "VersionOutcome",

@@ -124,7 +124,7 @@ class SqlGenerations:
         texts = select(memberships.c.name.label("live"), skill_texts).join(skill_texts, skill_texts.c.hash == memberships.c.skill)
         with self._database.reading("reading what files should say") as connection:
             found: dict[str, Skill | None] = dict.fromkeys(connection.execute(select(owed.c.name)).scalars())
-            live = {row.live: _skill(row) for row in connection.execute(texts.join(owed, is_live))}
+            live = {row.live: skill_of(row) for row in connection.execute(texts.join(owed, is_live))}
         return {SkillName(unpack_text(name)): skill for name, skill in sorted((found | live).items())}
 
     def written(self, names: Iterable[SkillName]) -> None:
@@ -164,7 +164,7 @@ class SqlGenerations:
             if newest == number:
                 return Succession(newest, (), ())
             came = connection.execute(newer.where(memberships.c.since > number, memberships.c.until.is_(None)))
-            put = tuple(_skill(row) for row in came)
+            put = tuple(skill_of(row) for row in came)
             went = connection.execute(select(memberships.c.name).where(memberships.c.until > number)).scalars()
             gone = {SkillName(unpack_text(name)) for name in went} - {skill.name for skill in put}
             return Succession(newest, put, tuple(sorted(gone)))
@@ -211,7 +211,7 @@ class SqlGenerations:
             gone: dict[int, dict[SkillName, Skill]] = {number: {} for number in numbers}
             concerned = or_(memberships.c.since.in_(numbers), memberships.c.until.in_(numbers))
             for row in connection.execute(texts.where(concerned)):
-                skill = _skill(row)
+                skill = skill_of(row)
                 if row.since in put:
                     put[row.since][skill.name] = skill
                 if row.until in gone:
@@ -246,7 +246,7 @@ class SqlGenerations:
         found: list[SkillChange] = []
         before: tuple[SkillName, int | None, object] | None = None
         for row in rows:
-            skill = _skill(row)
+            skill = skill_of(row)
             placed = (audience_of(skill), placed_hash(skill))
             is_new = before != (skill.name, row.since, placed)
             if is_new and row.since > after and skill.is_skill and placed[0] is not None:
@@ -266,7 +266,7 @@ class SqlGenerations:
         )
         with self._database.reading("listing retired skills") as connection:
             return [
-                RetiredSkill(_skill(row), _published(row.published_us), unpack_text(row.reason))
+                RetiredSkill(skill_of(row), _published(row.published_us), unpack_text(row.reason))
                 for row in connection.execute(query)
             ]
 
@@ -349,7 +349,7 @@ def _generation(connection: Connection, number: int) -> SkillGeneration:
     digest = connection.execute(select(generations.c.hash).where(generations.c.number == number)).scalar_one()
     is_member = and_(memberships.c.since <= number, or_(memberships.c.until.is_(None), memberships.c.until > number))
     query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash).where(is_member)
-    skills = [_skill(row) for row in connection.execute(query)]
+    skills = [skill_of(row) for row in connection.execute(query)]
     # Sorted here: databases differ in how they order text.
     return SkillGeneration(number, digest, tuple(sorted(skills, key=lambda skill: skill.name)))
 
@@ -418,7 +418,7 @@ def _text_row(digest: bytes, skill: Skill) -> Row:
     return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
-def _skill(row: SqlRow[*tuple[object, ...]]) -> Skill:
+def skill_of(row: SqlRow[*tuple[object, ...]]) -> Skill:
     return Skill(
         name=SkillName(unpack_text(row.name)),
         trigger=unpack_text(row.trigger),

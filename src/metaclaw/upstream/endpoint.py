@@ -285,6 +285,10 @@ class HttpEndpoint:
         """Close every connection, calls under way included."""
         await self._pool.aclose()
 
+    async def reach(self, within_s: float) -> None:
+        """Find out whether it accepts connections, without a request. Raises UpstreamError."""
+        await self._pool.reach(within_s)
+
     @property
     def open_connections(self) -> int:
         """Connections now open to this provider."""

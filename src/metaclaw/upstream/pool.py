@@ -71,6 +71,14 @@ class ConnectionPool:
             await self._take_place(session)
         return await (await self._open()).send(method, head, body)
 
+    async def reach(self, within_s: float) -> None:
+        """Connect and hang up, without TLS and without a request. Raises UpstreamError."""
+        at = self._address.proxy or self._address
+        with opening_errors(self._peer):
+            async with asyncio.timeout(within_s):
+                _, writer = await asyncio.open_connection(at.host, at.port)
+        writer.transport.abort()
+
     async def aclose(self) -> None:
         """Close everything, calls under way included."""
         self._closed = True

@@ -90,11 +90,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
-    """The last failure of a provider. `in_a_row` is 0 once it has answered again."""
+    """The last failure of a provider. `in_a_row` is 0 once it has answered again; `is_unreachable` if no connection was made."""
 
     reason: str
     at: datetime
     in_a_row: int
+    is_unreachable: bool = False
 
 
 class ProviderHealth:
@@ -127,7 +128,7 @@ class ProviderHealth:
         """Record a failure; with `rests` it is not asked for a while."""
         before = self._failures.get(name)
         in_a_row = 1 if before is None else before.in_a_row + 1
-        self._failures[name] = ProviderFailure(reason, datetime.now(UTC), in_a_row)
+        self._failures[name] = ProviderFailure(reason, datetime.now(UTC), in_a_row, rests)
         log.log(logging.WARNING if in_a_row == 1 else logging.INFO, "provider_failed name=%s reason=%s", name, reason)
         if rests:
             self._rests_until[name] = self._clock() + self._rest_s
@@ -141,7 +142,7 @@ class ProviderHealth:
         """Record an answer."""
         failure = self._failures.get(name)
         if failure is not None and failure.in_a_row:
-            self._failures[name] = ProviderFailure(failure.reason, failure.at, 0)
+            self._failures[name] = ProviderFailure(failure.reason, failure.at, 0, failure.is_unreachable)
             log.info("provider_recovered name=%s failures=%d", name, failure.in_a_row)
 
     def last_failure(self, name: str) -> ProviderFailure | None:

@@ -19,6 +19,7 @@ from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weig
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainingError
 from metaclaw.learn.slow.examples import Examples
+from metaclaw.learn.slow.curve import keep_curve
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, Least, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism
@@ -223,6 +224,7 @@ class Slow:
             )
         )
         await self._shop.backend.close(discard=True)
+        await run_sync(keep_curve, self._shop.folder, batch.number, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(lessons))
         return version

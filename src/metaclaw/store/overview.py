@@ -1,0 +1,273 @@
+"""What the pages for a browser read of many sessions and turns at once. Everything blocks, and reads a bounded number of rows."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select, tuple_
+
+from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store.bodies import rebuild
+from metaclaw.store.database import Database
+from metaclaw.store.generations import skill_of
+from metaclaw.store.learning import stands
+from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_placed, unpack_text
+from metaclaw.store.records import Event, SessionRow
+from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, turns
+from metaclaw.store.unpacking import session_of
+
+_RECENT_TURNS = 2000
+_RECENT_CALLS = 5000
+_RECENT_EVENTS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions a list shows. `text` is looked for in ids, agents, projects and users, unless a session is among `titled`,
+    whose titles hold it; `outcome` is that of one of their turns."""
+
+    text: str = ""
+    agent: str = ""
+    outcome: Outcome | None = None
+    titled: Collection[SessionId] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The request of a session's first main turn, for its title."""
+
+    session: SessionId
+    agent: str
+    wire: Wire
+    request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlace:
+    """Where a turn belongs."""
+
+    turn: TurnId
+    session: SessionId
+    agent: str
+    workspace: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LastPlaced:
+    """The last turn whose prompt held a rule or skill in full, and how many of the recent turns did."""
+
+    turn: TurnId
+    session: SessionId
+    agent: str
+    at: datetime
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCall:
+    """One answer of a provider, without its words."""
+
+    provider: str
+    model: str
+    at: datetime
+    end: TurnEnd
+    status: int
+    error: str | None
+    first_byte_s: float | None
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SkillVersion:
+    """A text that a rule or skill had from one generation until another, None while it is in force."""
+
+    skill: Skill
+    since: int
+    until: int | None
+    at: datetime | None
+    reason: str
+
+
+class Overview:
+    """Reads for the pages. Raises StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def sessions(self, wanted: SessionFilter, limit: int, before: SessionId | None = None) -> list[SessionRow]:
+        """Sessions that fit, the one whose last request is newest first; only those behind the session `before`, if given."""
+        query = select(sessions).where(*_conditions(wanted)).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
+        if before is not None:
+            mark = sessions.alias("mark")
+            place = select(mark.c.last_us, mark.c.id).where(mark.c.id == pack_text(before)).scalar_subquery()
+            query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
+        with self._database.reading("listing sessions") as connection:
+            return [session_of(row) for row in connection.execute(query)]
+
+    def count(self, wanted: SessionFilter) -> int:
+        """How many sessions fit."""
+        with self._database.reading("counting sessions") as connection:
+            return int(connection.execute(select(func.count()).select_from(sessions).where(*_conditions(wanted))).scalar_one())
+
+    def ids(self) -> list[SessionId]:
+        """Every session, the one whose last request is newest first."""
+        query = select(sessions.c.id).order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
+        with self._database.reading("listing sessions") as connection:
+            return [SessionId(unpack_text(one)) for one in connection.execute(query).scalars()]
+
+    def agents(self) -> list[str]:
+        """The agents that sessions were recorded of, by name."""
+        with self._database.reading("listing agents") as connection:
+            return sorted(unpack_text(one) for one in connection.execute(select(sessions.c.agent).distinct()).scalars())
+
+    def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
+        """How many turns of these sessions came to what."""
+        query = (
+            select(turns.c.session, stands.c.outcome, func.count())
+            .join(stands, stands.c.turn == turns.c.seq)
+            .where(turns.c.session.in_([pack_text(one) for one in wanted]))
+            .group_by(turns.c.session, stands.c.outcome)
+        )
+        found: dict[SessionId, dict[Outcome, int]] = {}
+        with self._database.reading("counting verdicts") as connection:
+            for session, outcome, count in connection.execute(query):
+                found.setdefault(SessionId(unpack_text(session)), {})[Outcome(outcome)] = count
+        return found
+
+    def openings(self, wanted: Collection[SessionId]) -> list[Opening]:
+        """The first main requests of these sessions; of one that has none, its first request."""
+        stored = [pack_text(one) for one in wanted]
+        is_main = turns.c.kind == TurnKind.MAIN.value
+        first = func.coalesce(func.min(turns.c.seq).filter(is_main), func.min(turns.c.seq)).label("seq")
+        firsts = select(first).where(turns.c.session.in_(stored)).group_by(turns.c.session).subquery()
+        query = select(turns.c.seq, turns.c.session, turns.c.agent, turns.c.wire).join(firsts, firsts.c.seq == turns.c.seq)
+        with self._database.reading("reading how sessions began") as connection:
+            return [
+                Opening(
+                    SessionId(unpack_text(row.session)),
+                    unpack_text(row.agent),
+                    Wire(row.wire),
+                    rebuild(connection, payloads, row.seq) or b"",
+                )
+                for row in connection.execute(query).all()
+            ]
+
+    def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
+        """Where these turns belong; those that are no longer there are left out."""
+        columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.workspace_id, turns.c.received_us)
+        query = select(*columns).where(turns.c.id.in_([pack_text(one) for one in wanted]))
+        with self._database.reading("reading where turns belong") as connection:
+            rows = connection.execute(query).all()
+        found = [
+            TurnPlace(
+                TurnId(unpack_text(row.id)),
+                SessionId(unpack_text(row.session)),
+                unpack_text(row.agent),
+                unpack_optional(row.workspace_id),
+                unpack_instant(row.received_us),
+            )
+            for row in rows
+        ]
+        return {one.turn: one for one in found}
+
+    def newest_turn(self) -> int:
+        """The number of the newest turn, 0 where there is none."""
+        with self._database.reading("reading the newest turn") as connection:
+            return connection.execute(select(func.max(turns.c.seq))).scalar() or 0
+
+    def last_placed(self) -> dict[SkillName, LastPlaced]:
+        """Where each rule and skill was placed last, as far as the recent turns tell."""
+        columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.skills, turns.c.received_us)
+        query = select(*columns).where(turns.c.seq > _newest() - _RECENT_TURNS, turns.c.skills != "[]").order_by(turns.c.seq.desc())
+        found: dict[SkillName, LastPlaced] = {}
+        times: dict[SkillName, int] = {}
+        with self._database.reading("reading what was placed") as connection:
+            for row in connection.execute(query):
+                for name in map(SkillName, unpack_placed(row.skills)[0]):
+                    times[name] = times.get(name, 0) + 1
+                    if name not in found:
+                        at = unpack_instant(row.received_us)
+                        session = SessionId(unpack_text(row.session))
+                        found[name] = LastPlaced(TurnId(unpack_text(row.id)), session, unpack_text(row.agent), at, 0)
+        return {name: LastPlaced(one.turn, one.session, one.agent, one.at, times[name]) for name, one in found.items()}
+
+    def calls(self, since: datetime) -> list[ProviderCall]:
+        """The recent answers of providers, newest first."""
+        names = ("provider", "model", "received_us", "outcome", "status", "error", "first_byte_s", "duration_s")
+        is_recent = and_(turns.c.seq > _newest() - _RECENT_CALLS, turns.c.received_us >= pack_instant(since))
+        query = select(*(turns.c[name] for name in names)).where(is_recent).order_by(turns.c.seq.desc())
+        with self._database.reading("reading how providers answered") as connection:
+            return [
+                ProviderCall(
+                    unpack_text(row.provider),
+                    unpack_text(row.model),
+                    unpack_instant(row.received_us),
+                    TurnEnd(row.outcome),
+                    row.status,
+                    unpack_optional(row.error),
+                    row.first_byte_s,
+                    row.duration_s,
+                )
+                for row in connection.execute(query)
+            ]
+
+    def versions_of(self, name: str, limit: int = 50) -> list[SkillVersion]:
+        """The texts a rule or skill has had, newest first."""
+        query = (
+            select(memberships.c.since, memberships.c.until, generations.c.published_us, generations.c.reason, skill_texts)
+            .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+            .join(generations, generations.c.number == memberships.c.since)
+            .where(memberships.c.name == pack_text(name))
+            .order_by(memberships.c.since.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading versions of a skill") as connection:
+            return [
+                SkillVersion(
+                    skill_of(row),
+                    row.since,
+                    row.until,
+                    unpack_instant(row.published_us) if row.published_us else None,
+                    unpack_text(row.reason),
+                )
+                for row in connection.execute(query)
+            ]
+
+    def happened(self, kinds: Sequence[str], since: datetime, limit: int = 200) -> list[Event]:
+        """Recent events of these kinds, newest first."""
+        newest = select(func.coalesce(func.max(events.c.seq), 0)).scalar_subquery()
+        query = (
+            select(events)
+            .where(events.c.seq > newest - _RECENT_EVENTS, events.c.kind.in_(kinds), events.c.at_us >= pack_instant(since))
+            .order_by(events.c.seq.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading what happened") as connection:
+            return [_event(row.seq, row.at_us, row.kind, unpack_json(row.data)) for row in connection.execute(query)]
+
+
+def _event(seq: int, at_us: int, kind: str, data: dict[str, Json]) -> Event:
+    return Event(seq, unpack_instant(at_us), unpack_text(kind), data)
+
+
+def _newest() -> ScalarSelect[int]:
+    return select(func.coalesce(func.max(turns.c.seq), 0)).scalar_subquery()
+
+
+def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.agent:
+        found.append(sessions.c.agent == pack_text(wanted.agent))
+    if words := wanted.text.split():
+        columns = (sessions.c.id, sessions.c.agent, sessions.c.workspace_id, sessions.c.user_id)
+        said = (or_(*(column.icontains(pack_text(word), autoescape=True) for column in columns)) for word in words)
+        found.append(or_(and_(*said), sessions.c.id.in_([pack_text(one) for one in wanted.titled])))
+    if wanted.outcome is not None:
+        judged = select(turns.c.session).join(stands, stands.c.turn == turns.c.seq).where(stands.c.outcome == wanted.outcome.value)
+        found.append(sessions.c.id.in_(judged))
+    return found
