@@ -259,7 +259,7 @@ def _engine(url: URL, pool: type[Pool] = QueuePool) -> Engine:
     try:
         return create_engine(url, poolclass=pool, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
     except (ImportError, NoSuchModuleError) as error:
-        raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw[postgres]'") from error
+        raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw-proxy[postgres]'") from error
 
 
 def _set_up_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
