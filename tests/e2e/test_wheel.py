@@ -42,7 +42,7 @@ retrieval = "words"
 provider = "scripted"
 model = "scripted"
 """
-NOTHING = {"items": [], "correction": None}
+NOTHING: dict[str, object] = {"items": [], "correction": None}
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def answer(body: dict[str, Any]) -> Any:
     words = body["messages"][-1]["content"]
     if "== The message" not in words:
         return say("ok")(body)
-    item = {"op": "add", "kind": "rule", "text": "Write dates as YYYY-MM-DD.", "when": "always", "examples": []}
+    item: dict[str, object] = {"op": "add", "kind": "rule", "text": "Write dates as YYYY-MM-DD.", "when": "always", "examples": []}
     item |= {"scope": "everywhere", "targets": [], "expires": None, "check": None, "violates": None, "complies": None}
     is_said = "YYYY" in words.rpartition("== The message")[2]
     return say(json.dumps({"items": [item], "correction": None} if is_said else NOTHING))(body)
