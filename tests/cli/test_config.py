@@ -82,7 +82,7 @@ def test_calendars_without_their_libraries_are_found_and_how_to_install_them_is_
     hidden = {"PYTHONPATH": str(HIDDEN), "HIDDEN_PACKAGES": "icalendar,recurring_ical_events"}
     done = program(*command, env={**os.environ, "METACLAW_HOME": str(home), **hidden})
     assert "icalendar" in done.out + done.err
-    assert "pip install 'metaclaw[calendar]'" in done.out + done.err
+    assert "pip install 'metaclaw-proxy[calendar]'" in done.out + done.err
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")

@@ -61,7 +61,7 @@ async def test_auto_decides_and_keeps_its_habits(home: Path) -> None:
 async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_main_turn_shuts_it(
     home: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
     from tests.schedule.test_ics import calendar
 
     feed = tmp_path / "me.ics"
@@ -125,7 +125,7 @@ def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
 
 
 def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(home: Path, tmp_path: Path) -> None:
-    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+    pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
     from tests.schedule.test_ics import MEETING, calendar
 
     good, bad = tmp_path / "good.ics", tmp_path / "bad.ics"

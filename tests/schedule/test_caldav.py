@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install radicale")
-pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
 
 from metaclaw.schedule.calendars.query import CalendarQuery
 from metaclaw.schedule.calendars.reader import answer_to

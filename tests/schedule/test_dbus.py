@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-dbus = pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra: pip install 'metaclaw[desktop]'")
+dbus = pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'")
 
 from dbus_fast import Message, MessageType, Variant  # noqa: E402
 from dbus_fast.aio import MessageBus  # noqa: E402

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw[calendar]'")
+pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
 
 from metaclaw.schedule.calendars.query import CalendarError, CalendarQuery
 from metaclaw.schedule.calendars.reader import answer_to, read

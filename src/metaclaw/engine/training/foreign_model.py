@@ -125,7 +125,7 @@ def _translated(folder: Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingPackageError(
-            f"the model in {folder} needs a package that is not installed ({error}): pip install 'metaclaw[transformers]'"
+            f"the model in {folder} needs a package that is not installed ({error}): pip install 'metaclaw-proxy[transformers]'"
         ) from error
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise TrainingError(f"transformers cannot run the model in {folder}: {error}") from error

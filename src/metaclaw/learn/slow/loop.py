@@ -18,8 +18,8 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainingError
-from metaclaw.learn.slow.examples import Examples
 from metaclaw.learn.slow.curve import keep_curve
+from metaclaw.learn.slow.examples import Examples
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.lessons import Clocks, Least, QueryTurns
 from metaclaw.learn.slow.metabolism import Digest, Metabolism

@@ -46,7 +46,7 @@ def answer_to(question: CalendarQuery) -> CalendarReply:
     except CalendarError as error:
         return CalendarReply(trouble=str(error))
     except ImportError:
-        return CalendarReply(trouble="it needs the calendar extra: pip install 'metaclaw[calendar]'")
+        return CalendarReply(trouble="it needs the calendar extra: pip install 'metaclaw-proxy[calendar]'")
     except (MemoryError, RecursionError):
         return CalendarReply(trouble="it is too large to be read")
 

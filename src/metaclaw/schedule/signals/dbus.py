@@ -18,7 +18,7 @@ try:
     from dbus_fast.aio import MessageBus
     from dbus_fast.errors import AuthError, DBusError, InvalidAddressError
 except ImportError as error:  # pragma: no cover - the desktop extra is not installed
-    raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw[desktop]'") from error
+    raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'") from error
 
 _ANSWER_WITHIN_S: Final = 5.0
 _PROPERTIES: Final = "org.freedesktop.DBus.Properties"

@@ -141,7 +141,7 @@ def load_sdk(module: str) -> Sdk:
     try:
         return cast(Sdk, importlib.import_module(module))
     except ImportError as error:
-        package = "mindlab-toolkit" if module == "mint" else "metaclaw[tinker]"
+        package = "mindlab-toolkit" if module == "mint" else "metaclaw-proxy[tinker]"
         raise ConfigError(f"training by {module} needs its SDK: pip install '{package}' ({error})") from error
 
 

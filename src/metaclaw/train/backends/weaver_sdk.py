@@ -93,7 +93,7 @@ def load_weaver() -> Sdk:
     try:
         return cast(Sdk, importlib.import_module("weaver"))
     except ImportError as error:
-        raise ConfigError(f"training by weaver needs its SDK: pip install 'metaclaw[weaver]' ({error})") from error
+        raise ConfigError(f"training by weaver needs its SDK: pip install 'metaclaw-proxy[weaver]' ({error})") from error
 
 
 def http_error() -> type[Exception]:

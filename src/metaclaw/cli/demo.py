@@ -1,0 +1,248 @@
+"""`metaclaw demo`: the real program in a temporary home, driven by public interfaces; what it prints is what it saw."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from metaclaw.cli.demo_home import DemoHome, Reply
+from metaclaw.cli.output import duration, one_line, plain
+from metaclaw.cli.progress import show_progress
+from metaclaw.errors import ConfigError, MetaClawError
+
+_NOTED_WITHIN_S = 30.0
+_WIDTH = 100
+_TOKENS = 40
+
+
+@dataclass
+class Stage:
+    """What the acts share. `seen` collects each claim and whether it was seen to hold; None where it could not be shown."""
+
+    home: Path
+    folder: Path
+    is_unattended: bool
+    minutes: float
+    base_model: str | None
+    check: str | None
+    sets: tuple[str, ...]
+    seen: list[tuple[str, bool | None]] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Tell the person something."""
+        click.echo(text)
+
+    def claim(self, what: str, is_seen: bool | None) -> None:
+        """Note whether something was seen to hold, and say so."""
+        self.seen.append((what, is_seen))
+        click.echo(f"  {_MARKS[is_seen]} {what}")
+
+    def typed(self, question: str, default: str) -> str:
+        """What the person types; unattended, the default, shown as if it were typed."""
+        if self.is_unattended:
+            click.echo(f"{question}: {default}")
+            return default
+        return str(click.prompt(question, default=default))
+
+
+_MARKS = {True: "seen:", False: "NOT seen:", None: "cannot be shown here:"}
+
+
+@click.command()
+@click.option("--unattended", is_flag=True, help="Type nothing: everything is played.")
+@click.option("--acts", default="1,2", show_default=True, help="Which acts: 1, a correction takes effect; 2, weights are trained.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="Most minutes for act two.")
+@click.option("--embedded", "is_embedded", is_flag=True, help="Act one with the embedded model, also if there is a provider.")
+@click.option("--keep", is_flag=True, help="Leave the temporary homes there, and say where they are.")
+@click.option(
+    "--base-model", type=click.Path(exists=True, file_okay=False), help="Use the model in this folder instead of the embedded one."
+)
+@click.option("--check", help="Act two: the pattern that an answer must have, for another model than the embedded one.")
+@click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Act two: override a setting; may be repeated.")
+@click.pass_obj
+def demo(
+    home: Path,
+    unattended: bool,
+    acts: str,
+    minutes: float,
+    is_embedded: bool,
+    keep: bool,
+    base_model: str | None,
+    check: str | None,
+    sets: tuple[str, ...],
+) -> int:
+    """Watch it learn: you correct it once and it obeys; then it trains its weights while you are away.
+
+    Starts the real program in a temporary home; your own home is read for its providers and is not changed. Act one takes about a
+    minute, act two at most --minutes. Exits with 1 if something was not seen that should have been.
+    """
+    wanted = _acts(acts)
+    folder = Path(tempfile.mkdtemp(prefix="metaclaw-demo-"))
+    stage = Stage(home, folder, unattended, minutes, base_model, check, sets)
+    try:
+        if 1 in wanted:
+            _act_one(stage, is_embedded=is_embedded)
+        if 2 in wanted:
+            from metaclaw.cli.demo_training import act_two
+
+            act_two(stage)
+    except click.Abort:
+        raise MetaClawError("the demo was stopped; its proxy and its temporary home are gone") from None
+    finally:
+        show_progress("")
+        if keep:
+            click.echo(f"The homes of this demo are in {folder}.")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return _summary(stage.seen)
+
+
+def _acts(given: str) -> set[int]:
+    numbers = {word.strip() for word in given.split(",") if word.strip()}
+    if not numbers or not numbers <= {"1", "2"}:
+        raise ConfigError(f"--acts {given} names no acts of the demo; write --acts 1, --acts 2 or --acts 1,2")
+    return {int(number) for number in numbers}
+
+
+def _summary(seen: Sequence[tuple[str, bool | None]]) -> int:
+    missed = [what for what, is_seen in seen if is_seen is False]
+    click.echo(f"\n{sum(is_seen is True for _, is_seen in seen)} of {len(seen)} things were seen.")
+    for what in missed:
+        click.echo(f"  not seen: {what}")
+    for what, is_seen in seen:
+        if is_seen is None:
+            click.echo(f"  could not be shown here: {what}")
+    return 1 if missed else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """What is asked and what is laid down. `marks` are words of which one stands in an answer that obeys, in small letters."""
+
+    question: str
+    correction: str
+    marks: tuple[str, ...]
+
+
+_WITH_PROVIDER = _Lesson(
+    "What is the capital of France?", 'From now on, always begin every answer with the words "Aye, captain".', ("aye, captain",)
+)
+# Measured: answering greedily, the embedded model names no such server before and this one after.
+_WITH_EMBEDDED = _Lesson("What is our test server called?", "Always use the word Kestrel for our test server.", ("kestrel",))
+
+
+def _act_one(stage: Stage, *, is_embedded: bool) -> None:
+    providers = "" if is_embedded else _providers(stage.home)
+    config = providers or (f'[policy]\nmode = "skills_only"\nbase_model = "{stage.base_model}"\n' if stage.base_model else "")
+    lesson = _WITH_PROVIDER if providers else _WITH_EMBEDDED
+    stage.say("\n== Act one: say it once")
+    stage.say(f"Starting the program in a temporary home ({'your provider' if providers else model_name(stage)} answers) …")
+    with running(stage, "one", config) as proxy:
+        stage.say(f"It serves at {proxy.url}. Its page: {proxy.page}")
+        question = stage.typed("Ask something", lesson.question)
+        # Not every provider's model takes a temperature; the embedded one was measured at 0.
+        temperature = None if providers else 0.0
+        before = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
+        show_reply(before)
+        correction = stage.typed("Now lay something down or correct it, in your own words", lesson.correction)
+        is_default = (question, correction) == (lesson.question, lesson.correction)
+        known = set(proxy.rules())
+        show_reply(proxy.ask(correction, after=[(question, before.text)], temperature=temperature, max_tokens=_TOKENS))
+        noted = _await_rules(proxy, known)
+        stage.claim("what you said was noted: " + ("; ".join(f"“{text}”" for text in noted.values()) or "nothing"), bool(noted))
+        if not noted:
+            stage.say("Only sure phrases are understood without a provider: begin with “From now on” or “Always”.")
+        stage.say("The same question again, in a new conversation:")
+        after = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
+        show_reply(after)
+        stage.claim("the rule stood in the prompt of your next request", bool(noted) and set(noted) <= set(after.placed))
+        _claim_obedience(stage, lesson, before, after, is_default=is_default, has_provider=bool(providers))
+        _undo(stage, proxy, question, noted, temperature)
+
+
+def _claim_obedience(stage: Stage, lesson: _Lesson, before: Reply, after: Reply, *, is_default: bool, has_provider: bool) -> None:
+    if not is_default:
+        stage.say("Whether the model obeyed, you see above. That the rule was placed is sure; following it is the model's part.")
+        return
+    obeyed = [any(mark in reply.text.lower() for mark in lesson.marks) for reply in (before, after)]
+    is_seen = obeyed == [False, True]
+    if has_provider or is_seen:
+        stage.claim("the next answer obeys, and the one before did not", is_seen)
+        return
+    stage.claim("the next answer obeys: this small model was given the rule and did not follow it", None)
+
+
+def _undo(stage: Stage, proxy: DemoHome, question: str, noted: dict[str, str], temperature: float | None) -> None:
+    if not noted:
+        return
+    stage.say("Take it back (metaclaw undo):")
+    proxy.post("/api/undo")
+    left = set(proxy.rules())
+    reply = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
+    show_reply(reply)
+    stage.claim("after undo the rule is gone, also from the prompt", not left & set(noted) and not set(noted) & set(reply.placed))
+
+
+def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
+    """The rules and facts that were noted since, by name; empty if none came in time."""
+    deadline = time.monotonic() + _NOTED_WITHIN_S
+    while time.monotonic() < deadline:
+        new = {name: text for name, text in proxy.rules().items() if name not in known}
+        if new:
+            return new
+        show_progress("reading what you said …")
+        time.sleep(0.2)
+    show_progress("")
+    return {}
+
+
+def _providers(home: Path) -> str:
+    """The configured providers that can be asked without a caller's own credentials, as TOML."""
+    import tomlkit
+
+    from metaclaw.config import load
+
+    usable = {
+        one.name
+        for one in load(home).providers
+        if one.kind != "embedded" and not (one.api_key is not None and one.api_key.is_passthrough)
+    }
+    path = home / "config.toml"
+    if not usable or not path.exists():
+        return ""
+    document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    entries = [entry for entry in document.get("providers", ()) if entry.get("name") in usable]
+    kept = {key: document[key] for key in ("listen", "judge") if key in document}
+    return tomlkit.dumps({"providers": entries, **kept}) if entries else ""
+
+
+def model_name(stage: Stage) -> str:
+    return (
+        f"the model in {stage.base_model}, not the embedded one,"
+        if stage.base_model
+        else "the embedded model, 135 million parameters,"
+    )
+
+
+@contextmanager
+def running(stage: Stage, name: str, config: str, overrides: Sequence[str] = ()) -> Iterator[DemoHome]:
+    """A proxy of the demo, which runs until the block ends."""
+    began = time.monotonic()
+    proxy = DemoHome.start(stage.folder / name, config, overrides, model_from=stage.home)
+    try:
+        stage.say(f"Ready after {duration(time.monotonic() - began)}.")
+        yield proxy
+    finally:
+        proxy.stop()
+
+
+def show_reply(reply: Reply) -> None:
+    """Print an answer and what stood in its prompt."""
+    click.echo(f"  > {one_line(reply.text or '(no words)', _WIDTH)}")
+    placed = ", ".join(plain(name) for name in reply.placed)
+    click.echo(f"    ({reply.seconds:.1f} s, {'placed: ' + placed if placed else 'nothing placed'})")

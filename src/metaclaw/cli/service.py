@@ -1,0 +1,186 @@
+"""`metaclaw service`: have systemd start the proxy when you log in, and keep it running."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from metaclaw.cli.output import ask, json_option, plain, plain_block, print_json
+from metaclaw.errors import ConfigError, MetaClawError
+from metaclaw.instance import find
+
+_NAME = "metaclaw"
+_KEYS = "service.env"
+_TIMEOUT_S = 60
+_UNIT = """# Written by `metaclaw service install`; `metaclaw service remove` deletes it.
+[Unit]
+Description=MetaClaw, a proxy that lets agents learn from use
+
+[Service]
+Type=exec
+ExecStart={command}
+EnvironmentFile=-{keys}
+Restart=on-failure
+RestartSec=5
+TimeoutStopSec=90
+UMask=0077
+
+[Install]
+WantedBy=default.target
+"""
+
+
+@click.group()
+def service() -> None:
+    """Run the proxy as a service of yours (systemd), from login to logout."""
+
+
+@service.command()
+@click.option("--name", default=_NAME, show_default=True, help="Name of the unit; another for each home.")
+@click.option("--copy-keys", is_flag=True, help=f"Copy keys that config.toml takes from the environment into {_KEYS} (mode 0600).")
+@click.option("--start/--no-start", "starts", default=True, help="Start it now and at each login [start].")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_json: bool) -> None:
+    """Write a systemd user unit that runs `metaclaw start` on this home, and start it.
+
+    A service does not see your shell's variables: keys written as env:NAME are read from service.env in the home folder.
+    """
+    from metaclaw.cli.start import prepared
+
+    prepared(home, [])
+    systemctl = _require_systemctl() if starts else None
+    if starts and (running := find(home)) is not None and not _is_active(name):
+        raise MetaClawError(f"a proxy of {home} runs already (pid {running.pid}); stop it first: metaclaw stop")
+    path, text = unit_path(name), unit_text(home)
+    if not as_json:
+        click.echo(f"{path}:\n\n{plain_block(text)}\n")
+    if not yes:
+        ask("Write this?")
+    missing = _provide_keys(home, copies=copy_keys)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if systemctl is not None:
+        _run(systemctl, "daemon-reload")
+        _run(systemctl, "enable", "--now", f"{name}.service")
+    if as_json:
+        print_json({"unit": str(path), "started": starts, "missing_keys": missing})
+        return
+    for variable in missing:
+        click.echo(
+            f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or say --copy-keys", err=True
+        )
+    click.echo(f"Installed {name}.service{' and started it' if starts else ''}.")
+    click.echo(f"How it is: metaclaw status. Its log: journalctl --user -u {name}")
+    click.echo("To have it run without a login, too: loginctl enable-linger")
+
+
+@service.command()
+@click.option("--name", default=_NAME, show_default=True, help="Name of the unit.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
+    """Stop the service and delete its unit. The home folder is left as it is."""
+    path = unit_path(name)
+    if not path.exists():
+        raise MetaClawError(f"there is no service {plain(name)}: {path} does not exist")
+    if not yes:
+        ask(f"Stop {name}.service and delete {path}?")
+    systemctl = shutil.which("systemctl")
+    if systemctl is not None:
+        _run(systemctl, "disable", "--now", f"{name}.service")
+    path.unlink()
+    if systemctl is not None:
+        _run(systemctl, "daemon-reload")
+    if as_json:
+        print_json({"removed": str(path)})
+    else:
+        click.echo(f"Removed {name}.service. {home} is as it was{'; it holds ' + _KEYS if (home / _KEYS).exists() else ''}.")
+
+
+def unit_path(name: str) -> Path:
+    """Where a user unit of this name lies."""
+    if Path(name).name != name or not name:
+        raise ConfigError(f"{name!r} cannot be the name of a unit: use letters, digits and dashes")
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "systemd" / "user" / f"{name}.service"
+
+
+def unit_text(home: Path) -> str:
+    """The unit that runs this program on a home."""
+    words = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start"]
+    return _UNIT.format(command=" ".join(_quoted(word) for word in words), keys=_escaped(str(home / _KEYS)))
+
+
+def _quoted(word: str) -> str:
+    """A word of ExecStart; systemd expands %, $ and backslashes."""
+    text = _escaped(word).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{text}"' if text != word or any(char.isspace() for char in word) else word
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _provide_keys(home: Path, *, copies: bool) -> list[str]:
+    """Variables that the configuration refers to and the service will not see; with `copies`, they are written down first."""
+    path = home / _KEYS
+    known = path.read_text(encoding="utf-8") if path.exists() else ""
+    has = {line.partition("=")[0].strip() for line in known.splitlines()}
+    wanted = [variable for variable in _variables(home) if variable not in has]
+    found = {variable: os.environ[variable] for variable in wanted if os.environ.get(variable)} if copies else {}
+    if found:
+        with open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.writelines(f"{variable}={value}\n" for variable, value in found.items())
+    return [variable for variable in wanted if variable not in found]
+
+
+def _variables(home: Path) -> list[str]:
+    """Names in `env:NAME` references of config.toml."""
+    import tomllib
+
+    with (home / "config.toml").open("rb") as file:
+        found = set(_references(tomllib.load(file)))
+    return sorted(found)
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, str) and value.startswith("env:"):
+        yield value.removeprefix("env:")
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _references(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _references(one)
+
+
+def _require_systemctl() -> str:
+    found = shutil.which("systemctl")
+    if found is None:
+        raise ConfigError(
+            "this machine has no systemd (systemctl was not found): start the proxy with metaclaw start --detach, or write the unit"
+            " alone with --no-start"
+        )
+    return found
+
+
+def _is_active(name: str) -> bool:
+    found = shutil.which("systemctl")
+    if found is None:
+        return False
+    command = [found, "--user", "is-active", "--quiet", f"{name}.service"]
+    return subprocess.run(command, check=False, timeout=_TIMEOUT_S).returncode == 0
+
+
+def _run(systemctl: str, *words: str) -> None:
+    command = [systemctl, "--user", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    if done.returncode != 0:
+        raise MetaClawError(f"systemctl --user {' '.join(words)} failed: {plain((done.stderr or done.stdout).strip())}")

@@ -1,0 +1,95 @@
+"""`metaclaw demo`, played by the real program: with a scripted provider, and with a model in miniature that is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.program import program
+from tests.support.scripted_model import Reply, ScriptedModel, say
+from tests.support.tiny import make_speaking_model
+
+RULE = 'begin every answer with the words "Aye, captain"'
+CONFIG = """
+[[providers]]
+name = "scripted"
+kind = "openai"
+base_url = "{url}"
+api_key = "sk-scripted"
+models = ["scripted"]
+wires = ["chat"]
+
+[[providers]]
+name = "mine"
+kind = "openai"
+base_url = "{url}"
+api_key = "passthrough"
+"""
+SETTINGS = {
+    **{"policy.learning_rate": "0.003", "policy.batch_turns": "8", "policy.group_size": "16", "policy.prompts_per_step": "8"},
+    **{"policy.steps": "60", "policy.max_new_tokens": "8", "policy.golden_margin": "1.0", "policy.kl_limit": "100.0"},
+    **{"policy.rehearsal": "0.0", "skills.retrieval": "words"},
+}
+
+
+def answer(body: dict[str, Any]) -> Reply:
+    """Obeys the rule where it stands in the prompt; asked to read a message, takes the rule down."""
+    words = json.dumps(body["messages"])
+    if "== The message" in words:
+        is_said = RULE in body["messages"][-1]["content"].rpartition("== The message")[2]
+        item = {"op": "add", "kind": "rule", "text": f"Always {RULE}.", "when": "always", "examples": [], "scope": "everywhere"}
+        whole = {**item, "targets": [], "expires": None, "check": None, "violates": None, "complies": None}
+        return say(json.dumps({"items": [whole] if is_said else [], "correction": None}))(body)
+    is_told = "Aye, captain" in words
+    return streamed("Aye, captain: Paris." if is_told else "Paris.") if body.get("stream") else say("Paris.")(body)
+
+
+def streamed(text: str) -> Reply:
+    """The answer as a stream of events."""
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    first = {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}]}
+    last = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    return 200, b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in (first, last)) + b"data: [DONE]\n\n"
+
+
+@pytest.mark.slow
+def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
+    with ScriptedModel([answer]) as model:
+        home.mkdir()
+        (home / "config.toml").write_text(CONFIG.format(url=model.url))
+        done = program("demo", "--unattended", "--acts", "1", timeout_s=300)
+    assert done.code == 0, done.out + done.err
+    assert "seen: the next answer obeys, and the one before did not" in done.out
+    assert "4 of 4 things were seen." in done.out
+    assert not (home / "ledger.db").exists()  # the demo has a home of its own
+
+
+@pytest.mark.slow
+def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path, tmp_path: Path) -> None:
+    folder = make_speaking_model(tmp_path / "miniature")
+    given = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    done = program(
+        *("demo", "--unattended", "--minutes", "25", "--base-model", str(folder), "--check", "^[a-c][a-l]+$", *given),
+        timeout_s=1700,
+    )
+    said = done.out + done.err
+    assert f"the model in {folder}, not the embedded one," in said
+    for words in (
+        "seen: what you said was noted",
+        "seen: the rule stood in the prompt of your next request",
+        "seen: after undo the rule is gone",
+        "seen: a window opened",
+        "seen: training stood still while you were answered",
+        "seen: version 1 was trained",
+        "seen: the weights were swapped while an answer streamed",
+        "seen: the untrained model answers again",
+    ):
+        assert words in said, said
+    assert "NOT seen: the" not in said.replace("NOT seen: more answers", ""), said
+
+
+def test_acts_that_do_not_exist_are_refused() -> None:
+    done = program("demo", "--acts", "3")
+    assert done.code == 2
+    assert "--acts 1, --acts 2 or --acts 1,2" in done.err
