@@ -335,7 +335,7 @@ def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[Context]:
     today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
     known = {str(one["day"]): one for one in days}
     wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(_DAYS))]
-    sums = [
+    sums: list[Context] = [
         {"day": day, "own": 0, "agents": 0}
         if (one := known.get(day)) is None
         else {
