@@ -45,7 +45,7 @@ class PageDriver:
 
     def sees(self, text: str) -> None:
         """Wait until the page shows this text."""
-        self.browser.wait_for(f"document.body.innerText.includes({json.dumps(text)})")
+        self.browser.wait_for(f"document.body !== null && document.body.innerText.includes({json.dumps(text)})")
 
     def misses(self, text: str, within: str = "#content") -> None:
         """Wait until a part of the page no longer shows this text."""

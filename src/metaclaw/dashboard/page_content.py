@@ -23,7 +23,8 @@ _SESSIONS: Final = 30
 _TURNS: Final = 12
 _LESSONS: Final = 12
 _DAYS: Final = 14
-_SEARCH_S: Final = 0.12
+_SEARCH_S: Final = 0.08
+_MOST_FOUND: Final = 300
 _SHORT_CHARS: Final = 6_000
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
 Context = dict[str, Any]
@@ -189,10 +190,11 @@ class PageContent:
 
     def _session_list(self, wanted: SessionFilter, before: SessionId | None) -> Context:
         overview, titles = self.parts.overview, self.parts.titles
-        unread = 0
+        unread, is_cut = 0, False
         if wanted.text:
             titled, unread = titles.search(wanted.text, _SEARCH_S)
-            wanted = SessionFilter(wanted.text, wanted.agent, wanted.outcome, titled)
+            is_cut = len(titled) > _MOST_FOUND
+            wanted = SessionFilter(wanted.text, wanted.agent, wanted.outcome, titled[:_MOST_FOUND])
         rows = overview.sessions(wanted, _SESSIONS + 1, before)
         shown, more = rows[:_SESSIONS], len(rows) > _SESSIONS
         named, outcomes = titles.of([row.id for row in shown]), overview.outcomes([row.id for row in shown])
@@ -200,6 +202,7 @@ class PageContent:
             "sessions": [{"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {})} for row in shown],
             "count": overview.count(wanted),
             "unread": unread,
+            "is_cut": is_cut,
             "next": shown[-1].id if more else None,
             "is_first": before is None,
             "wanted": wanted,
@@ -335,7 +338,7 @@ def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[Context]:
     today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
     known = {str(one["day"]): one for one in days}
     wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(_DAYS))]
-    sums = [
+    sums: list[Context] = [
         {"day": day, "own": 0, "agents": 0}
         if (one := known.get(day)) is None
         else {

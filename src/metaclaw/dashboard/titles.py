@@ -13,7 +13,7 @@ from metaclaw.wires import decode_json, wire_format
 
 _MOST_CHARS: Final = 120
 _MOST_KEPT: Final = 50_000
-_AT_ONCE: Final = 25
+_AT_ONCE: Final = 8
 Words = Callable[[str, str], str]
 """A person's own words in a text of an agent."""
 

@@ -21,7 +21,7 @@ from metaclaw.store.schema import events, generations, memberships, payloads, se
 from metaclaw.store.unpacking import session_of
 
 _RECENT_TURNS = 2000
-_RECENT_CALLS = 5000
+_RECENT_CALLS = 1000
 _RECENT_EVENTS = 5000
 
 
