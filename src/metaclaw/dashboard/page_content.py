@@ -338,18 +338,16 @@ def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[Context]:
     today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
     known = {str(one["day"]): one for one in days}
     wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(_DAYS))]
-    sums: list[Context] = [
-        {"day": day, "own": 0, "agents": 0}
-        if (one := known.get(day)) is None
-        else {
-            "day": day,
-            "own": one["learning"]["input_tokens"] + one["learning"]["output_tokens"],
-            "agents": one["traffic"]["input_tokens"] + one["traffic"]["output_tokens"],
-        }
-        for day in wanted
+    sums = [(day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic")) for day in wanted]
+    most = max((own + agents for _, own, agents in sums), default=0) or 1
+    return [
+        {"day": day, "own": own, "agents": agents, "own_h": 100 * own / most, "agents_h": 100 * agents / most}
+        for day, own, agents in sums
     ]
-    most = max((one["own"] + one["agents"] for one in sums), default=0) or 1
-    return [{**one, "own_h": 100 * one["own"] / most, "agents_h": 100 * one["agents"] / most} for one in sums]
+
+
+def _tokens(day: Mapping[str, Any] | None, purpose: str) -> int:
+    return 0 if day is None else int(day[purpose]["input_tokens"] + day[purpose]["output_tokens"])
 
 
 def curve_points(rewards: Sequence[float], width: float = 600.0, height: float = 120.0) -> str:
