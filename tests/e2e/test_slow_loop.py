@@ -63,7 +63,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         _put_real_model(home)
         config = POLICY.format(rate=0.002, steps=3, base="")
     else:
-        config = POLICY.format(rate=0.003, steps=60, base=f'base_model = "{make_speaking_model(folder / "miniature")}"')
+        config = POLICY.format(rate=0.0015, steps=80, base=f'base_model = "{make_speaking_model(folder / "miniature")}"')
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running
