@@ -124,6 +124,16 @@ def followed(compliance: Mapping[str, Any] | None) -> str:
     return f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}{held}"
 
 
+def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
+    """The agent that follows a rule least, in words; empty where only one agent is known, or none breaks it."""
+    known = {agent: one for agent, one in (by_agent or {}).items() if one["followed"] + one["broken"]}
+    if len(known) < 2:
+        return ""
+    worst = min(known, key=lambda agent: known[agent]["followed"] / (known[agent]["followed"] + known[agent]["broken"]))
+    counts = known[worst]
+    return f"{worst} in {counts['followed']} of {counts['followed'] + counts['broken']}" if counts["broken"] else ""
+
+
 def differences(before: str, after: str) -> list[tuple[str, str]]:
     """Two texts line by line: each line with `add`, `del` or `same`."""
     found: list[tuple[str, str]] = []

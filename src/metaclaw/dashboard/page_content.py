@@ -58,6 +58,8 @@ class PageContent:
         """What was learned, what it cost, what waits, what is wrong."""
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
+        asked = {one["name"] for one in status["questions"]}
+        rules = (await self.call("GET", "/api/rules"))["rules"] if asked else []
         cost = await self.call("GET", "/api/cost", days="1")
         lessons = await run_sync(self._lessons)
         days: dict[str, list[Context]] = {}
@@ -68,6 +70,7 @@ class PageContent:
             "status": status,
             "problems": problems(status),
             "waiting": waiting,
+            "questions": [one for one in rules if one["name"] in asked],
             "days": days,
             "budget": cost["budget"],
             "served": served,
@@ -107,6 +110,8 @@ class PageContent:
             one["placed"] = placed.get(one["name"])
         return {
             "waiting": await self.waiting(),
+            "questions": [one for one in rules if one["question"]],
+            "is_holding": (await self.call("GET", "/api/enforce"))["on"],
             "rules": rules,
             "skills": skills,
             "retired": retired[:50],
@@ -120,8 +125,8 @@ class PageContent:
         if context["is_live"] and context["one"]["kind"] == "skill":
             context["facts"] = await self.call("GET", f"/api/skills/{name}")
         elif context["is_live"]:
-            listed = (await self.call("GET", "/api/rules"))["rules"]
-            context["one"] |= next((one for one in listed if one["name"] == name), {})
+            context["one"] |= await self.call("GET", f"/api/rules/{name}")
+            context["is_holding"] = (await self.call("GET", "/api/enforce"))["on"]
         return context
 
     async def waiting(self) -> list[Context]:
@@ -269,6 +274,7 @@ class PageContent:
             "is_live": live is not None,
             "gone": gone,
             "facts": None,
+            "is_holding": True,
             "placed": overview.last_placed().get(skill.name),
             "source": place,
             "versions": _changes(versions),

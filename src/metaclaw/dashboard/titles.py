@@ -71,11 +71,11 @@ class Titles:
             messages = wire_format(opening.wire).parse_request(value).messages if isinstance(value, dict) else ()
         except (WireError, ValueError, RecursionError):
             return ""
-        said = (own_words(self._words, opening.agent, message) for message in messages)
+        said = (words_in(self._words, opening.agent, message) for message in messages)
         return short(next(filter(None, said), ""))
 
 
-def own_words(words: Words, agent: str, message: Message) -> str:
+def words_in(words: Words, agent: str, message: Message) -> str:
     """What a person says in a message; empty where only a program speaks."""
     if message.role is not Role.USER:
         return ""
