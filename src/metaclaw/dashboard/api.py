@@ -76,6 +76,11 @@ class Api:
                 return
         await self._router(scope, receive, send)
 
+    async def prepare(self) -> None:
+        """Make the pages ready for their first visitor."""
+        if self._pages is not None:
+            await self._pages.prepare()
+
     def stop(self) -> None:
         """The program is about to stop: whoever follows the events is let go, so that nobody waits for them."""
         self._router.stop()

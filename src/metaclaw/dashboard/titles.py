@@ -50,6 +50,12 @@ class Titles:
             known = [(one, self._known[one].casefold()) for one in ids if one in self._known]
         return [one for one, title in known if all(word in title for word in words)], unread
 
+    def unread(self) -> list[SessionId]:
+        """Sessions whose titles are not known yet, newest first; no more than are kept."""
+        ids = self._overview.ids()[:_MOST_KEPT]
+        with self._lock:
+            return [one for one in ids if one not in self._known]
+
     def forget(self, session: SessionId) -> None:
         """Let go of a session that is to be forgotten."""
         with self._lock:
