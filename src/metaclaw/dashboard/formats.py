@@ -125,13 +125,14 @@ def followed(compliance: Mapping[str, Any] | None) -> str:
 
 
 def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
-    """The agent that follows a rule least, in words; empty where only one agent is known, or none breaks it."""
-    known = {agent: one for agent, one in (by_agent or {}).items() if one["followed"] + one["broken"]}
-    if len(known) < 2:
+    """The agent that follows a rule least, in words; empty where no agent follows it less than the others."""
+    known = {agent: (one["followed"], one["followed"] + one["broken"]) for agent, one in (by_agent or {}).items()}
+    shares = {agent: followed / turns for agent, (followed, turns) in known.items() if turns}
+    if len(set(shares.values())) < 2:
         return ""
-    worst = min(known, key=lambda agent: known[agent]["followed"] / (known[agent]["followed"] + known[agent]["broken"]))
-    counts = known[worst]
-    return f"{worst} in {counts['followed']} of {counts['followed'] + counts['broken']}" if counts["broken"] else ""
+    worst = min(shares, key=lambda agent: shares[agent])
+    followed, turns = known[worst]
+    return f"{worst} in {followed} of {turns}"
 
 
 def differences(before: str, after: str) -> list[tuple[str, str]]:
