@@ -53,7 +53,8 @@ def test_hostile_words_are_shown_as_text_and_a_turn_is_rated_in_one_click(progra
     hostile = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u202e{{ 7 * 7 }}"
     answer = say(program, hostile)
     turn, session = answer.headers["x-metaclaw-turn"], answer.headers["x-metaclaw-session"]
-    program.wait_for("/api/sessions", lambda facts: any(one["id"] == session for one in facts["sessions"]))
+    listed = program.wait_for("/api/sessions", lambda facts: any(one["id"] == session for one in facts["sessions"]))
+    assert next(one["title"] for one in listed["sessions"] if one["id"] == session).startswith("<img src=x")
     for path in ("/ui/sessions", f"/ui/sessions/{session}", f"/ui/turns/{turn}", "/ui/sessions?q=onerror"):
         page.open(path)
         page.sees("onerror=")

@@ -48,7 +48,7 @@ async def test_a_rule_is_added_listed_shown_changed_and_removed(stage: Stage) ->
     assert listed["created"] == listed["changed"] is not None
     shown = await stage.get("/api/rules/use-uv-instead-of-pip")
     assert {key: shown[key] for key in listed} == listed
-    assert set(shown) - set(listed) == {"by_agent", "by_model", "by_day", "violations", "reminders"}
+    assert set(shown) - set(listed) == {"by_model", "by_day", "violations", "reminders"}
     assert listed["compliance"] == {"applied": 0, "followed": 0, "broken": 0, "held": 0, "unknown": 0}
     change = {"text": "Use uv, never pip.", "when": "installing packages", "workspace": "/home/ann/shop", "expires": "2099-01-31"}
     changed = (await stage.http.patch("/api/rules/use-uv-instead-of-pip", json=change)).json()

@@ -83,6 +83,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
             house.begin_loops(supervisor)
             signals.handle()
             _announce(listening, house, instance, ready)
+            group.start_soon(house.api.prepare)
             await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             house.api.stop()

@@ -1,4 +1,4 @@
-"""The words of recorded turns: what the person said, what the model answered, and a title for a session."""
+"""Recorded turns in words for the terminal: what the model answered, and what a turn came to."""
 
 import json
 from typing import TYPE_CHECKING
@@ -7,10 +7,8 @@ from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Message, ToolCall
-    from metaclaw.domain.ids import SessionId
     from metaclaw.domain.turn import Turn
     from metaclaw.domain.verdict import Verdict
-    from metaclaw.store import LedgerReader
 
 _SOURCES = {
     "user": "you said so",
@@ -21,19 +19,17 @@ _SOURCES = {
 }
 
 
-def asked(turn: "Turn") -> str:
-    """What the person said last in a turn's request, without what clients add; empty where that cannot be read."""
-    said = (_own_words(turn, message) for message in reversed(_messages(turn)))
-    return next(filter(None, said), "")
-
-
 def is_continued(turn: "Turn") -> bool:
     """Whether the request goes on with the results of tools instead of words."""
+    from metaclaw.dashboard.titles import words_in
     from metaclaw.domain.chat import ToolResult
+    from metaclaw.proxy import own_words
 
     messages = _messages(turn)
     return (
-        bool(messages) and any(isinstance(part, ToolResult) for part in messages[-1].parts) and not _own_words(turn, messages[-1])
+        bool(messages)
+        and any(isinstance(part, ToolResult) for part in messages[-1].parts)
+        and not words_in(own_words, turn.agent, messages[-1])
     )
 
 
@@ -49,13 +45,6 @@ def answered(turn: "Turn") -> str:
         elif isinstance(part, ToolCall):
             lines.append(_call(part))
     return "\n".join(lines)
-
-
-def title_of(reader: "LedgerReader", session: "SessionId") -> str:
-    """The first thing the person asked for in a session; empty where that cannot be read."""
-    first = reader.next_main_turn(session, 0)
-    whole = None if first is None else reader.turn(first.id)
-    return "" if whole is None else " ".join(asked(whole.turn).split())
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:
@@ -75,16 +64,6 @@ def _messages(turn: "Turn") -> "tuple[Message, ...]":
         return tuple(read_request(turn.wire, turn.exchange.request).messages)
     except WireError:
         return ()
-
-
-def _own_words(turn: "Turn", message: "Message") -> str:
-    from metaclaw.domain.chat import Role, Text
-    from metaclaw.proxy import own_words
-
-    if message.role is not Role.USER:
-        return ""
-    said = (own_words(turn.agent, part.text).strip() for part in message.parts if isinstance(part, Text))
-    return "\n".join(filter(None, said))
 
 
 def _call(call: "ToolCall") -> str:

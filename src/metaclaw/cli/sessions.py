@@ -27,10 +27,11 @@ from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from metaclaw.domain.chat import Json
-    from metaclaw.store import LedgerReader, SessionRow, TurnRow
+    from metaclaw.domain.ids import SessionId
+    from metaclaw.store import Database, LedgerReader, SessionRow, TurnRow
 
 _FORGET_S = 600.0
 _MOST_SEARCHED = 200
@@ -49,17 +50,17 @@ def sessions() -> None:
 @click.pass_obj
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List recorded sessions, newest first: what was asked first, with which agent, and how it went."""
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.ledger import opened
     from metaclaw.config import load
+    from metaclaw.store import LedgerReader
 
-    with reading(load(home)) as reader:
-        found = reader.sessions(limit) if reader is not None else []
-        if as_json or reader is None or not found:
-            _print_none_or_json(reader, found, as_json=as_json)
+    with opened(load(home)) as database:
+        found = [] if database is None else LedgerReader(database).sessions(limit)
+        if database is None or not _print_found(database, found, as_json=as_json):
+            _print_none("No sessions are recorded yet.", as_json=as_json)
             return
-        _print_sessions(reader, found)
-        total = reader.counts().sessions
-    if total > len(found):
+        total = LedgerReader(database).counts().sessions
+    if total > len(found) and not as_json:
         click.echo(f"… and {total - len(found)} older. More with --limit; find one with: metaclaw sessions search WORDS")
 
 
@@ -73,60 +74,69 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 @click.pass_obj
 def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: bool) -> None:
     """List the sessions in which all WORDS occur, in what you said or in what was answered, newest first."""
-    from metaclaw.cli.ledger import reading
+    from itertools import islice
+
+    from metaclaw.cli.ledger import opened
     from metaclaw.config import load
+    from metaclaw.store import LedgerReader
 
     wanted = [word.casefold() for word in " ".join(words).split()]
-    with reading(load(home)) as reader:
-        found: list[SessionRow] = []
-        for session in [] if reader is None else reader.sessions(among):
-            assert reader is not None
-            if _holds(reader, session, wanted):
-                found.append(session)
-            if len(found) == limit:
-                break
-        if as_json or reader is None or not found:
-            _print_none_or_json(reader, found, as_json=as_json, none=f"No session of the newest {among} has these words in it.")
-        else:
-            _print_sessions(reader, found)
+    with opened(load(home)) as database:
+        if database is not None:
+            reader = LedgerReader(database)
+            fitting = (session for session in reader.sessions(among) if _holds(reader, session, wanted))
+            if _print_found(database, list(islice(fitting, limit)), as_json=as_json):
+                return
+    _print_none(f"No session of the newest {among} has these words in it.", as_json=as_json)
 
 
 def _holds(reader: "LedgerReader", session: "SessionRow", wanted: list[str]) -> bool:
-    from metaclaw.cli.conversation import answered, asked
+    from metaclaw.cli.conversation import answered
+    from metaclaw.dashboard.conversation import last_words
+    from metaclaw.proxy import own_words
 
     missing = set(wanted)
     for row in reader.turns_of(session.id, _MOST_SEARCHED):
         whole = reader.turn(row.id) if row.kind.value == "main" else None
         if whole is not None:
-            text = f"{asked(whole.turn)}\n{answered(whole.turn)}".casefold()
+            text = f"{last_words(whole.turn, own_words)}\n{answered(whole.turn)}".casefold()
             missing -= {word for word in missing if word in text}
         if not missing:
             return True
     return False
 
 
-def _print_none_or_json(
-    reader: "LedgerReader | None", found: "list[SessionRow]", *, as_json: bool, none: str = "No sessions are recorded yet."
-) -> None:
-    from metaclaw.cli.conversation import title_of
-    from metaclaw.dashboard.views import session_view
-
+def _print_none(sentence: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"sessions": [{**session_view(one), "title": reader and title_of(reader, one.id)} for one in found]})
+        print_json({"sessions": []})
     else:
-        click.echo(none)
+        click.echo(sentence)
 
 
-def _print_sessions(reader: "LedgerReader", found: "list[SessionRow]") -> None:
-    from metaclaw.cli.conversation import title_of
+def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
+    """Print sessions with their titles; False where there are none, and nothing was printed."""
+    from metaclaw.dashboard.views import session_view
+    from metaclaw.store import LedgerReader
 
-    print_table(
-        ("SESSION", "LAST", "AGENT", "TURNS", "WENT", "FIRST ASKED"),
-        [
-            (short_session(reader, one.id), ago(one.last_at), one.agent, one.turns, _went(reader, one), title_of(reader, one.id))
+    reader, titles = LedgerReader(database), _titles(database, found)
+    if found and as_json:
+        print_json({"sessions": [session_view(one, titles.get(one.id)) for one in found]})
+    elif found:
+        cells = [
+            (short_session(reader, one.id), ago(one.last_at), one.agent, one.turns, _went(reader, one), titles.get(one.id, ""))
             for one in found
-        ],
-    )
+        ]
+        print_table(("SESSION", "LAST", "AGENT", "TURNS", "WENT", "FIRST ASKED"), cells)
+    return bool(found)
+
+
+def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[SessionId, str]":
+    """The titles of these sessions, as the API has them."""
+    from metaclaw.dashboard import Titles
+    from metaclaw.proxy import own_words
+    from metaclaw.store import Overview
+
+    return Titles(Overview(database), own_words).of([one.id for one in found])
 
 
 def _went(reader: "LedgerReader", session: "SessionRow") -> str:
@@ -150,24 +160,26 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
-    from metaclaw.cli.conversation import title_of
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.ledger import opened
     from metaclaw.config import load
     from metaclaw.dashboard.views import session_view, turn_view
+    from metaclaw.store import LedgerReader
 
     check_choice(session, last, "session")
-    with reading(load(home)) as reader:
-        wanted = find_session(reader, session)
-        assert reader is not None
+    with opened(load(home)) as database:
+        wanted = find_session(None if database is None else LedgerReader(database), session)
+        assert database is not None
+        reader = LedgerReader(database)
         found = reader.session(wanted)
         if found is None:
             raise _unknown(wanted)
+        title = _titles(database, [found]).get(found.id)
         rows_ = reader.turns_of(found.id, found.turns + 1)
         if as_json:
             turns = [turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))]
-            print_json({**session_view(found), "title": title_of(reader, found.id), "turns": turns})
+            print_json({**session_view(found, title), "turns": turns})
             return
-        click.secho(one_line(title_of(reader, found.id) or "(nothing that can be read)", 100), bold=True)
+        click.secho(one_line(title or "(nothing that can be read)", 100), bold=True)
         ended = f"ended ({found.end_reason})" if found.end_reason else "going on"
         click.echo(f"{plain(found.id)}  {plain(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}")
         shown = rows_ if show_all else [row for row in rows_ if row.kind.value == "main"]
@@ -182,7 +194,9 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
 
 
 def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
-    from metaclaw.cli.conversation import answered, asked, is_continued, verdict_in_words
+    from metaclaw.cli.conversation import answered, is_continued, verdict_in_words
+    from metaclaw.dashboard.conversation import last_words
+    from metaclaw.proxy import own_words
 
     whole, standing = reader.turn(row.id), reader.standing_of(row.id)
     if whole is None:
@@ -197,7 +211,7 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     click.echo()
     click.secho(plain(short_turn(reader, row.id)), bold=True, nl=False)
     click.echo(f"  {'  '.join(plain(fact) for fact in facts)}")
-    words = "(results of tools)" if is_continued(whole.turn) else asked(whole.turn)
+    words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
     _print_words("you", words, most_lines=None if show_all else 4)
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
     if row.stamp.skills:

@@ -1,6 +1,6 @@
 """What people and tools read and do over HTTP: status, sessions, turns, skills, metrics."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -76,6 +76,11 @@ class Api:
                 return
         await self._router(scope, receive, send)
 
+    async def prepare(self) -> None:
+        """Make the pages ready for their first visitor."""
+        if self._pages is not None:
+            await self._pages.prepare()
+
     def stop(self) -> None:
         """The program is about to stop: whoever follows the events is let go, so that nobody waits for them."""
         self._router.stop()
@@ -144,7 +149,8 @@ class Api:
         limit, before = ask.number("limit", 50, _MOST_ROWS), ask.query.get("before")
         earlier = None if before is None else SessionId(before)
         rows = await anyio.to_thread.run_sync(lambda: self._facts.reader.sessions(limit, earlier))
-        return {"sessions": [session_view(row) for row in rows]}
+        titles = await self._titles([row.id for row in rows])
+        return {"sessions": [session_view(row, titles.get(row.id)) for row in rows]}
 
     async def _session(self, ask: Ask) -> object:
         session, limit, after = SessionId(ask.path["id"]), ask.number("limit", 200, _MOST_ROWS), ask.number("after", 0)
@@ -153,7 +159,12 @@ class Api:
         if row is None:
             raise ApiError(f"there is no session {session}", 404)
         turns = await anyio.to_thread.run_sync(lambda: reader.turns_of(session, limit, after))
-        return {**session_view(row), "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns]}
+        title = (await self._titles([session])).get(session)
+        return {**session_view(row, title), "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns]}
+
+    async def _titles(self, sessions: Sequence[SessionId]) -> Mapping[SessionId, str]:
+        pages = self._facts.pages
+        return {} if pages is None else await anyio.to_thread.run_sync(pages.titles.of, sessions)
 
     async def _end(self, ask: Ask) -> object:
         session = SessionId(ask.path["id"])

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from metaclaw.dashboard.titles import Words, own_words, short
+from metaclaw.dashboard.titles import Words, short, words_in
 from metaclaw.domain.chat import Image, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import UpstreamError, WireError
@@ -91,14 +91,14 @@ def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS)
     if not whole:
         last = max((at for at, one in enumerate(shown) if one.role is Role.ASSISTANT), default=-1)
         shown = tuple(one for one in shown[last + 1 :] if one.role is not Role.SYSTEM)
-    asked = tuple(_shown(one, placed, own_words(words, turn.agent, one), most) for one in shown)
+    asked = tuple(_shown(one, placed, words_in(words, turn.agent, one), most) for one in shown)
     return ShownTurn(asked, _answer(turn, most), raw)
 
 
 def last_words(turn: Turn, words: Words) -> str:
     """What the person said last before a turn; empty where that cannot be read."""
     messages = _messages(turn.wire, turn.exchange.request) or ()
-    return next(filter(None, (own_words(words, turn.agent, one) for one in reversed(messages))), "")
+    return next(filter(None, (words_in(words, turn.agent, one) for one in reversed(messages))), "")
 
 
 def _messages(wire: Wire, body: bytes) -> tuple[Message, ...] | None:

@@ -124,6 +124,17 @@ def followed(compliance: Mapping[str, Any] | None) -> str:
     return f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}{held}"
 
 
+def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
+    """The agent that follows a rule least, in words; empty where no agent follows it less than the others."""
+    known = {agent: (one["followed"], one["followed"] + one["broken"]) for agent, one in (by_agent or {}).items()}
+    shares = {agent: followed / turns for agent, (followed, turns) in known.items() if turns}
+    if len(set(shares.values())) < 2:
+        return ""
+    worst = min(shares, key=lambda agent: shares[agent])
+    followed, turns = known[worst]
+    return f"{worst} in {followed} of {turns}"
+
+
 def differences(before: str, after: str) -> list[tuple[str, str]]:
     """Two texts line by line: each line with `add`, `del` or `same`."""
     found: list[tuple[str, str]] = []

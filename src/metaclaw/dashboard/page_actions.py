@@ -59,6 +59,8 @@ class PageActions:
             ),
             "rule-project": Action(self._move_rule),
             "rule-lasting": Action(self._keep_rule),
+            "rule-enforce": Action(self._enforce_rule),
+            "enforcement": Action(self._switch_enforcement),
             "restore": Action(self._restore),
             "skill-edit": Action(self._edit_skill),
             "skill-keep": Action(self._keep_skill),
@@ -115,6 +117,20 @@ class PageActions:
         name = form.get("name", "")
         await self._call("PATCH", f"/api/rules/{_part(name)}", {"expires": None})
         return Done(f"{name} stays in force without an end.", await self._undo_of_newest())
+
+    async def _enforce_rule(self, form: Form) -> Done:
+        name, enforce = form.get("name", ""), form.get("enforce", "")
+        told = {"hold": "Calls that break it are held back", "remind": "Agents are reminded of it", "off": "It is only counted"}
+        if enforce not in told:
+            raise ApiError(f"enforce must be one of {', '.join(told)}", 400)
+        await self._call("PATCH", f"/api/rules/{_part(name)}", {"enforce": enforce})
+        return Done(f"{told[enforce]}: {name}.", await self._undo_of_newest())
+
+    async def _switch_enforcement(self, form: Form) -> Done:
+        is_on = form.get("on") == "yes"
+        await self._call("POST", "/api/enforce", {"on": is_on})
+        message = "Held rules hold calls back again." if is_on else "No call is held back any more, by any rule."
+        return Done(message, Offer("Undo", "enforcement", {"on": "no" if is_on else "yes"}))
 
     async def _restore(self, form: Form) -> Done:
         name = form.get("name", "")

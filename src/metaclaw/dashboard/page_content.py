@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
+import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.dashboard.conversation import last_words, read_turn
@@ -23,7 +24,9 @@ _SESSIONS: Final = 30
 _TURNS: Final = 12
 _LESSONS: Final = 12
 _DAYS: Final = 14
-_SEARCH_S: Final = 0.08
+_SEARCH_S: Final = 0.05
+_READ_AT_ONCE: Final = 10
+_READ_PAUSE_S: Final = 0.02
 _MOST_FOUND: Final = 300
 _SHORT_CHARS: Final = 6_000
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
@@ -58,6 +61,8 @@ class PageContent:
         """What was learned, what it cost, what waits, what is wrong."""
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
+        asked = {one["name"] for one in status["questions"]}
+        rules = (await self.call("GET", "/api/rules"))["rules"] if asked else []
         cost = await self.call("GET", "/api/cost", days="1")
         lessons = await run_sync(self._lessons)
         days: dict[str, list[Context]] = {}
@@ -68,6 +73,7 @@ class PageContent:
             "status": status,
             "problems": problems(status),
             "waiting": waiting,
+            "questions": [one for one in rules if one["name"] in asked],
             "days": days,
             "budget": cost["budget"],
             "served": served,
@@ -80,6 +86,13 @@ class PageContent:
         before = SessionId(query["before"]) if query.get("before") else None
         known = Outcome(outcome) if outcome in list(Outcome) else None
         return await run_sync(self._session_list, SessionFilter(text, agent, known), before)
+
+    async def read_titles(self) -> None:
+        """Read the titles of all sessions, a few at a time, so that a search finds every one of them. Raises StoreError."""
+        unread = await run_sync(self.parts.titles.unread)
+        for at in range(0, len(unread), _READ_AT_ONCE):
+            await run_sync(self.parts.titles.of, unread[at : at + _READ_AT_ONCE])
+            await anyio.sleep(_READ_PAUSE_S)
 
     async def session(self, session: str, query: Mapping[str, str]) -> Context:
         """One session with its turns, a few at a time."""
@@ -107,6 +120,8 @@ class PageContent:
             one["placed"] = placed.get(one["name"])
         return {
             "waiting": await self.waiting(),
+            "questions": [one for one in rules if one["question"]],
+            "is_holding": (await self.call("GET", "/api/enforce"))["on"],
             "rules": rules,
             "skills": skills,
             "retired": retired[:50],
@@ -120,8 +135,8 @@ class PageContent:
         if context["is_live"] and context["one"]["kind"] == "skill":
             context["facts"] = await self.call("GET", f"/api/skills/{name}")
         elif context["is_live"]:
-            listed = (await self.call("GET", "/api/rules"))["rules"]
-            context["one"] |= next((one for one in listed if one["name"] == name), {})
+            context["one"] |= await self.call("GET", f"/api/rules/{name}")
+            context["is_holding"] = (await self.call("GET", "/api/enforce"))["on"]
         return context
 
     async def waiting(self) -> list[Context]:
@@ -200,7 +215,7 @@ class PageContent:
         named, outcomes = titles.of([row.id for row in shown]), overview.outcomes([row.id for row in shown])
         return {
             "sessions": [{"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {})} for row in shown],
-            "count": overview.count(wanted),
+            "count": len(rows) if before is None and not more else overview.count(wanted),
             "unread": unread,
             "is_cut": is_cut,
             "next": shown[-1].id if more else None,
@@ -269,6 +284,7 @@ class PageContent:
             "is_live": live is not None,
             "gone": gone,
             "facts": None,
+            "is_holding": True,
             "placed": overview.last_placed().get(skill.name),
             "source": place,
             "versions": _changes(versions),

@@ -1,6 +1,7 @@
 """The pages for a browser: server-rendered HTML, forms for actions, and a stream that says when to look again."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -23,6 +24,8 @@ from metaclaw.wires import encode_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+log = logging.getLogger(__name__)
 
 _HTML: Final = "text/html; charset=utf-8"
 _POLICY: Final = (
@@ -48,8 +51,8 @@ _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FILTERS: Final = (
-    *("ago", "audience", "clock", "count", "evidence", "followed", "judged_by", "moment", "money", "plural"),
-    *("project", "seconds", "signal", "tokens", "uplift"),
+    *("ago", "audience", "clock", "count", "evidence", "followed", "judged_by", "least_followed", "moment", "money"),
+    *("plural", "project", "seconds", "signal", "tokens", "uplift"),
 )
 _SAID: Final = ("noted", "replaced", "retracted", "notice")
 
@@ -64,12 +67,22 @@ class Pages:
         self._can_train = can_train
         self._notices: dict[str, Done] = {}
         self._streams = 0
+        self._titles_wanted = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Compile the templates, and read all titles once a list of sessions is opened. Returns when that is done."""
+        await run_sync(_compile)
+        await self._titles_wanted.wait()
+        try:
+            await self._content.read_titles()
+        except StoreError as error:
+            log.warning("titles.unread reason=%s", error)
 
     def table(self) -> list[Route]:
         """The routes."""
         pages: list[tuple[str, Callable[[Ask], Awaitable[object]], str]] = [
             ("/ui", self._page("today.html", "today", lambda ask: self._content.today()), "Today"),
-            ("/ui/sessions", self._page("sessions.html", "sessions", lambda ask: self._content.sessions(ask.query)), "Sessions"),
+            ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
             (
                 "/ui/sessions/{id}",
                 self._page("session.html", "sessions", lambda ask: self._content.session(ask.path["id"], ask.query)),
@@ -147,6 +160,10 @@ class Pages:
 
     def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> Answer:
         return Answer(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
+
+    async def _sessions(self, ask: Ask) -> Context:
+        self._titles_wanted.set()
+        return await self._content.sessions(ask.query)
 
     async def _open_link(self, ask: Ask) -> object:
         token = ask.query.get("token", "")
@@ -267,6 +284,13 @@ def _environment() -> "Environment":
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {name: getattr(formats, name) for name in _FILTERS}
     return made
+
+
+def _compile() -> None:
+    """Load every template, which the first request for a page would otherwise wait for."""
+    environment = _environment()
+    for name in environment.list_templates(extensions=["html"]):
+        environment.get_template(name)
 
 
 def _form(ask: Ask) -> dict[str, str]:

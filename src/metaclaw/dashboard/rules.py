@@ -103,6 +103,7 @@ class RuleRoutes:
             {
                 **rule_view(rule, dates.get(rule.name)),
                 "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
+                "by_agent": {agent: compliance_view(one) for agent, one in followed[rule.name].items()},
             }
             for rule in rules
         ]

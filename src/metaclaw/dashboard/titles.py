@@ -50,6 +50,12 @@ class Titles:
             known = [(one, self._known[one].casefold()) for one in ids if one in self._known]
         return [one for one, title in known if all(word in title for word in words)], unread
 
+    def unread(self) -> list[SessionId]:
+        """Sessions whose titles are not known yet, newest first; no more than are kept."""
+        ids = self._overview.ids()[:_MOST_KEPT]
+        with self._lock:
+            return [one for one in ids if one not in self._known]
+
     def forget(self, session: SessionId) -> None:
         """Let go of a session that is to be forgotten."""
         with self._lock:
@@ -71,11 +77,11 @@ class Titles:
             messages = wire_format(opening.wire).parse_request(value).messages if isinstance(value, dict) else ()
         except (WireError, ValueError, RecursionError):
             return ""
-        said = (own_words(self._words, opening.agent, message) for message in messages)
+        said = (words_in(self._words, opening.agent, message) for message in messages)
         return short(next(filter(None, said), ""))
 
 
-def own_words(words: Words, agent: str, message: Message) -> str:
+def words_in(words: Words, agent: str, message: Message) -> str:
     """What a person says in a message; empty where only a program speaks."""
     if message.role is not Role.USER:
         return ""

@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
 from metaclaw.skills.rule import check_state_of, enforce_of, on_error_of, rule_text, rule_when
-from metaclaw.skills.rules import is_rule, question_of
+from metaclaw.skills.rules import can_hold, is_rule, question_of
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 _MOST_LESSONS = 20
 
 
-def session_view(row: SessionRow) -> dict[str, Json]:
+def session_view(row: SessionRow, title: str | None) -> dict[str, Json]:
     """A session as people and tools see it."""
     return {
         "id": row.id,
+        "title": title or "",
         "agent": row.agent,
         "scope": {"user": row.scope.user, "workspace": row.scope.workspace},
         "parent": row.parent,
@@ -280,6 +281,7 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
         "check_note": named["check_note"],
         "enforce": enforce_of(rule),
         "on_error": on_error_of(rule),
+        "can_hold": can_hold(rule),
         "question": question_of(rule),
         "author": rule.author.value,
         "created": _time(created),

@@ -360,4 +360,5 @@ def _shown(skill: Skill) -> str:
 
 
 def _told(proposal: Proposal) -> str:
-    return f"{_DONE[proposal.change]} {proposal.skill.name} from {len(proposal.support)} turns"
+    count = len(proposal.support)
+    return f"{_DONE[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"

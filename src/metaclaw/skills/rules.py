@@ -57,12 +57,17 @@ def is_emphatic(text: str) -> bool:
     return _EMPHATIC.search(text) is not None
 
 
+def can_hold(rule: Skill) -> bool:
+    """Whether its check looks at tool calls, so that `enforce: hold` has an effect."""
+    check = rule.extra.get("check")
+    return isinstance(check, str) and _LOOKS_AT_CALLS.match(check) is not None
+
+
 def question_of(rule: Skill) -> str | None:
     """What the person is asked about a rule, with the command that answers; None where nothing is open."""
     if not rule.extra.get("ask_hold") or rule.extra.get("enforce") is not None:
         return None
-    has_check = isinstance(check := rule.extra.get("check"), str) and _LOOKS_AT_CALLS.match(check) is not None
-    first = "" if has_check else "--check 'not in calls of shell: …' "
+    first = "" if can_hold(rule) else "--check 'not in calls of shell: …' "
     return f"hold it? metaclaw rules edit {rule.name} {first}--enforce hold (or --enforce remind)"
 
 
