@@ -270,7 +270,14 @@ class Hold:
             ended = await self._judge_relayed(hold, passed, tail)
             if ended is not None:
                 return ended
-            release(hold.held)
+            held = hold.held
+            if footer is None and watch is not None and watch.terminal and not tail.held() and held.endswith(end := watch.held()):
+                # Where the end begins is known already.
+                tail, held = watch, held[: -len(end)]
+                draft.relayed_bytes += len(held)
+                self._send(held)
+            else:
+                release(held)
         if footer is not None:
             rest = footer.close()
             draft.show(rest)
