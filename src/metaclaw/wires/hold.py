@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -92,7 +92,7 @@ class CallHold:
         if self._wire is Wire.CHAT:
             found = _plain_calls(events)
             return _chat_calls(map(_body, events)) if found is None else found
-        return _message_calls(map(_body, events)) if self._wire is Wire.MESSAGES else _response_calls(map(_body, events))
+        return _message_calls(events) if self._wire is Wire.MESSAGES else _response_calls(map(_body, events))
 
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes as they came; return those that may be sent on at once."""
@@ -123,7 +123,9 @@ class CallHold:
         if chunk.startswith(b":") or b"\n:" in chunk:
             return False
         if self._wire is Wire.CHAT:
-            return all(_any(event, _CHAT_CALL) for event in _split(chunk)[0])
+            if not _any(chunk, _CHAT_CALL):
+                return False
+            return chunk.count(b"data:") == 1 or all(_any(event, _CHAT_CALL) for event in _split(chunk)[0])
         return self._wire is Wire.RESPONSES or b"ping" not in chunk
 
     def _look_for_words(self, data: bytes) -> None:
@@ -257,9 +259,30 @@ def _begins_block(body: Object) -> bool:
     return body.get("type") == "content_block_start" and object_of(body.get("content_block")).get("type") == "tool_use"
 
 
-def _message_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+class _JsonDelta(msgspec.Struct, gc=False):
+    partial_json: str
+
+
+class _BlockDelta(msgspec.Struct, gc=False):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _JsonDelta
+
+
+_decode_block_delta = msgspec.json.Decoder(_BlockDelta).decode
+
+
+def _message_calls(events: Iterable[bytes]) -> list[HeldCall]:
     blocks: dict[Json, list[str]] = {}
-    for body in filter(None, bodies):
+    for event in events:
+        try:  # nearly all events are such
+            piece = _decode_block_delta(event[event.index(b"data:") + 5 :])
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+            body = _body(event) or {}
+        else:
+            if piece.index in blocks:
+                blocks[piece.index].append(piece.delta.partial_json)
+            continue
         index = body.get("index")
         if _begins_block(body):
             block = object_of(body.get("content_block"))
