@@ -200,7 +200,8 @@ def test_a_broken_rule_is_reminded_of_once_at_the_end_of_every_later_request(
         assert answer.status_code == 200, answer.text
         sessions.add(answer.headers["x-metaclaw-session"])
         turns.append(answer.headers["x-metaclaw-turn"])
-        got = [seen.json for seen in provider.requests if b"Do it." in seen.body and seen.json["model"] == "tools"][-1]
+        asked = [seen for seen in provider.requests if b"Do it." in seen.body and seen.header("x-metaclaw-purpose") is None]
+        got = asked[-1].json
         assert json.dumps(got).count("Reminder, keep to") == 1
         assert "Reminder, keep to" in json.dumps(got[key][-1])
         history += [*results(wire)]
@@ -219,6 +220,8 @@ def test_a_broken_rule_is_reminded_of_once_at_the_end_of_every_later_request(
         "comparing",
     )
     assert "with a reminder" in program.command("rules", "show", name).stdout
+    assert name in program.get(f"/api/turns/{turns[-1]}/why")["reminded"]
+    assert f"reminded of at the end of the conversation: {name}" in program.command("why", turns[-1]).stdout
 
 
 def test_a_forgotten_session_is_no_longer_counted(program: Program) -> None:

@@ -151,8 +151,8 @@ def test_the_story_is_told(program: Program, strict: StrictProvider) -> None:
     assert program.get("/api/status")["enforcement"] == {"on": True, "held_rules": ["no-force-push"]}
 
 
-def test_a_stream_without_words_names_the_rule_in_its_head(program: Program, strict: StrictProvider) -> None:
-    """The head waits for the first words; where none came before the decision, it can still tell."""
+def test_a_stream_that_begins_with_words_does_not_name_the_rule_in_its_head(program: Program, strict: StrictProvider) -> None:
+    """The head goes out with the first words, before the calls are known."""
     client = agent(program, "chat", "openai", True)
     assert "x-metaclaw-enforced" not in client.ask("PLAN bad good").headers
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import UTC, datetime
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -34,13 +35,28 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
+from metaclaw.domain.check import Finding
 from metaclaw.domain.enforcement import HoldEnd
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn
+from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Call, Headers
-from metaclaw.proxy import CallJudge, Enforcer, HeldRules, Limits, Metrics, Opener, Origins, Pipeline, Placer, Providers, Ranks
+from metaclaw.proxy import (
+    CallJudge,
+    Enforcer,
+    HeldRules,
+    Limits,
+    Metrics,
+    Opener,
+    Origins,
+    Pipeline,
+    Placer,
+    Providers,
+    Ranks,
+    held_rules,
+)
 from metaclaw.proxy.client import Client, Incoming
 from metaclaw.proxy.reading import read
 from metaclaw.skills import Budgets, ShelfView
@@ -399,45 +415,65 @@ def test_without_a_held_rule_in_force_bytes_are_relayed_and_nothing_is_judged(wi
     assert turn.enforcement is None
 
 
-BROKEN = [
-    {"check": "program: |\n  raise SystemExit(7)"},
-    {"check": "not in calls: (a*)*$ --force"},
-]
+FAULTS = {
+    "could not be run": "program: |\n  raise SystemExit(7)",
+    "time": r"not in calls: ([a-z -]+)+\d\d",
+}
+"""Checks that break, and checks that take far too long, by what is told of them."""
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("on_error", ["pass", "hold"])
-def test_a_check_that_cannot_be_run_never_loses_an_answer(fault: dict[str, str], stream: bool, on_error: str) -> None:
-    class Raising(CallJudge):
-        pass
-
-    rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, **fault, "on_error": on_error})
-    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), rule, judge=Raising(limit_s=0.3))
-    command = "a" * 40 + " --force"
-    del command
-    history: list[Any] = [{"role": "user", "content": "PLAN bad good text"}]
+def test_a_check_that_cannot_be_run_never_loses_an_answer(fault: str, stream: bool, on_error: str) -> None:
+    rule = Skill(RULE.name, RULE.trigger, RULE.body, extra={**RULE.extra, "check": FAULTS[fault], "on_error": on_error})
+    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), rule, judge=CallJudge(limit_s=0.3))
+    history: list[Any] = [{"role": "user", "content": "PLAN bad bad text"}]
     response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, history, stream)))
     text, calls, _, _ = read_by_sdk(Wire.CHAT, stream, response)
     assert response.status_code == 200
-    if fault is BROKEN[0] and on_error == "pass":
+    (event,) = house.book.events
+    if on_error == "pass":
         assert [command for _, command in calls] == [BAD]
         assert "x-metaclaw-enforced" not in response.headers
-        assert [kind for kind, _ in house.book.events] == ["check_failed"]
-    elif fault is BROKEN[0]:
+        assert event[0] == "check_failed"
+        if fault == "time":
+            assert "took longer than" in event[1]["reason"] or "no time to look" in event[1]["reason"]
+    else:
         assert calls == []
         assert "words 3" in text
+        assert event[0] == "rule_held"
+        (turn,) = house.book.turns
+        assert turn.enforcement is not None
+        assert "could not be run" in turn.enforcement.rules[0].reason
 
 
-def test_a_mass_of_rules_is_looked_at_in_bounded_time() -> None:
+def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tried = [0.0], []
+
+    def examine(check: Any, *_: Any, **__: Any) -> Finding:
+        tried.append(check)
+        clock[0] += 0.25
+        return Finding(Outcome.PASS, "", 1.0)
+
+    monkeypatch.setattr(held_rules, "examine", examine)
+    monkeypatch.setattr(held_rules, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     rules = [
-        Skill(
-            SkillName(f"rule-{number}"), "always", "No.", extra={**RULE.extra, "check": rf"not in calls: (x+x+)+y{number}|push .*"}
-        )
+        Skill(SkillName(f"rule-{number}"), "always", "No.", extra={**RULE.extra, "check": f"not in calls: push .*{number}"})
         for number in range(400)
     ]
-    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), *rules, judge=CallJudge(limit_s=0.2))
-    began = time.monotonic()
-    response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, [{"role": "user", "content": "PLAN good text"}], False)))
-    assert response.status_code == 200
-    assert time.monotonic() - began < 60
+    house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), *rules, judge=CallJudge(limit_s=1.0))
+    response = asyncio.run(house.post(Wire.CHAT, request_of(Wire.CHAT, [{"role": "user", "content": "PLAN good"}], False)))
+    assert [command for _, command in read_by_sdk(Wire.CHAT, False, response)[1]] == [GOOD]
+    assert len(tried) == 4
+    assert [kind for kind, _ in house.book.events] == ["check_failed"] * 396
+
+
+@pytest.mark.parametrize("more", [{"conversation": "conv_1"}, {"background": True}])
+def test_calls_that_cannot_be_held_pass_and_it_is_told(more: dict[str, Any]) -> None:
+    house = House(InProcess(StrictProvider(), frozenset((Wire.RESPONSES,)), Random(1)), RULE)
+    history: list[Any] = [{"role": "user", "content": "PLAN bad good"}]
+    response = asyncio.run(house.post(Wire.RESPONSES, {**request_of(Wire.RESPONSES, history, False), **more}))
+    assert [command for _, command in read_by_sdk(Wire.RESPONSES, False, response)[1]] == [BAD]
+    ((kind, told),) = house.book.events
+    assert (kind, told["rules"], told["turn"]) == ("rules_not_held", ["no-force-push"], house.book.turns[0].id)

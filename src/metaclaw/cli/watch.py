@@ -127,6 +127,9 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
             return f"held a call of {plain(data.get('agent'))} that breaks {plain(data.get('rule'))} ({times} of its tries){got}"
         case "check_failed":
             return f"the check of {plain(data.get('rule'))} could not be run, so the call passed: {_short(data.get('reason'))}"
+        case "rules_not_held":
+            which = ", ".join(plain(one) for one in rows(data.get("rules")))
+            return f"could not hold calls of {plain(data.get('agent'))} to {which}: {plain(data.get('reason'))}"
         case "rule_broken":
             which, turn = plain(data.get("rule")), plain(data.get("turn"))
             times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
 _MOST_TEXT = 90
+_REMINDERS = (
+    ("reminded", "reminded of at the end of the conversation"),
+    ("reminders_left_out", "not reminded of, to see whether reminders help"),
+)
 
 _GOT = {
     "complied": "The client got the calls of the last attempt. The usage is the sum of all attempts.",
@@ -81,6 +85,9 @@ def _tell(facts: "dict[str, Json]") -> None:
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
     _section("not placed", rows(facts.get("not_placed")))
+    for field, title in _REMINDERS:
+        if names := rows(facts.get(field)):
+            click.echo(f"{title}: {', '.join(plain(name) for name in names)}")
     _tell_enforcement(facts)
     for name in rows(facts.get("forgotten")):
         click.echo(f"  {plain(name)} was there and is forgotten")

@@ -10,7 +10,7 @@ from metaclaw.dashboard.views import enforced_view, lesson_view
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import WireError
 from metaclaw.skills import Budgets, ShelfView, Teams, applies
 from metaclaw.skills.explanation import Considered, Fate, explain
@@ -82,10 +82,16 @@ class WhyRoutes:
                 *(_view(one) for one in left_out),
                 *({**lesson_view(skill), "reason": f"it came into force after generation {number}"} for skill in later),
             ],
+            "reminded": _names_at(turn, REMINDER),
+            "reminders_left_out": _names_at(turn, WITHHELD),
             "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
             "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
+
+
+def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
+    return [name for placement in turn.placements if placement.anchor == anchor for name in placement.skills]
 
 
 def _attempt(turn: Turn) -> dict[str, Json]:

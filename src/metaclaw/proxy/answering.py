@@ -15,7 +15,7 @@ from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.inspection import Limits, check_size, gather
 from metaclaw.proxy.opening import Generated, Relayed, Translated
 from metaclaw.upstream import pour
-from metaclaw.wires import TailHold, collect, deltas_of, streamed_facts, wire_format
+from metaclaw.wires import Facts, TailHold, collect, deltas_of, streamed_facts, wire_format
 
 SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -93,9 +93,9 @@ async def linger(chunks: AsyncIterator[bytes]) -> None:
         return
 
 
-def settle_relayed(draft: Draft, *, terminal: bool) -> None:
+def settle_relayed(draft: Draft, *, terminal: bool, facts: Facts | None = None) -> None:
     """Write down what a stream said of itself. Raises UpstreamError for one that broke off."""
-    facts = streamed_facts(draft.incoming.wire, draft.said)
+    facts = facts or streamed_facts(draft.incoming.wire, draft.said)
     draft.finish, draft.usage, draft.answer_id = facts.finish, facts.usage, facts.id
     draft.model = facts.model or draft.model
     if facts.error is not None:

@@ -64,6 +64,8 @@ class Draft:
         self.enforcement: Enforcement | None = None
         self.failed_checks: Sequence[tuple[HeldRule, str]] = ()
         """Held rules whose check could not be run, and why."""
+        self.not_held: Sequence[HeldRule] = ()
+        """Held rules that this request's calls cannot be held to."""
 
     def say(self, data: bytes) -> None:
         """The provider said this."""

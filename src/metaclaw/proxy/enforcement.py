@@ -62,6 +62,7 @@ from metaclaw.proxy.true_answers import TrueAnswers, append_items
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     CallHold,
+    Facts,
     HeldCall,
     StreamWriter,
     TailHold,
@@ -84,6 +85,7 @@ _HEAD_PATIENCE_S: Final = 5.0
 _BREAK: Final = "\n\n"
 _MOST_RULE_CHARS: Final = 300
 _CHAT = Wire.CHAT
+_KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the background"
 _SIBLING = "Not run, because another call of the same answer was refused. Send this call again if it is still needed."
 
 
@@ -115,19 +117,28 @@ class Enforcer:
             return rules
         if self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off":
             return ()
-        if incoming.wire is Wire.RESPONSES and (incoming.json.get("conversation") or incoming.json.get("background") is True):
-            log.warning("rules_cannot_hold session=%s reason=the provider keeps the conversation itself", origin.session)
-            return ()
         return rules
+
+    @staticmethod
+    def can_hold(incoming: Incoming) -> bool:
+        """Whether this request's calls can be refused: not where the provider keeps the conversation, or answers later."""
+        return incoming.wire is not Wire.RESPONSES or not (
+            incoming.json.get("conversation") or incoming.json.get("background") is True
+        )
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
         """What must be put back into this request's history."""
         turns = self.answers.concerns(incoming, origin)
         return await self.answers.read(turns) if turns else ()
 
-    async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]]) -> None:
-        """Tell of what was held, once its turn is recorded."""
+    async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
+        """Tell of what was held, and of rules that could not hold, once the turn is recorded."""
         found = turn.enforcement
+        if not_held:
+            names: list[Json] = [rule.name for rule in not_held]
+            log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(map(str, names)), _KEPT_ELSEWHERE)
+            about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
+            await self._tell("rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE})
         for rule, reason in failed:
             await self._tell("check_failed", {"rule": rule.name, "turn": turn.id, "session": turn.session, "reason": reason})
         for one in () if found is None else found.rules:
@@ -232,7 +243,8 @@ class Hold:
 
         def pass_on(chunk: bytes) -> bool:
             nonlocal is_whole, watch
-            went = release(hold.feed(chunk))
+            data = hold.feed(chunk)
+            went = release(data) if data else True
             if hold.has_calls:
                 # The end waits among what is held, and the provider may leave the connection open behind it.
                 if watch is None:
@@ -265,29 +277,38 @@ class Hold:
                 await linger(chunks)
                 break
         release(hold.close())
+        facts: Facts | None = None
         if hold.has_calls:
             self._has_text = hold.has_words
+            facts = streamed_facts(wire, draft.said)
+            if facts.error is not None or facts.finish is None:
+                raise UpstreamError(facts.error or f"provider {draft.provider} ended its stream before the answer was whole")
             ended = await self._judge_relayed(hold, passed, tail)
             if ended is not None:
                 return ended
-            release(hold.held)
+            held = hold.held
+            if footer is None and watch is not None and watch.terminal and not tail.held() and held.endswith(end := watch.held()):
+                # Where the end begins is known already.
+                tail, held = watch, held[: -len(end)]
+                draft.relayed_bytes += len(held)
+                self._send(held)
+            else:
+                release(held)
         if footer is not None:
             rest = footer.close()
             draft.show(rest)
             self._send(tail.feed(rest))
             if not footer.is_added:
                 draft.show_as_said()
-        settle_relayed(draft, terminal=tail.terminal)
+        settle_relayed(draft, terminal=tail.terminal, facts=facts)
         self._send(b"", now=True)
         return tail.held()
 
     async def _judge_relayed(self, hold: CallHold, passed: list[bytes], tail: TailHold) -> bytes | None:
         """Judge the calls of a stream; None if they comply, else the tail of the answer that is made instead."""
         draft, wire = self._draft, self._draft.incoming.wire
-        facts = streamed_facts(wire, draft.said)
-        if facts.error is not None or facts.finish is None:
-            raise UpstreamError(facts.error or f"provider {draft.provider} ended its stream before the answer was whole")
-        ruling = await self._judge(hold.calls, draft.said)
+        calls = hold.calls
+        ruling = await self._judge(calls, draft.said)
         if not ruling.broken:
             return None
         shown = b"".join(passed)
@@ -295,7 +316,7 @@ class Hold:
             draft.show(shown)
         self._send(tail.held())
         completion = _read(wire, draft.said, stream=True)
-        self._keep(self._sent(), draft.said, True, completion, hold.calls, ruling)
+        self._keep(self._sent(), draft.said, True, completion, calls, ruling)
         writer = wire_format(wire).resumed_writer(self._request(), shown)
         return await self._insist_streaming(writer)
 

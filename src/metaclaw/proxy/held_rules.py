@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.domain.chat import Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.turn import Scope
@@ -25,7 +25,7 @@ from metaclaw.errors import SkillError
 from metaclaw.skills import Teams
 from metaclaw.skills.checks import check_of, examine
 from metaclaw.skills.checks.answer import documents_at, texts_at
-from metaclaw.skills.checks.screen import screen_of
+from metaclaw.skills.checks.screen import Screen, screen_of
 from metaclaw.skills.rule import ALWAYS, rule_text, rule_when
 from metaclaw.skills.view import ShelfView
 from metaclaw.wires import HeldCall
@@ -50,6 +50,8 @@ class HeldRule(NamedTuple):
     is_always: bool
     holds_on_error: bool
     warns: bool
+    screen: Screen | None = None
+    """What a quick look goes by; None where there is none, and the check must be tried."""
 
 
 class Broken(NamedTuple):
@@ -86,7 +88,7 @@ class HeldRules:
         self._today = today
         self._seen: ShelfView | None = None
         self._held: dict[str, HeldRule] = {}
-        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...]]] = {}
+        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 
     def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
         """The held rules in force for this speaker: those for every task, and of the others those placed in the prompt."""
@@ -100,15 +102,16 @@ class HeldRules:
         known = self._scoped.get(id(speaker))
         if known is None or known[0] is not speaker:
             mine = (*speaker.rules, *speaker.always)
-            known = (speaker, tuple(self._held[skill.name] for skill in mine if skill.name in self._held))
+            rules = tuple(self._held[skill.name] for skill in mine if skill.name in self._held)
+            known = (speaker, rules, frozenset(rule.name for rule in rules))
             if len(self._scoped) >= _CACHED:
                 self._scoped.clear()
             self._scoped[id(speaker)] = known
-        in_force = known[1]
-        if all(rule.is_always for rule in in_force) and not any(name in self._held for name in placed):
+        in_force, names = known[1], known[2]
+        if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
             return in_force
         found = [rule for rule in in_force if rule.is_always or rule.name in placed]
-        names = {rule.name for rule in found}
+        names = frozenset(rule.name for rule in found)
         return (*found, *(self._held[name] for name in placed if name in self._held and name not in names))
 
 
@@ -125,7 +128,8 @@ def held_rule(skill: Skill) -> HeldRule | None:
         return None
     is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
     on_error, on_break = skill.extra.get("on_error"), skill.extra.get("on_break")
-    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call")
+    screen = screen_of(check.pattern) if isinstance(check, PatternCheck) and not check.must_match else None
+    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call", screen)
 
 
 def _as_they_are(texts: Sequence[str]) -> Sequence[str]:
@@ -183,23 +187,19 @@ class CallJudge:
 
 def _concerned(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[HeldRule]:
     """The rules that these calls may break, told by a quick look."""
-    texts: dict[Where, list[str]] = {}
+    texts_of: dict[tuple[str, ...], list[str]] = {}
     found = []
     for rule in rules:
         check = rule.check
         if isinstance(check, ProgramCheck):
             found.append(rule)
             continue
-        where = check.where
-        if where not in texts:
-            texts[where] = texts_at(parts, where)
-        if not texts[where]:
-            continue
-        if isinstance(check, PatternCheck) and not check.must_match:
-            screen = screen_of(check.pattern)
-            if screen is not None and not screen.may_match(texts[where]):
-                continue
-        found.append(rule)
+        tools = check.where.tools  # the place is always the calls
+        texts = texts_of.get(tools)
+        if texts is None:
+            texts = texts_of[tools] = texts_at(parts, check.where)
+        if texts and (rule.screen is None or rule.screen.may_match(texts)):
+            found.append(rule)
     return found
 
 

@@ -105,6 +105,8 @@ class Pipeline:
             draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
             if self._enforcer is not None:
                 rules = self._enforcer.rules_for(incoming, origin, placed.stamp)
+                if rules and not self._enforcer.can_hold(incoming):
+                    draft.not_held, rules = rules, ()
                 draft.histories = await self._histories(self._enforcer, incoming, origin)
             if self._acknowledgements is not None:
                 draft.footer = self._acknowledgements.footer(incoming, origin)
@@ -133,8 +135,8 @@ class Pipeline:
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
         if draft.end is _COMPLETED and origin.kind is _MAIN:
             self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
-        if self._enforcer is not None and (turn.enforcement is not None or draft.failed_checks):
-            await self._enforcer.recorded(turn, draft.failed_checks)
+        if self._enforcer is not None and (turn.enforcement is not None or draft.failed_checks or draft.not_held):
+            await self._enforcer.recorded(turn, draft.failed_checks, draft.not_held)
 
     async def _let_others_catch_up(self) -> None:
         try:

@@ -1,8 +1,8 @@
 """Holding back the tool calls of a relayed stream until all of them are known. Everything before them flows at once."""
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,7 +13,6 @@ from metaclaw.wires.fields import Object, encode_text, object_of, text_of
 from metaclaw.wires.responses.history import CALLS, held_call
 
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
-_DATA: Final = re.compile(rb"(?m)^data:[ ]?(.*?)\r?$")
 _MARKS: Final[Mapping[Wire, tuple[bytes, ...]]] = {
     Wire.CHAT: (b"tool_calls", b"function_call"),
     Wire.MESSAGES: (b"tool_use",),
@@ -24,9 +23,15 @@ _WORDS: Final[Mapping[Wire, tuple[bytes, ...]]] = {
     Wire.MESSAGES: (b"content_block_delta",),
     Wire.RESPONSES: (b".delta",),
 }
+_TELLING: Final[Mapping[Wire, tuple[bytes, ...]]] = {
+    Wire.CHAT: _MARKS[Wire.CHAT],
+    Wire.MESSAGES: (b"tool_use", b"partial_json"),
+    Wire.RESPONSES: (b"output_item.done", b"response.completed", b"response.incomplete"),
+}
+"""What stands in every event from which calls are read."""
 _EMPTY: Final = (b'"content":""', b'"content": ""')
+_CHAT_CALL: Final = (b'"tool_calls":[{', b'"tool_calls": [{')
 _WHOLE_ENDS: Final = (b"\n\n", b"\r\n\r\n")
-MAX_HELD_BYTES: Final = 32 * 1024 * 1024
 _decode = msgspec.json.Decoder().decode
 
 
@@ -62,7 +67,7 @@ class CallHold:
     """Splits a stream into what a client may see at once and what waits for a decision about its tool calls.
 
     From the first event of a call on everything waits, in its order, except pings, and, in chat completions, whose order does not
-    matter, text. An event goes out when it is whole.
+    matter, text. An event goes out when it is whole. Events that wait are read once, when the calls are asked for.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -70,10 +75,6 @@ class CallHold:
         self._marks, self._words = _MARKS[wire], _WORDS[wire]
         self._buffer = b""
         self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._messages: dict[int, Object] = {}
-        self._blocks: dict[Json, list[str]] = {}
-        self._items: dict[Json, HeldCall] = {}
         self.has_calls = False
         self.has_words = False
         """Whether text or reasoning has gone out."""
@@ -86,29 +87,27 @@ class CallHold:
     @property
     def calls(self) -> list[HeldCall]:
         """The calls that wait."""
+        whole, rest = _split(self.held)
+        events = [event for event in (*whole, rest) if _any(event, _TELLING[self._wire])]
         if self._wire is Wire.CHAT:
-            return [call for place in sorted(self._messages) for call in calls_of(self._messages[place])]
-        if self._wire is Wire.RESPONSES:
-            return list(self._items.values())
-        return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in self._blocks.values()]
+            found = _plain_calls(events)
+            return _chat_calls(map(_body, events)) if found is None else found
+        return _message_calls(events) if self._wire is Wire.MESSAGES else _response_calls(map(_body, events))
 
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes as they came; return those that may be sent on at once."""
-        if not self._buffer and not self.has_calls and chunk.endswith(_WHOLE_ENDS) and not _any(chunk, self._marks):
-            if not self.has_words:
-                self.has_words = _any(chunk, self._words) and not _any(chunk, _EMPTY)
-            return chunk
-        data = self._buffer + chunk if self._buffer else chunk
-        passed, at = [], 0
-        for found in _EVENT_END.finditer(data):
-            event = data[at : found.end()]
-            at = found.end()
-            if self._passes(event):
-                passed.append(event)
-            else:
-                self._held.append(event)
-                self._held_bytes += len(event)
-        self._buffer = data[at:]
+        if not self._buffer and chunk.endswith(_WHOLE_ENDS):
+            if self.has_calls:
+                if self._all_waits(chunk):
+                    self._held.append(chunk)
+                    return b""
+            elif not _any(chunk, self._marks):
+                self._look_for_words(chunk)
+                return chunk
+        events, self._buffer = _split(self._buffer + chunk if self._buffer else chunk)
+        passed: list[bytes] = []
+        for event in events:
+            (passed if self._passes(event) else self._held).append(event)
         return b"".join(passed)
 
     def close(self) -> bytes:
@@ -119,64 +118,211 @@ class CallHold:
         self._held.append(rest)
         return b""
 
+    def _all_waits(self, chunk: bytes) -> bool:
+        """Whether whole events behind the first call all wait, told without reading them; False where some may pass."""
+        if chunk.startswith(b":") or b"\n:" in chunk:
+            return False
+        if self._wire is Wire.CHAT:
+            if not _any(chunk, _CHAT_CALL):
+                return False
+            return chunk.count(b"data:") == 1 or all(_any(event, _CHAT_CALL) for event in _split(chunk)[0])
+        return self._wire is Wire.RESPONSES or b"ping" not in chunk
+
+    def _look_for_words(self, data: bytes) -> None:
+        if not self.has_words:
+            self.has_words = _any(data, self._words) and not _any(data, _EMPTY)
+
     def _passes(self, event: bytes) -> bool:
         if not self.has_calls and not _any(event, self._marks):
-            if not self.has_words:
-                self.has_words = _any(event, self._words) and not _any(event, _EMPTY)
+            self._look_for_words(event)
             return True
-        found = _DATA.search(event)
-        if found is None:
+        body = _body(event)
+        if body is None:
             return True  # a comment
-        try:
-            body = object_of(_decode(found[1])) if found[1].startswith(b"{") else {}
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            body = {}
         if self._wire is Wire.CHAT:
-            return self._chat(body)
-        return self._message(body) if self._wire is Wire.MESSAGES else self._response(body)
+            return self._chat_passes(body)
+        self.has_calls = self.has_calls or (_begins_block(body) if self._wire is Wire.MESSAGES else _begins_item(body))
+        return not self.has_calls or (self._wire is Wire.MESSAGES and body.get("type") == "ping")
 
-    def _chat(self, body: Object) -> bool:
-        choices = body.get("choices")
+    def _chat_passes(self, body: Object) -> bool:
+        choices = _choices(body)
         is_text = bool(choices) and not body.get("usage")
-        for choice in map(object_of, choices if isinstance(choices, list) else ()):
-            delta, place = object_of(choice.get("delta")), choice.get("index")
-            calls = {key: delta[key] for key in ("tool_calls", "function_call") if delta.get(key)}
-            if calls:
-                self.has_calls = True
-                add_delta(self._messages.setdefault(place if isinstance(place, int) else 0, {}), calls)
-            is_text = is_text and not calls and not choice.get("finish_reason")
+        for choice in choices:
+            has_calls = bool(_call_delta(choice))
+            self.has_calls = self.has_calls or has_calls
+            is_text = is_text and not has_calls and not choice.get("finish_reason")
         return not self.has_calls or is_text
 
-    def _message(self, body: Object) -> bool:
-        block, delta = object_of(body.get("content_block")), object_of(body.get("delta"))
+
+def _split(data: bytes) -> tuple[list[bytes], bytes]:
+    """Whole events with the blank lines that end them, and what is left behind the last."""
+    if b"\r" not in data:
+        *events, rest = data.split(b"\n\n")
+        return [event + b"\n\n" for event in events], rest
+    events, at = [], 0
+    for found in _EVENT_END.finditer(data):
+        events.append(data[at : found.end()])
+        at = found.end()
+    return events, data[at:]
+
+
+def _body(event: bytes) -> Object | None:
+    """The data of an event; None where it has none, and empty where that is no JSON object."""
+    lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
+    if not lines:
+        return None
+    try:
+        return object_of(_decode(lines[0] if len(lines) == 1 else b"\n".join(lines)))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def _choices(body: Object) -> list[Object]:
+    choices = body.get("choices")
+    return [object_of(choice) for choice in choices] if isinstance(choices, list) else []
+
+
+def _call_delta(choice: Object) -> Object:
+    delta = object_of(choice.get("delta"))
+    return {key: delta[key] for key in ("tool_calls", "function_call") if delta.get(key)}
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    index: int
+    id: str | None = None
+    function: _Function | None = None
+    custom: msgspec.Raw | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    tool_calls: list[_Call] | None = None
+    function_call: msgspec.Raw | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice]
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _plain_calls(events: Iterable[bytes]) -> list[HeldCall] | None:
+    """The calls in events that hold nothing but one choice's calls of functions, as nearly all do; None for others."""
+    known: dict[int, tuple[str, list[str], list[str]]] = {}
+    try:
+        for event in events:
+            (line,) = (line for line in event.splitlines() if line.startswith(b"data:"))
+            for choice in _decode_chunk(line[5:]).choices:
+                delta = choice.delta
+                if choice.index or delta.function_call is not None:
+                    return None
+                for call in delta.tool_calls or ():
+                    function = call.function
+                    if function is None or call.custom is not None:
+                        return None
+                    found = known.setdefault(call.index, (call.id or "", [], []))
+                    if call.id and call.id != found[0]:
+                        return None
+                    if function.name:
+                        found[1][:] = [function.name]
+                    if function.arguments:
+                        found[2].append(function.arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return None
+    return [
+        HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
+        for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))
+    ]
+
+
+def _chat_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+    messages: dict[int, Object] = {}
+    for body in bodies:
+        for choice in _choices(body or {}):
+            if calls := _call_delta(choice):
+                place = choice.get("index")
+                add_delta(messages.setdefault(place if isinstance(place, int) else 0, {}), calls)
+    return [call for place in sorted(messages) for call in calls_of(messages[place])]
+
+
+def _begins_block(body: Object) -> bool:
+    return body.get("type") == "content_block_start" and object_of(body.get("content_block")).get("type") == "tool_use"
+
+
+class _JsonDelta(msgspec.Struct, gc=False):
+    partial_json: str
+
+
+class _BlockDelta(msgspec.Struct, gc=False):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _JsonDelta
+
+
+_decode_block_delta = msgspec.json.Decoder(_BlockDelta).decode
+
+
+def _message_calls(events: Iterable[bytes]) -> list[HeldCall]:
+    blocks: dict[Json, list[str]] = {}
+    for event in events:
+        try:  # nearly all events are such
+            piece = _decode_block_delta(event[event.index(b"data:") + 5 :])
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+            body = _body(event) or {}
+        else:
+            if piece.index in blocks:
+                blocks[piece.index].append(piece.delta.partial_json)
+            continue
+        index = body.get("index")
+        if _begins_block(body):
+            block = object_of(body.get("content_block"))
+            given = object_of(block.get("input"))
+            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), *([encode_text(given)] if given else [])]
+        elif body.get("type") == "content_block_delta" and index in blocks:
+            blocks[index].append(text_of(object_of(body.get("delta")).get("partial_json")))
+    return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks.values()]
+
+
+def _begins_item(body: Object) -> bool:
+    """Whether an event tells of a call for the first time: as it begins, is done, or only in the whole answer."""
+    match body.get("type"):
+        case "response.output_item.added":
+            return object_of(body.get("item")).get("type") in CALLS
+        case "response.output_item.done":
+            return held_call(object_of(body.get("item"))) is not None
+        case "response.completed" | "response.incomplete":
+            return bool(_items_of(body))
+        case _:
+            return False
+
+
+def _items_of(body: Object) -> dict[Json, HeldCall]:
+    output = object_of(body.get("response")).get("output")
+    items = enumerate(output if isinstance(output, list) else ())
+    return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
+
+
+def _response_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+    items: dict[Json, HeldCall] = {}
+    for body in filter(None, bodies):
         match body.get("type"):
-            case "content_block_start" if block.get("type") == "tool_use":
-                self.has_calls = True
-                given = object_of(block.get("input"))
-                pieces = [encode_text(given)] if given else []
-                self._blocks[body.get("index")] = [text_of(block.get("id")), text_of(block.get("name")), *pieces]
-            case "content_block_delta" if body.get("index") in self._blocks:
-                self._blocks[body.get("index")].append(text_of(delta.get("partial_json")))
-            case "ping":
-                return True
+            case "response.output_item.done" if (call := held_call(object_of(body.get("item")))) is not None:
+                items[body.get("output_index")] = call
+            case "response.completed" | "response.incomplete" if not items:
+                items = _items_of(body)
             case _:
                 pass
-        return not self.has_calls
-
-    def _response(self, body: Object) -> bool:
-        kind, item = body.get("type"), object_of(body.get("item"))
-        if kind == "response.output_item.added" and item.get("type") in CALLS:
-            self.has_calls = True
-        elif kind == "response.output_item.done" and (call := held_call(item)) is not None:
-            self.has_calls = True
-            self._items[body.get("output_index")] = call
-        elif kind in ("response.completed", "response.incomplete") and not self._items:
-            output = object_of(body.get("response")).get("output")
-            for place, one in enumerate(output if isinstance(output, list) else ()):
-                if (call := held_call(object_of(one))) is not None:
-                    self.has_calls = True
-                    self._items[place] = call
-        return not self.has_calls
+    return list(items.values())
 
 
 def _any(data: bytes, marks: tuple[bytes, ...]) -> bool:
