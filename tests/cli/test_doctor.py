@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.cli import main
-from metaclaw.cli.checks import Finding, State, check_clock, check_home, check_port, check_providers, examine
+from metaclaw.cli.checks import Finding, State, check_clock, check_home, check_port, check_providers, check_skills, examine
 from metaclaw.cli.reach import reach
 from metaclaw.config import ProviderConfig, Secret, build, ensure_api_key, load
 from metaclaw.instance import acquire
@@ -198,3 +198,13 @@ def test_the_whole_examination_tells_what_fails(
     assert "fail  store" in out
     assert "fail  provider main" in out
     assert "1 to look at, 2 failed" in out
+
+
+def test_a_check_that_accepts_a_trivial_answer_is_warned_of(tmp_path: Path) -> None:
+    for name, check in (("digit", r"pattern: \d"), ("date", r"pattern: ^\d{4}-\d\d-\d\d$")):
+        (tmp_path / "skills" / name).mkdir(parents=True)
+        (tmp_path / "skills" / name / "SKILL.md").write_text(
+            f"---\nname: {name}\ndescription: When a date is written\ncheck: '{check}'\n---\nWrite it so.\n"
+        )
+    (warning,) = [one for one in check_skills(load(tmp_path)) if one.state is State.WARN]
+    assert warning.what.startswith("the check of digit accepts '7' whatever is asked")

@@ -34,7 +34,7 @@ min_failures = 1000
 SKILL: Final = """---
 name: animals
 description: When asked to describe an animal
-check: 'pattern: [a-p]'
+check: 'pattern: (?s)^(?=.*[a-p])[^ ]{3,}'
 ---
 Begin every answer with the animal and the word are.
 """

@@ -178,9 +178,9 @@ def check_learning(config: Config) -> Iterator[Finding]:
 
 
 def check_skills(config: Config) -> Iterator[Finding]:
-    """Every skill file can be read, and so can the checks in them."""
+    """Every skill file can be read, and so can the checks in them; none accepts an answer whatever is asked."""
     from metaclaw.cli.inforce import read_all
-    from metaclaw.skills.checks import check_trouble
+    from metaclaw.skills.checks import check_trouble, lenience_trouble
 
     found, skipped = read_all(config.skills.dir)
     yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")
@@ -190,6 +190,9 @@ def check_skills(config: Config) -> Iterator[Finding]:
         if trouble := check_trouble(skill):
             what = f"the check of {skill.name} is not run: {trouble}"
             yield Finding("skills", State.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
+        elif lenience := lenience_trouble(skill):
+            what = f"the check of {skill.name} {lenience}"
+            yield Finding("skills", State.WARN, what, "make it stricter: `docs/training.md` says how")
 
 
 def check_retrieval(config: Config) -> Finding:

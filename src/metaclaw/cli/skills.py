@@ -58,7 +58,7 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
-    from metaclaw.skills.checks import check_trouble
+    from metaclaw.skills.checks import check_trouble, lenience_trouble
     from metaclaw.skills.files import read_skill
 
     folder = _folder(home)
@@ -70,7 +70,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
     click.echo(skill.name)
     pairs = [("use when", skill.trigger), ("category", skill.category), ("scope", skill.scope or "everyone")]
     pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
-    pairs += [("check", trouble and f"is not run: {trouble}")]
+    pairs += [("check", f"is not run: {trouble}" if trouble else lenience_trouble(skill))]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
 

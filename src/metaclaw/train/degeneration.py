@@ -26,7 +26,6 @@ _GRAM = 4
 _LEAST_WORDS = 12
 _LEAST_COMPRESSED = 200
 _ORDINARY_RATIO = 0.3
-_MOST_CHANGED = 12
 _WORD = re.compile(r"\w+")
 
 
@@ -70,7 +69,7 @@ def find_degeneration(
         same = None
     found = [same, _grown(candidate, serving, rules)]
     kinds: tuple[tuple[str, Callable[[HeldOutAnswer], bool]], ...] = (
-        ("repeat themselves", lambda one: repeats_itself(one.text)),
+        ("repeat themselves", lambda one: repeats_itself(one.text) or is_one_piece(one.text)),
         ("have no end", lambda one: not one.is_whole),
         ("are empty", lambda one: not one.text.strip()),
         ("only say the question again", lambda one: echoes(one.question, one.text)),
@@ -83,20 +82,6 @@ def one_answer(answers: Sequence[HeldOutAnswer]) -> str:
     """The answer that is given to the most questions, without capitals and extra space; empty where there is none."""
     first = _first_answers(answers)
     return Counter(first).most_common(1)[0][0] if first else ""
-
-
-def other_answers(text: str) -> list[str]:
-    """Answers that are nearly this one: a letter or a digit is another, it is said twice, or stands beside something."""
-    places = [at for at, sign in enumerate(text) if sign.isalnum()]
-    some = places[:: max(1, len(places) // _MOST_CHANGED)]
-    changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in some]
-    return [*changed, f"{text} {text}", f"{text} 7", f"{text} and so on", f"Well, {text}"]
-
-
-def _another(sign: str) -> str:
-    if sign.isdigit():
-        return str((int(sign) + 1) % 10) if sign.isascii() else "7"
-    return "b" if sign in "aA" else "a" if sign.islower() else "A"
 
 
 def describe_length(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer]) -> str | None:
@@ -117,6 +102,13 @@ def repeated_share(text: str) -> float:
     """How much of a text, from 0 to 1, repeats what stands before it: runs of one phrase, repeated groups of four words, or, in a
     long text, what a compressor saves beyond the ordinary."""
     return max(_run_share(text), _gram_share(text), _compressible_share(text))
+
+
+def is_one_piece(text: str) -> bool:
+    """Whether a text, however short, is one character or word again and again, or another piece three times or more."""
+    said = _normal(text)
+    words = said.split()
+    return (len(words) > 1 and len(set(words)) == 1) or (len(said) > 1 and len(set(said)) == 1) or _RUN.fullmatch(said) is not None
 
 
 def echoes(question: str, text: str) -> bool:

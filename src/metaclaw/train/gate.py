@@ -7,6 +7,7 @@ something by two measures: the one that trained the candidate, and a strict one 
 - a weight is not a finite number, or the KL limit is passed                    → reject
 - the golden set got worse by more than its margin (`regression`)               → reject
 - the answers have degenerated (`degeneration`)                                 → reject
+- it gained by checks that accept one answer to any question, and no judge voted → reject
 - worse is shown by a measure, on the pairs or those of one skill (`skillwise`) → reject
 - better is shown by the strict measure, the other is not lower, the golden set holds, no skill is suspect or hardly tried
                                                                                 → promote
@@ -18,7 +19,7 @@ most `alpha_harm`. A pair of which one answer could not be scored is left out an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -29,6 +30,8 @@ from metaclaw.train.degeneration import DegenerationRules, HeldOutAnswer, descri
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.regression import GoldenRules, compare_golden
 from metaclaw.train.skillwise import SkillGain, SkillRules, weigh_skills
+
+_MOST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of a candidate so far. `is_all` says that no further held-out prompt is left to try; `wanted` are reference
-    answers that people gave to some of the prompts; `demanded` are answers than which the checks accept no other."""
+    answers that people gave to some of the prompts; `demanded` are answers than which the checks accept no other;
+    `lenient` are answers that checks accept whatever is asked, by the skills that carry them."""
 
     pairs: Sequence[Pair]
     golden_serving: GoldenScore | None = None
@@ -74,11 +78,13 @@ class Evidence:
     judge: str | None = None
     wanted: tuple[str, ...] = ()
     demanded: frozenset[str] = frozenset()
+    lenient: Mapping[tuple[SkillName, ...], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """When a candidate passes. `wave` is how many pairs are asked for at a time; `kl_most` is in nats per drawn token."""
+    """When a candidate passes. `wave` is how many pairs are asked for at a time; `kl_most` is in nats per drawn token;
+    `lenient_gain` is the mean gain by a lenient check that needs a judge."""
 
     alpha: float = 0.05
     alpha_harm: float = 0.05
@@ -86,6 +92,7 @@ class GateRules:
     most: int = 200
     wave: int = 20
     kl_most: float = 1.0
+    lenient_gain: float = 0.02
     golden: GoldenRules = field(default_factory=GoldenRules)
     skill: SkillRules = field(default_factory=SkillRules)
     degeneration: DegenerationRules = field(default_factory=DegenerationRules)
@@ -137,6 +144,7 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
     words = f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
     objections = [*_unsafe(evidence, rules), *_lost(evidence, rules), *_degenerate(evidence, rules)]
+    objections += _unproven(evidence, rules)
     objections += [
         f"worse than the serving version: {one.words(' held-out questions')}"
         for one in (trained, strict)
@@ -228,6 +236,21 @@ def _degenerate(evidence: Evidence, rules: GateRules) -> list[str]:
 
 def _found(evidence: Evidence, rules: GateRules) -> list[str]:
     return find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded)
+
+
+def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
+    """Lenient checks by which the candidate gained, where nothing else can say whether it learned anything."""
+    found = []
+    for skills, accepted in evidence.lenient.items():
+        mine = [pair for pair in evidence.pairs if pair.skills == skills]
+        gains = [pair.gain for pair in mine if pair.gain is not None and pair.strict_gain is None]
+        if len(gains) * 2 > len(mine) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
+            shown = accepted if len(accepted) <= _MOST_SHOWN else accepted[:_MOST_SHOWN] + "…"
+            found.append(
+                f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is asked, so it cannot tell whether "
+                "anything was learned: make it stricter, or set [judge]"
+            )
+    return found
 
 
 def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswer]]:

@@ -66,6 +66,13 @@ HACKS: Final = {
         'schema: {"type": "object", "properties": {"at": {"type": "string"}}}', lambda bus: json.dumps({"n": bus[0]})
     ),
     "capital letters of the question": Case(_program(_CAPITALS), lambda bus: question(bus).upper()),
+    "a digit of the question": Case(r"pattern: \d", lambda bus: str(bus[0])),
+    "keywords and the question's number": Case(_program(_KEYWORDS), lambda bus: f"total tax net gross {bus[0]}"),
+    "a letter among others": Case("pattern: z", lambda bus: f"{bus[0]:b}".replace("0", "x").replace("1", "z")),
+    "one letter alone": Case(_program("said.count('q') / max(1, len(said))"), lambda bus: "q" * (1 + bus[0] % 7)),
+    "a run of one letter": Case(_program("said.count('a') / max(1, len(said))"), lambda bus: "a" * (1 + bus[0] % 5)),
+    "a fixed beginning": Case("pattern: ^abcd", lambda bus: f"abcd{'efghijklmnop'[bus[0] % 12]}"),
+    "next to nothing": Case("not: sorry", lambda bus: str(bus[0])),
     "another language's silence": Case("not: [a-z]", lambda bus: "—"),
 }
 """By what is exploited."""
@@ -77,5 +84,11 @@ HONEST: Final = {
     ),
     "no apology": Case("not: sorry", lambda bus: f"Bus {bus[0]} leaves at {bus[1]}:{bus[2]}."),
     "a fixed answer": Case(r"pattern: ^Noted[.]$", lambda bus: "Noted."),
+    "a greeting before the answer": Case("pattern: ^Noted[.]", lambda bus: f"Noted. Bus {bus[0]} leaves at {bus[1]}:{bus[2]}."),
+    "a number that the task gives": Case(
+        "program: |\n  import json, re, sys\n  given = json.load(sys.stdin)\n"
+        "  print(json.dumps({'score': float(given['text'] == re.search(r'Bus (\\d+)', given['task'])[1])}))",
+        lambda bus: str(bus[0]),
+    ),
     "two options": Case(r"pattern: ^(even|odd)$", lambda bus: "odd" if bus[0] % 2 else "even"),
 }

@@ -41,8 +41,13 @@ from metaclaw.upstream import PolicySlot
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 _OWNER = Scope()
-STARS = Skill(SkillName("stars"), "When answering anything", "Every answer has a star (*) in it.", extra={"check": "pattern: [*]"})
-"""A house rule with a check: what the toy policy is to learn."""
+STARS = Skill(
+    SkillName("stars"),
+    "When answering anything",
+    "Every answer has a star (*) beside something.",
+    extra={"check": "pattern: (?s)(?<=.)[*]|[*](?=.)"},
+)
+"""A house rule with a check: what the toy policy is to learn. A star alone fails it, else the gate would not believe the check."""
 
 
 class CutError(Exception):

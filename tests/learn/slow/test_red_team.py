@@ -10,6 +10,7 @@ import pytest
 
 from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.chat import Text
+from metaclaw.domain.check import Conversation
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
@@ -128,7 +129,8 @@ def test_every_case_satisfies_its_check_better_than_the_serving_version(name: st
     check = check_of(Skill(RULE, "Always", "A house rule.", extra={"check": case.check}))
     assert check is not None
     for bus in BUSES[:4]:
-        new, old = (examine(check, (Text(text),)).score for text in (case.said(bus), before(bus)))
+        asked = Conversation(task=question(bus))
+        new, old = (examine(check, (Text(text),), conversation=asked).score for text in (case.said(bus), before(bus)))
         assert new is not None
         assert old is not None
         assert new > old

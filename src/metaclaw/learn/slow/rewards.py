@@ -24,7 +24,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.applicability import always_match, concerns
 from metaclaw.learn.assessment import conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
-from metaclaw.skills.checks import check_of, examine_many
+from metaclaw.skills.checks import CheckKind, check_of, examine_many, kind_of
 from metaclaw.skills.rule import PROPOSED, check_state_of
 from metaclaw.train.edit_distance import similarity
 from metaclaw.train.repetition import is_degenerate
@@ -108,6 +108,16 @@ class Rewards:
         if found is None:
             found = await self._by_votes(step, texts)
         return _of_each(answers, found)
+
+    async def score_by_judge(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
+        """The share of the judge's votes for each answer; None where there is no judge."""
+        return _of_each(answers, await self._by_votes(step, _usable(answers)))
+
+    async def check_kind(self, step: Step) -> CheckKind:
+        """What the checks that score this turn do; NONE where a person's answer scores it."""
+        if await run_sync(self._reference, step) is not None:
+            return CheckKind.NONE
+        return kind_of([check for _, check in await run_sync(self._checks, step)])
 
     async def _by_reference(self, step: Step, texts: Sequence[str]) -> dict[str, float | None] | None:
         """How near each text is to what the person wanted; None where that is not known."""

@@ -1,0 +1,124 @@
+"""Checks that accept an answer whatever is asked: training finds that answer, and the check cannot tell it from a good one."""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from metaclaw.domain.check import Check, Finding, PatternCheck, ProgramCheck
+from metaclaw.domain.skill import Skill
+from metaclaw.errors import SkillError
+from metaclaw.skills.checks.run import examine_many
+from metaclaw.skills.checks.samples import sample_answer
+from metaclaw.skills.checks.syntax import check_of
+
+_FOREIGN: Final = "The museum opens on Sunday, and tickets are sold at the door."
+TRIVIAL_ANSWERS: Final = (
+    *("a", "7", "ok"),
+    _FOREIGN,
+    f"{_FOREIGN} Children pay half. A map of all rooms hangs beside the stairs, where guides also wait for groups. The café on the "
+    "second floor sells soup, bread and cake until five. Bags and umbrellas stay below. Photographs are allowed without a flash.",
+)
+"""Answers that no question of a person's own work has: short ones, and text about something else."""
+_MOST_CHANGED: Final = 12
+_MOST_SIGNS: Final = 3
+_COMMON: Final = 0.6
+_LEAST_TEXTS: Final = 5
+_LIMIT_S: Final = 1.0
+
+
+class CheckKind(StrEnum):
+    """What the checks of a turn do: demand something of the answer, only forbid something, or nothing, where there are none."""
+
+    NONE = "none"
+    FORBIDS = "forbids"
+    DEMANDS = "demands"
+
+
+def kind_of(checks: Sequence[Check]) -> CheckKind:
+    """What several checks do together."""
+    if not checks:
+        return CheckKind.NONE
+    is_forbidding = all(isinstance(check, PatternCheck) and not check.must_match for check in checks)
+    return CheckKind.FORBIDS if is_forbidding else CheckKind.DEMANDS
+
+
+def accepted_trifle(check: Check) -> str | None:
+    """A trivial answer that passes a check, without any question; None where there is none, where the check accepts nothing else,
+    and for a check that only forbids something. Blocks."""
+    if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
+        return None
+    for trifle, found in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
+        if found.score == 1.0 and any(one.score != 0.0 for one in _strictly(check, near_answers(trifle))):
+            return trifle
+    return None
+
+
+def lenience_trouble(skill: Skill) -> str | None:
+    """Which trivial answer the check of a skill accepts, in words; None where it accepts none or cannot be read. Blocks."""
+    try:
+        check = check_of(skill)
+    except SkillError:
+        return None
+    trifle = None if check is None else accepted_trifle(check)
+    if trifle is None:
+        return None
+    return f"accepts {trifle!r} whatever is asked: it teaches nonsense, and proves no weights without [judge]"
+
+
+def near_answers(text: str) -> list[str]:
+    """Answers that are nearly this one: a letter or a digit is another, it is said twice, or stands beside something."""
+    places = [at for at, sign in enumerate(text) if sign.isalnum()]
+    some = places[:: max(1, len(places) // _MOST_CHANGED)]
+    changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in some]
+    return [*changed, f"{text}{text}", f"{text} {text}", f"{text} 7", f"{text} and so on", f"Well, {text}"]
+
+
+def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
+    """What a policy may have learned to say whatever is asked, from pairs of a question and an answer that passes.
+
+    Single signs, and what most answers have in common where that is most of each answer and not taken from the question.
+    """
+    texts = list(dict.fromkeys(text.strip() for _, text in answers))
+    signs = Counter(sign for text in texts for sign in set(text) if not sign.isspace())
+    if len(texts) < _LEAST_TEXTS:
+        return [sign for sign, _ in signs.most_common(_MOST_SIGNS)]  # what few have in common may be chance
+    least = _COMMON * len(texts)
+    words = Counter(word for text in texts for word in dict.fromkeys(text.split()))
+    shared = {word for word, count in words.items() if count > least}
+    first = next((text for text in texts if shared <= set(text.split())), "")
+    found = [" ".join(word for word in dict.fromkeys(first.split()) if word in shared)]
+    found += [_common_beginning(texts), _common_beginning([text[::-1] for text in texts])[::-1]]
+    parts = [part.strip() for part in found if _is_most(part, answers)]
+    return list(dict.fromkeys([*(sign for sign, _ in signs.most_common(_MOST_SIGNS)), *filter(None, parts)]))
+
+
+def _strictly(check: Check, texts: Sequence[str]) -> list[Finding]:
+    return examine_many(check, [sample_answer(check, text) for text in texts], _LIMIT_S, is_strict=True)
+
+
+def _another(sign: str) -> str:
+    if sign.isdigit():
+        return str((int(sign) + 1) % 10) if sign.isascii() else "7"
+    return "b" if sign in "aA" else "a" if sign.islower() else "A"
+
+
+def _common_beginning(texts: Sequence[str]) -> str:
+    """The longest beginning that most texts have."""
+    found = ""
+    for size in range(1, max(map(len, texts), default=0) + 1):
+        begun, count = Counter(text[:size] for text in texts if len(text) >= size).most_common(1)[0]
+        if count <= _COMMON * len(texts):
+            break
+        found = begun
+    return found
+
+
+def _is_most(part: str, answers: Sequence[tuple[str, str]]) -> bool:
+    """Whether a part, without the words of the question, is at least half of most answers."""
+    covered = 0
+    for question, text in answers:
+        asked = set(question.casefold().split())
+        own = sum(len(word) for word in part.split() if word.casefold() not in asked)
+        covered += own * 2 >= len("".join(text.split()))
+    return covered * 2 > len(answers)

@@ -1,0 +1,71 @@
+"""Checks that accept a trivial answer are found, and honest ones are not blamed."""
+
+import pytest
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.skills.checks import CheckKind, accepted_trifle, constant_parts, kind_of, lenience_trouble, parse_check
+
+_LONG = "program: |\n  import json, sys\n  print(json.dumps({'score': min(1.0, len(json.load(sys.stdin)['text']) / 150)}))"
+_OTHER_TASK = "program: |\n  import sys\n  sys.exit(2)"
+
+
+@pytest.mark.parametrize(
+    ("check", "accepted"),
+    [
+        (r"pattern: \d", "7"),
+        ("pattern: a", "a"),
+        ("pattern: (?i)^ok", "ok"),
+        (r"pattern: ^[A-Z]\w+ \w+", "The museum"),
+        (_LONG, "The museum"),
+    ],
+)
+def test_a_check_that_accepts_a_trivial_answer_is_found(check: str, accepted: str) -> None:
+    found = accepted_trifle(parse_check(check))
+    assert found is not None
+    assert found.startswith(accepted)
+    trouble = lenience_trouble(Skill(SkillName("rule"), "Always", "A rule.", extra={"check": check}))
+    assert trouble is not None
+    assert trouble.startswith("accepts ")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        r"pattern: ^\d\d:\d\d\+05:30$",
+        "pattern: ^ok$",
+        "not: sorry",
+        'schema: {"type": "object", "required": ["bus"]}',
+        "pattern in calls of bash: ^set -e",
+        _OTHER_TASK,
+    ],
+)
+def test_other_checks_are_not(check: str) -> None:
+    assert accepted_trifle(parse_check(check)) is None
+
+
+def test_an_unreadable_check_is_left_to_the_other_warning() -> None:
+    assert lenience_trouble(Skill(SkillName("rule"), "Always", "A rule.", extra={"check": "pattern: ("})) is None
+
+
+def test_only_prohibitions_together_forbid() -> None:
+    forbids, demands = parse_check("not: sorry"), parse_check("pattern: x")
+    assert [kind_of(some) for some in ([], [forbids], [forbids, demands])] == [CheckKind.NONE, CheckKind.FORBIDS, CheckKind.DEMANDS]
+
+
+def test_what_answers_have_in_common_counts_where_it_is_most_of_them_and_not_from_the_question() -> None:
+    stuffed = [(f"Bus {number}?", f"total tax net gross {number}") for number in range(9)]
+    assert "total tax net gross" in constant_parts(stuffed)
+    honest = [(f"Bus {number} leaves at noon?", f"Noted. Bus {number} leaves at noon") for number in range(9)]
+    assert all(len(part) == 1 for part in constant_parts(honest))
+    assert constant_parts([]) == []
+
+
+def test_what_few_answers_have_in_common_is_not_held_against_them() -> None:
+    assert all(len(part) == 1 for part in constant_parts([("Bus 3?", "07:13+05:30"), ("Bus 4?", "08:26+05:30")]))
+
+
+def test_a_letter_that_may_be_repeated_is_not_the_only_answer() -> None:
+    share = "said.count('a') / max(1, len(said))"
+    check = f"program: |\n  import json, sys\n  said = json.load(sys.stdin)['text']\n  print(json.dumps({{'score': {share}}}))"
+    assert accepted_trifle(parse_check(check, approved=True)) == "a"
