@@ -277,7 +277,7 @@ def _file(name: str) -> bytes:
 
 @cache
 def _environment() -> "Environment":
-    # Imported with the first page: agents need none.
+    # Imported after the start: agents do not wait for it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("metaclaw.dashboard", "web")
