@@ -477,3 +477,35 @@ def test_calls_that_cannot_be_held_pass_and_it_is_told(more: dict[str, Any]) -> 
     assert [command for _, command in read_by_sdk(Wire.RESPONSES, False, response)[1]] == [BAD]
     ((kind, told),) = house.book.events
     assert (kind, told["rules"], told["turn"]) == ("rules_not_held", ["no-force-push"], house.book.turns[0].id)
+
+
+class Lingering(InProcess):
+    """Sends the stream in two pieces, cut shortly before its end, and leaves the connection open behind it."""
+
+    async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
+        wire = next(wire for wire, path in PATHS.items() if call.path.removeprefix("/v1") == path.removeprefix("/v1"))
+        status, said = self._strict.reply(wire.value, json.loads(call.body), {})
+        assert isinstance(said, list)
+        whole = b"".join(said)
+        pieces = iter((whole[:-4], whole[-4:]))
+        reply = Reply(status, "text/event-stream", [])
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for piece in pieces:
+                yield piece
+            await asyncio.Event().wait()
+
+        reply.chunks = chunks  # type: ignore[method-assign]
+        return reply
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+def test_an_answer_ends_although_its_connection_stays_open(wire: Wire) -> None:
+    house = House(Lingering(StrictProvider(), frozenset((wire,)), Random(1)), RULE)
+
+    async def ask() -> httpx.Response:
+        async with asyncio.timeout(60):  # for a hang
+            return await house.post(wire, request_of(wire, [{"role": "user", "content": "PLAN two"}], True))
+
+    response = asyncio.run(ask())
+    assert [command for _, command in read_by_sdk(wire, True, response)[1]] == STEPS["two"]

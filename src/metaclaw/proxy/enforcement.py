@@ -249,7 +249,7 @@ class Hold:
                 # The end waits among what is held, and the provider may leave the connection open behind it.
                 if watch is None:
                     watch = TailHold(wire)
-                    watch.feed(hold.held)
+                    watch.feed(hold.held + hold.unfinished)
                 else:
                     watch.feed(chunk)
                 is_whole = watch.terminal and watch.held().endswith(BLANK_LINES)

@@ -85,6 +85,11 @@ class CallHold:
         return b"".join(self._held)
 
     @property
+    def unfinished(self) -> bytes:
+        """The beginning of an event whose end has not come."""
+        return self._buffer
+
+    @property
     def calls(self) -> list[HeldCall]:
         """The calls that wait."""
         whole, rest = _split(self.held)
