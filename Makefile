@@ -1,4 +1,4 @@
-# make run | demo | test | test-training | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run demo test test-training test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach docs format install clean
+.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -22,6 +22,10 @@ test: $(VENV)/.dev
 # The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
 test-training: $(VENV)/.dev
 	METACLAW_TEST_MODEL=135m $(BIN)/pytest -n0 tests/e2e/test_slow_loop.py
+
+# The red team of checks that can be exploited, with the real 135M model; hours on two cores.
+test-red-team: $(VENV)/.dev
+	METACLAW_TEST_MODEL=135m METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n0 tests/learn/slow/test_red_team_trained.py
 
 # Training services for real: a Tinker-API server (SkyRL, 2 GB once) and each generation of SDK, in environments of their own.
 # The SDKs leave connections to the garbage collector, which is theirs to mend; everything else is an error as elsewhere.
@@ -57,7 +61,7 @@ test-wheel: $(VENV)/.dev
 	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
 
 # What takes too long for every change: hours on two cores.
-nightly: test-training test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
+nightly: test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40
