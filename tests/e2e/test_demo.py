@@ -27,7 +27,7 @@ base_url = "{url}"
 api_key = "passthrough"
 """
 SETTINGS = {
-    **{"policy.learning_rate": "0.003", "policy.batch_turns": "8", "policy.group_size": "16", "policy.prompts_per_step": "8"},
+    **{"policy.learning_rate": "0.0015", "policy.batch_turns": "8", "policy.group_size": "16", "policy.prompts_per_step": "8"},
     **{"policy.steps": "60", "policy.max_new_tokens": "8", "policy.golden_margin": "1.0", "policy.kl_limit": "100.0"},
     **{"policy.rehearsal": "0.0", "skills.retrieval": "words"},
 }

@@ -16,7 +16,7 @@ from metaclaw.cli.progress import bar, show_progress
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
-_RULE = "Answer in one short sentence of at most eight words."
+_RULE = "Answer in one short sentence of three to eight words."
 _PATTERN = r"^\W*(?:[\w'-]+\W+){2,7}[\w'-]+\W*$"
 """A sentence of three to eight words; the gate does not believe a check that accepts a single word."""
 _CONFIG = """
