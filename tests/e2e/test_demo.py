@@ -66,6 +66,7 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path, tmp_path: Path) -> None:
     folder = make_speaking_model(tmp_path / "miniature")
     given = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
