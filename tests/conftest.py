@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.depth import IS_NIGHTLY
 
@@ -14,6 +15,9 @@ def pytest_configure() -> None:
     An HTTP client loads everything it trusts when it is made: 50 ms with the system's list, and `httpx.get` makes one per call.
     """
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "unused_authority.pem")
+    # A limit of wall-clock time on each example fails on a busy machine.
+    settings.register_profile("metaclaw", deadline=None)
+    settings.load_profile("metaclaw")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
