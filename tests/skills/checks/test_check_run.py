@@ -163,6 +163,16 @@ def test_an_enormous_answer_is_not_looked_at() -> None:
     assert examine(parse_check("not: x"), [Text("y" * 300_000)]).reason == "the answer has more than 200000 characters"
 
 
+def test_a_long_call_does_not_disarm_a_check_on_calls() -> None:
+    check = parse_check("not in calls of shell: git push --force")
+    long = _call("Write", '{"file_path": "a", "content": "' + "words " * 40_000 + '"}')
+    push = _call("bash", '{"command": "git push --force"}')
+    padded = _call("bash", '{"command": "echo ' + "x" * 300_000 + '; git push --force"}')
+    assert run_check(check, [long, push]) is Outcome.FAIL
+    assert run_check(check, [padded]) is Outcome.FAIL
+    assert examine_all([check, parse_check("not in calls: never")], [long, push])[0].outcome is Outcome.FAIL
+
+
 def test_several_checks_say_together_what_each_says_alone() -> None:
     answer: list[Part] = [Text("On 1/2/26, very very sorry."), _PUSH, _SAVE]
     texts = [

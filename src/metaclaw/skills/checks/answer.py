@@ -9,6 +9,7 @@ from metaclaw.domain.check import Conversation, Place, Where
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 
 MAX_ANSWER_CHARS = 200_000
+MAX_CALL_CHARS = 4_000_000
 _FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
 _MOST_OPENINGS = 200

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from typing import Any, Final
 
-from metaclaw.domain.chat import Json, Part
+from metaclaw.domain.chat import Json, Part, ToolCall
 from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills.checks import matcher, program_server
-from metaclaw.skills.checks.answer import MAX_ANSWER_CHARS, documents_at, program_input, size_of, texts_at
+from metaclaw.skills.checks.answer import MAX_ANSWER_CHARS, MAX_CALL_CHARS, documents_at, program_input, size_of, texts_at
 from metaclaw.skills.checks.remainder import is_ordinary_beside
 from metaclaw.skills.checks.workers import WORKERS, Ended, WorkerError, ask_matcher, run_program
 
@@ -43,8 +43,8 @@ def examine(
     The strict reading looks at the whole answer: what a pattern or a schema does not account for must be ordinary words, and
     a score short of 1 is 0.
     """
-    if size_of(answer) > MAX_ANSWER_CHARS:
-        return _unknown(f"the answer has more than {MAX_ANSWER_CHARS} characters")
+    if (most := _most_chars(check)) < _size_for(check, answer):
+        return _unknown(f"the answer has more than {most} characters")
     try:
         match check:
             case PatternCheck():
@@ -90,6 +90,19 @@ def examine_all(
         together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
         for at, check in enumerate(checks)
     ]
+
+
+def _most_chars(check: Check) -> int:
+    is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
+    return MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS
+
+
+def _size_for(check: Check, answer: Sequence[Part]) -> int:
+    """How many characters a check has to look at: a long text for one tool must not disarm a check on the calls of another."""
+    if isinstance(check, ProgramCheck) or size_of(answer) <= MAX_ANSWER_CHARS:
+        return size_of(answer)
+    seen = [part for part in answer if isinstance(part, ToolCall) and texts_at([part], check.where)]
+    return size_of(seen if check.where.place is Place.CALLS else answer)
 
 
 def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
