@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.holding import Agent, Got, ResponsesAgent, new_agent, write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
+from tests.support.scripted_model import ScriptedModel, call, say
 from tests.support.strict_provider import BAD, GOOD, StrictProvider
 
 TARGETS = [
@@ -20,6 +21,15 @@ TARGETS = [
     ("responses", "chatonly"),
     ("responses", "anthropic"),
 ]
+CHAT_ONLY = """
+[[providers]]
+name = "mine"
+kind = "openai"
+base_url = "{url}"
+api_key = "x"
+models = ["m"]
+wires = ["chat"]
+"""
 ALL = [(wire, target, stream) for wire, target in TARGETS for stream in (False, True)]
 
 
@@ -197,3 +207,15 @@ def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvi
     refused = agent(running, "chat", "openai", False, x_metaclaw_enforce="off")
     assert commands(refused.ask("PLAN bad good")) == [GOOD], "the owner does not allow to opt out"
     assert running.stop() == 0
+
+
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+def test_a_model_that_has_nothing_to_say_after_a_refusal_leaves_no_empty_answer(tmp_path: Path, wire: str) -> None:
+    with ScriptedModel([call(("bash", {"command": BAD})), say("")]) as model:
+        program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
+        write_rule(program)
+        program.start()
+        got = new_agent(wire, program.url, "m", False, {}).ask("Push it.")
+        assert program.stop() == 0
+    assert commands(got) == []
+    assert "breaks the rule `no-force-push`, and the model had nothing else to say" in got.text

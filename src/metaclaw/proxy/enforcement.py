@@ -418,6 +418,8 @@ class Hold:
                 return await self._stop_stream(writer, str(error))
             if not self._made[-1].ruling.broken:
                 self._settle(HoldEnd.COMPLIED, _shown(self._made[-1].calls))
+                if self._is_empty():
+                    await self._say(writer, TextDelta(self._silence_text()))
                 return await self._finish_stream(writer, heard.waiting, _end(self._made[-1].completion, self._usage()))
         if all(one.rule.warns for one in self._made[-1].ruling.broken):
             heard = heard if heard.waiting else _Heard(_call_deltas(self._made[-1].completion))
@@ -441,7 +443,8 @@ class Hold:
             last = self._made[-1]
             if not last.ruling.broken:
                 self._settle(HoldEnd.COMPLIED, _shown(last.calls))
-                return self._finish_whole(self._merged(last.completion.parts, last.completion.finish), request)
+                said = [Text(self._silence_text())] if self._is_empty() else last.completion.parts
+                return self._finish_whole(self._merged(said, last.completion.finish), request)
         last = self._made[-1]
         if all(one.rule.warns for one in last.ruling.broken):
             self._settle(HoldEnd.WARNED, _shown(last.calls))
@@ -503,7 +506,7 @@ class Hold:
         named = "; ".join(f"`{rule.name}`: {_short(rule.text)}" for rule in rules)
         what = "a rule" if len(rules) == 1 else "rules"
         return (
-            f"Refused: this call breaks {what} of the person you work for and was not run. {named}. "
+            f"Refused: this call breaks {what} of the person you work for and was not run. {named.rstrip('.')}. "
             "Send calls that follow the rule, or say in words why you cannot."
         )
 
@@ -683,6 +686,18 @@ class Hold:
             f"MetaClaw stopped a tool call, because it breaks the rule {named}{again}. Nothing was run. "
             f"To lift the rule: `metaclaw rules edit {names[0]} --enforce remind`, or `metaclaw enforce off` for all rules. "
             f"What happened: `metaclaw why {self._draft.id}`."
+        )
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is left for the client: the last attempt calls nothing, and none said anything."""
+        return not self._made[-1].calls and not self._all_text()
+
+    def _silence_text(self) -> str:
+        """What the client gets instead of an empty message, which providers refuse in later requests."""
+        named = ", ".join(f"`{name}`" for name in self._rule_names())
+        return (
+            f"MetaClaw stopped a tool call, because it breaks the rule {named}, and the model had nothing else to say. "
+            f"Nothing was run. What happened: `metaclaw why {self._draft.id}`."
         )
 
     def _warning(self) -> str:
