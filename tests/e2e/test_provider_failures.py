@@ -196,7 +196,8 @@ def test_a_request_without_credentials_for_a_passthrough_provider_is_told_what_t
 
 
 def test_status_and_doctor_tell_of_a_provider_that_refuses_every_connection(alone: Program) -> None:
-    assert shown(alone, "dead")["last_failure"] is None
+    unasked = shown(alone, "dead")
+    assert (unasked["state"], "connection refused" in unasked["last_failure"]["reason"]) == ("failing", True)
     assert [ask(alone, "dead").status_code for _ in range(3)] == [502] * 3
     dead = shown(alone, "dead")
     assert (dead["state"], dead["last_failure"]["in_a_row"]) == ("failing", 3)

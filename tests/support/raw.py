@@ -58,7 +58,10 @@ class RawProvider:
                 self._play(connection)
 
     def _play(self, connection: socket.socket) -> None:
-        self.heads.append(self._read_head(connection))
+        head = self._read_head(connection)
+        if b"\r\n\r\n" not in head:
+            return  # somebody only looked whether anything listens here
+        self.heads.append(head)
         self.asked.set()
         for piece in self.script:
             connection.sendall(piece)
@@ -79,7 +82,12 @@ class RawProvider:
         seen = b""
         while b"\r\n\r\n" not in seen and not self._stopping.is_set():
             try:
-                seen += connection.recv(65536)
+                piece = connection.recv(65536)
             except TimeoutError:
                 continue
+            except ConnectionResetError:
+                break
+            if not piece:
+                break
+            seen += piece
         return seen
