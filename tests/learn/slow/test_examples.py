@@ -69,12 +69,12 @@ async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> No
     stage = Stage(tmp_path)
     lessons = [lesson for turn in stage.talk(1) if (lesson := stage.turns._lesson(turn)) is not None]
     # The rule of the stage stands in its prompts: its body is taken for an example here.
-    shown = replace(STARS, body=f"{STARS.body}\nwell -> *")
+    shown = replace(STARS, body=f"{STARS.body}\nwell -> x*")
     ours = examples(stage, shown)
     request = stage._request(lessons[0].turn)
     assert request is not None
     system = request.messages[0]
-    placed = replace(system, parts=(Text("Hi.\nwell -> *\nBye."),))
+    placed = replace(system, parts=(Text("Hi.\nwell -> x*\nBye."),))
     ours._request = lambda turn: replace(request, messages=(placed, *request.messages[1:]))
     (found,) = await ours.of(lessons)
     assert bytes(found.prompts[0]) == b"Hi.\nBye.\nwell:"
@@ -89,7 +89,7 @@ async def test_a_run_with_demonstrations_that_is_cut_and_goes_on_ends_where_an_u
         assert (await _trained(tmp_path / f"cut-{number}", cuts))[0] == expected
 
 
-async def _trained(folder: Path, cuts: tuple[int, ...], body: str = "well -> *\nso -> **") -> tuple[bytes, int]:
+async def _trained(folder: Path, cuts: tuple[int, ...], body: str = "well -> x*\nso -> **") -> tuple[bytes, int]:
     """The weights of a run that is cut off at these calls of its backend, and how many calls the last part took."""
     folder.mkdir()
     stage = Stage(folder)

@@ -18,6 +18,8 @@ from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
 from tests.train.made import rollout
 
 HINT = encode("hint:")
+RIGHT = "x*"
+"""Follows the rule of the stage: a star beside something."""
 
 
 class Hinted:
@@ -36,7 +38,7 @@ class Hinted:
             return answered(prompts, await sample_base(prompts, drawing))
 
         def answered(prompts: list[tuple[int, ...]], drawn: list[list[Rollout]]) -> list[list[Rollout]]:
-            right = Rollout((*encode("*"), END), (-1.0, -1.0), "*", True)
+            right = Rollout((*encode(RIGHT), END), (-1.0, -1.0, -1.0), RIGHT, True)
             is_hinted = [prompt[-len(HINT) :] == HINT for prompt in prompts]
             self.hinted += sum(is_hinted)
             # By itself it never follows the rule.
@@ -72,7 +74,7 @@ async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: 
     stage.talk(40)
     await stage.slow.once(Least(8))
     assert backend.imitated
-    assert {one.tokens_T for one in backend.imitated} == {(*encode("*"), END)}
+    assert {one.tokens_T for one in backend.imitated} == {(*encode(RIGHT), END)}
     assert not any(one.prompt[-len(HINT) :] == HINT for one in backend.imitated)
 
 
