@@ -96,7 +96,7 @@ async def test_sessions_that_go_on_or_are_trained_on_stay_and_what_was_taught_st
 
 async def test_recording_goes_on_while_the_file_shrinks(sqlite: Database, new_turn: Callable[..., Turn]) -> None:
     await record(sqlite, *(new_turn(f"s_{number}", exchange=BODY) for number in range(40)))
-    upkeep = SqlUpkeep(sqlite, 500_000)
+    upkeep = SqlUpkeep(sqlite, 700_000)
     ledger = SqlLedger(sqlite, Limits(patience_s=10))
     await ledger.start()
     kept = [new_turn("s_new") for _ in range(20)]
