@@ -22,6 +22,7 @@ from metaclaw.store import (
     Database,
     Forgotten,
     LedgerReader,
+    Limits,
     RefusedError,
     SqlBatches,
     SqlCandidates,
@@ -335,8 +336,10 @@ async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(sqlite_url: str
 
 
 async def test_the_ledger_records_on_while_a_large_session_is_forgotten(
-    ledger: SqlLedger, reader: LedgerReader, forgetting: SqlForgetting, new_turn: TurnMaker
+    database: Database, reader: LedgerReader, forgetting: SqlForgetting, new_turn: TurnMaker
 ) -> None:
+    ledger = SqlLedger(database, Limits(patience_s=60))  # a busy machine may take long for what holds the database
+    await ledger.start()
     body = b"a conversation that goes on " * 40
     await asyncio.gather(*(ledger.record(new_turn("s_large", exchange=Exchange(body * (n % 40)))) for n in range(600)))
     done = threading.Event()
@@ -355,3 +358,4 @@ async def test_the_ledger_records_on_while_a_large_session_is_forgotten(
     thread.join(30)
     assert ledger.health.lost_turns == 0
     assert reader.counts().turns == len(recorded)
+    await ledger.aclose()

@@ -23,6 +23,10 @@ check: "{check}"
 PARAMETERS = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 
 
+CLOSING = {"Connection": "close"}
+"""SDK clients leave connections to the garbage collector; these are closed after each response."""
+
+
 def write_rule(
     program: Program,
     name: str = "no-force-push",
@@ -64,7 +68,7 @@ class ChatAgent:
     history: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, default_headers=self.headers)
+        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING)
 
     def ask(self, words: str) -> Got:
         self.history.append({"role": "user", "content": words})
@@ -118,7 +122,7 @@ class MessagesAgent:
     history: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.client = anthropic.Anthropic(base_url=self.url, api_key=KEY, max_retries=0, default_headers=self.headers)
+        self.client = anthropic.Anthropic(base_url=self.url, api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING)
 
     def ask(self, words: str) -> Got:
         self.history.append({"role": "user", "content": words})
@@ -170,7 +174,7 @@ class ResponsesAgent:
     previous: str | None = None
 
     def __post_init__(self) -> None:
-        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, default_headers=self.headers)
+        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0, default_headers=self.headers | CLOSING)
         self.open: list[str] = []
 
     def ask(self, words: str) -> Got:
