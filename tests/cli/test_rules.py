@@ -348,3 +348,11 @@ def test_who_says_never_ever_is_asked_once_whether_to_hold(home: Path, text: str
     assert f"hold it? metaclaw rules edit {name} --enforce hold" in metaclaw("rules").out
     metaclaw("rules", "edit", name, "--enforce", "remind")
     assert "hold it?" not in metaclaw("rules").out + metaclaw("rules", "show", name).out
+
+
+@pytest.mark.parametrize("check", [(), ("--check", "not: hello")])
+def test_a_held_rule_without_a_check_of_calls_says_that_it_holds_nothing(home: Path, check: tuple[str, ...]) -> None:
+    name = metaclaw("rules", "add", "Be nice.", *check, "--enforce", "hold", "--json").facts["name"]
+    assert "nothing is held: only a check of tool calls can hold them" in " ".join(metaclaw("rules", "show", name).out.split())
+    metaclaw("rules", "edit", name, "--check", "not in calls of shell: rude")
+    assert "tool calls that break it do not reach the agent" in " ".join(metaclaw("rules", "show", name).out.split())

@@ -17,6 +17,7 @@ _ENFORCE = {
     "remind": "reminded when it is broken",
     "hold": "held: tool calls that break it do not reach the agent",
 }
+_HOLDS_NOTHING = "nothing is held: only a check of tool calls can hold them; add one with --check 'not in calls of shell: …'"
 
 
 def check_options(command: C) -> C:
@@ -55,8 +56,9 @@ def check_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
     if view["check_note"]:
         pairs.append(("no check" if not view["check"] else "about it", view["check_note"]))
     if view["kind"] == "rule":
-        pairs.append(("enforced", _ENFORCE[str(view["enforce"])]))
-    if view["enforce"] == "hold":
+        is_idle = view["enforce"] == "hold" and not view["can_hold"]
+        pairs.append(("enforced", _HOLDS_NOTHING if is_idle else _ENFORCE[str(view["enforce"])]))
+    if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]

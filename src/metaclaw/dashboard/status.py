@@ -18,7 +18,7 @@ from metaclaw.domain.status import Health, SkippedSkill, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.skills.checks import check_trouble
 from metaclaw.skills.rule import rule_text
-from metaclaw.skills.rules import question_of
+from metaclaw.skills.rules import can_hold, question_of
 from metaclaw.store import Counts, LearningCounts
 from metaclaw.upstream import ProviderFailure, Reachability
 
@@ -195,8 +195,8 @@ def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
 
 
 def _held_rules(skills: Sequence[Skill]) -> list[str]:
-    """Rules and skills that say `enforce: hold`."""
-    return [skill.name for skill in skills if skill.extra.get("enforce") == "hold"]
+    """Rules and skills that say `enforce: hold` and have a check of tool calls, without which nothing is held."""
+    return [skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)]
 
 
 def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
