@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -381,3 +382,29 @@ def test_with_the_real_store_a_generation_survives_a_restart_and_holds_what_was_
         database.close()
     assert (again.generation, again.hash) == (view.generation, view.hash) == (2, kept.hash)
     assert kept.skills == view.skills
+
+
+class SlowGenerations(Generations):
+    """A store in which a generation can be read a while before `publish` returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_stored, self.may_return = threading.Event(), threading.Event()
+
+    def publish(self, *args: Any, **kwargs: Any) -> Any:
+        published = super().publish(*args, **kwargs)
+        self.is_stored.set()
+        assert self.may_return.wait(30)
+        return published
+
+
+def test_a_settled_view_has_what_the_store_already_announced(folder: Path) -> None:
+    generations = SlowGenerations()
+    shelf = Shelf(folder, generations)
+    writer = threading.Thread(target=lambda: shelf.publish([ESPRESSO], (), "noted espresso"))
+    writer.start()
+    assert generations.is_stored.wait(30)
+    assert names(shelf.view) == []
+    threading.Timer(0.05, generations.may_return.set).start()
+    assert names(shelf.settled()) == ["espresso"]
+    writer.join()

@@ -52,8 +52,8 @@ class Rulebook:
         return [skill for skill in self.shelf.view.skills if is_rule(skill)]
 
     def rule(self, name: str) -> Skill:
-        """The rule or fact of this name. Raises SkillError."""
-        found = self.shelf.view.get(name)
+        """The rule or fact of this name, also while it is being put in force. Blocks. Raises SkillError."""
+        found = self.shelf.view.get(name) or self.shelf.settled().get(name)
         if found is None:
             raise SkillError(f"there is no rule named {name}; metaclaw rules list shows those there are")
         if not is_rule(found):

@@ -76,6 +76,11 @@ class Shelf:
         """The skills in force now. Take it once a request."""
         return self._view
 
+    def settled(self) -> ShelfView:
+        """The view after a publication that is in progress: its generation is in the store before it is in the view. Blocks."""
+        with self._writing:
+            return self._view
+
     @property
     def trouble(self) -> str | None:
         """Why the view is behind the folder, or the folder behind the view; None where they are in step."""
