@@ -16,6 +16,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.train.backends.layout import Objective, Reduction, Row
 from metaclaw.train.backends.service import Drawn, Request, Sampler, Trainee
 from metaclaw.train.backends.softmax import END, Softmax
+from metaclaw.train.backends.softmax import Sampler as SoftmaxSampler
 
 
 @dataclass
@@ -68,9 +69,9 @@ class Classroom:
 
     def sample(self, path: str | None, request: Request) -> list[Drawn]:
         self._note("sample")
-        policy = self._policy(path)
+        sampler = SoftmaxSampler(self._policy(path), request.temperature)
         answers = [
-            policy.draw(request.prompt, request.max_tokens, request.temperature, random.Random(request.seed + number))
+            sampler.draw(request.prompt, request.max_tokens, random.Random(request.seed + number))
             for number in range(request.count)
         ]
         return [
