@@ -11,6 +11,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import WireError
 from metaclaw.proxy.body import parse_object
 from metaclaw.proxy.reading import Body, list_key, read
+from tests.support.depth import tries
 
 PAD = "x" * 17_000
 KEYS = st.sampled_from(["messages", "input", "a", '"', "b"])
@@ -30,7 +31,7 @@ def whole(wire: Wire, body: Body) -> dict[str, Any]:
     return dict(body) if body.listed is None else {**body, list_key(wire): list(body.listed)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     before=st.dictionaries(st.sampled_from(["model", "tools", "metadata"]), VALUES, max_size=2),
@@ -63,7 +64,7 @@ def test_a_small_body_is_read_whole() -> None:
     assert (found, found.listed) == ({"messages": [1]}, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     before=st.dictionaries(st.sampled_from(["model", "stream", "temperature"]), VALUES, max_size=2),

@@ -16,10 +16,11 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.train.coin import LiveTurn
 from metaclaw.train.lag import chance_of_so_few, find_lag
 from metaclaw.train.live import LiveRules, LiveRuling, LiveWatch
+from tests.support.depth import tries
 
 SKILLS = tuple(SkillName(f"skill-{number}") for number in range(5))
 UNEVEN = (0.98, 0.9, 0.8, 0.6, 0.42)
-RUNS = 150
+RUNS = tries(50, nightly=150)
 
 Told = tuple[int, tuple[bool, ...]]
 """A skill, and how the turns of a session with it came out."""
