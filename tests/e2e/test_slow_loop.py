@@ -38,6 +38,9 @@ golden_margin = 1.0
 kl_limit = 100.0
 rehearsal = 0.0
 {base}
+
+[engine]
+threads = {threads}
 """
 PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "^[a-c][a-l]+$"
 SKILL = """---
@@ -61,9 +64,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     (home / "skills" / "animals" / "SKILL.md").write_text(SKILL.format(pattern=PATTERN))
     if IS_REAL:
         _put_real_model(home)
-        config = POLICY.format(rate=0.002, steps=3, base="")
+        config = POLICY.format(rate=0.002, steps=3, base="", threads=0)
     else:
-        config = POLICY.format(rate=0.0015, steps=80, base=f'base_model = "{make_speaking_model(folder / "miniature")}"')
+        model = make_speaking_model(folder / "miniature")
+        config = POLICY.format(rate=0.0015, steps=80, base=f'base_model = "{model}"', threads=1)
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running
@@ -138,7 +142,7 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
 def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_with_older_weights(program: Program) -> None:
     if IS_REAL:
         pytest.skip("so few steps do not teach the real model to do without the skill")
-    version = wait_until_absorbed(program, 600)
+    version = wait_until_absorbed(program, 1500)
     assert told(program, "hares", 8) == (version, [])
     # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
     # A quarter of the untrained miniature's answers follow it by chance.
