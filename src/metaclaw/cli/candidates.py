@@ -33,9 +33,9 @@ def candidates() -> None:
 @click.pass_obj
 def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
     """List candidates, newest first."""
+    from metaclaw.api import candidate_view
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import candidate_view
     from metaclaw.domain.candidate import Standing
     from metaclaw.store import SqlCandidates
 
@@ -56,7 +56,7 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, candidate: str, as_json: bool) -> None:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
-    from metaclaw.dashboard.views import candidate_view
+    from metaclaw.api import candidate_view
 
     found = _read(home, candidate)
     proposal = found.proposal

@@ -21,7 +21,7 @@ _SOURCES = {
 
 def is_continued(turn: "Turn") -> bool:
     """Whether the request goes on with the results of tools instead of words."""
-    from metaclaw.dashboard.titles import words_in
+    from metaclaw.api import words_in
     from metaclaw.domain.chat import ToolResult
     from metaclaw.proxy import own_words
 

@@ -72,9 +72,9 @@ def _tell(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]
 
 def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
     """Straight into the store: a proxy that starts later learns from it."""
+    from metaclaw.api import verdict_view
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import verdict_view
     from metaclaw.domain.ids import TurnId
     from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
     from metaclaw.store import LedgerReader, SqlVerdicts

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @click.pass_obj
 def history(home: Path, limit: int, as_json: bool) -> None:
     """List the generations of skills, newest first: when, why, and how many skills came and went."""
+    from metaclaw.api import generation_view
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import generation_view
     from metaclaw.store import SqlGenerations
 
     with opened(load(home)) as database:
@@ -97,7 +97,7 @@ def restore(home: Path, name: str, as_json: bool) -> None:
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/restore", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import skill_view
+        from metaclaw.api import skill_view
 
         return {**skill_view(rulebook.restore(name)), "restored": True}
 
@@ -116,7 +116,7 @@ def keep(home: Path, name: str, as_json: bool) -> None:
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/keep", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import skill_view
+        from metaclaw.api import skill_view
 
         return skill_view(rulebook.keep(name))
 
@@ -135,7 +135,7 @@ def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/pin", {"pinned": not off}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import skill_view
+        from metaclaw.api import skill_view
 
         return skill_view(rulebook.pin(name, pinned=not off))
 
@@ -155,7 +155,7 @@ def undo(home: Path, as_json: bool) -> None:
         return said(*api.post("/api/undo", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import undone_view
+        from metaclaw.api import undone_view
 
         return undone_view(rulebook.undo())
 

@@ -39,9 +39,9 @@ def policy() -> None:
 @click.pass_obj
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List the versions, newest first: where each stands, where it came from, and why."""
+    from metaclaw.api import version_view
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import version_view
     from metaclaw.domain.policy import Serving
     from metaclaw.store import SqlPolicies
 
@@ -64,9 +64,9 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, version: int | None, as_json: bool) -> None:
     """Show one VERSION: what taught it, what it had to prove, and where it stands. Without VERSION, the one that serves."""
+    from metaclaw.api import version_view
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import version_view
     from metaclaw.store import SqlBatches, SqlPolicies
 
     with opened(load(home)) as database:

@@ -59,7 +59,7 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
         return said(*api.post("/api/rules", {"rules": cast("list[Json]", found)}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         return {"rules": [{**rule_view(rule, None), "added": is_new} for rule, is_new in rulebook.add(found)]}
 
@@ -91,7 +91,7 @@ def export(home: Path, form: str, target: Path | None, project: str | None, user
     if target is not None and user is None and (others := sorted({str(rule.scope) for rule in found if _is_personal(rule)})):
         click.echo(f"It holds rules of {', '.join(map(plain, others))}; --for USER writes one person's.", err=True)
     if form == "json":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         views: dict[str, object] = {"rules": [rule_view(rule, None) for rule in found]}
         if target is None:

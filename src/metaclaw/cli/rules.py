@@ -44,7 +44,7 @@ def rules(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     """List your rules and facts."""
-    from metaclaw.dashboard.views import retired_rule_view, rule_view
+    from metaclaw.api import retired_rule_view, rule_view
 
     if is_retired:
         gone = [retired_rule_view(one) for one in retired_rules(home)]
@@ -75,7 +75,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 @click.pass_obj
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its words, when and for whom it applies, and where it comes from."""
-    from metaclaw.dashboard.views import rule_view
+    from metaclaw.api import rule_view
     from metaclaw.skills.rules import UNKNOWN_PROJECT
 
     found, dates = _in_force(home)
@@ -136,7 +136,7 @@ def add(
         return said(*api.post("/api/rules", fields, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         ((rule, is_new),) = rulebook.add([cast("RuleFields", fields)])
         return {**rule_view(rule, rulebook.dates().get(rule.name)), "added": is_new}
@@ -189,7 +189,7 @@ def edit(
         return said(*api.patch(f"/api/rules/{quote(name, safe='')}", fields, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         rule = rulebook.change(name, cast("RuleFields", fields))
         return rule_view(rule, rulebook.dates().get(rule.name))
@@ -221,7 +221,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
         return said(*api.delete(f"/api/rules/{quote(name, safe='')}", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         return {"removed": name, "rule": rule_view(rulebook.remove(name), None)}
 

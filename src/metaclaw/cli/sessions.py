@@ -91,8 +91,8 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: 
 
 
 def _holds(reader: "LedgerReader", session: "SessionRow", wanted: list[str]) -> bool:
+    from metaclaw.api import last_words
     from metaclaw.cli.conversation import answered
-    from metaclaw.dashboard.conversation import last_words
     from metaclaw.proxy import own_words
 
     missing = set(wanted)
@@ -115,7 +115,7 @@ def _print_none(sentence: str, *, as_json: bool) -> None:
 
 def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
     """Print sessions with their titles; False where there are none, and nothing was printed."""
-    from metaclaw.dashboard.views import session_view
+    from metaclaw.api import session_view
     from metaclaw.store import LedgerReader
 
     reader, titles = LedgerReader(database), _titles(database, found)
@@ -132,7 +132,7 @@ def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bo
 
 def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[SessionId, str]":
     """The titles of these sessions, as the API has them."""
-    from metaclaw.dashboard import Titles
+    from metaclaw.api import Titles
     from metaclaw.proxy import own_words
     from metaclaw.store import Overview
 
@@ -160,9 +160,9 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
+    from metaclaw.api import session_view, turn_view
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import session_view, turn_view
     from metaclaw.store import LedgerReader
 
     check_choice(session, last, "session")
@@ -194,8 +194,8 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
 
 
 def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
+    from metaclaw.api import last_words
     from metaclaw.cli.conversation import answered, is_continued, verdict_in_words
-    from metaclaw.dashboard.conversation import last_words
     from metaclaw.proxy import own_words
 
     whole, standing = reader.turn(row.id), reader.standing_of(row.id)

@@ -160,7 +160,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def _list_retired(home: Path, *, as_json: bool) -> None:
-    from metaclaw.dashboard.views import retired_skill_view
+    from metaclaw.api import retired_skill_view
 
     found = retired(home)
     if as_json:
@@ -219,7 +219,7 @@ def _state(skill: "Skill") -> str:
 
 
 def _shown_state(skill: "Skill") -> "SkillState":
-    from metaclaw.dashboard.views import state_of
+    from metaclaw.api import state_of
 
     return state_of(skill)
 

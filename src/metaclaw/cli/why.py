@@ -42,10 +42,10 @@ def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
 
 
 def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
+    from metaclaw.api import WhyRoutes
     from metaclaw.cli.inforce import read_in_force
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.why import WhyRoutes
     from metaclaw.skills import Budgets
     from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
 

@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from anyio.to_thread import run_sync
 
 from metaclaw import __version__
-from metaclaw.dashboard import formats
-from metaclaw.dashboard.page_actions import Done, PageActions, back_path
-from metaclaw.dashboard.page_content import Context, PageContent
-from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Scope, Stream
-from metaclaw.dashboard.sign_in import SIGN_IN, SignIn
+from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, ApiStream, Route, Scope
+from metaclaw.api.web import formats
+from metaclaw.api.web.actions import ActionResult, PageActions, back_path
+from metaclaw.api.web.content import Context, PageContent
+from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain.chat import Json
 from metaclaw.errors import StoreError
 from metaclaw.wires import encode_json
@@ -65,7 +65,7 @@ class Pages:
         self._content = content
         self._actions = actions
         self._can_train = can_train
-        self._notices: dict[str, Done] = {}
+        self._notices: dict[str, ActionResult] = {}
         self._streams = 0
         self._titles_wanted = asyncio.Event()
 
@@ -80,23 +80,27 @@ class Pages:
 
     def table(self) -> list[Route]:
         """The routes."""
-        pages: list[tuple[str, Callable[[Ask], Awaitable[object]], str]] = [
-            ("/ui", self._page("today.html", "today", lambda ask: self._content.today()), "Today"),
+        pages: list[tuple[str, Callable[[ApiRequest], Awaitable[object]], str]] = [
+            ("/ui", self._page("today.html", "today", lambda request: self._content.today()), "Today"),
             ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
             (
                 "/ui/sessions/{id}",
-                self._page("session.html", "sessions", lambda ask: self._content.session(ask.path["id"], ask.query)),
+                self._page("session.html", "sessions", lambda request: self._content.session(request.path["id"], request.query)),
                 "One session",
             ),
-            ("/ui/turns/{id}", self._page("turn.html", "sessions", lambda ask: self._content.turn(ask.path["id"])), "One turn"),
-            ("/ui/rules", self._page("rules.html", "rules", lambda ask: self._content.rules()), "Rules and skills"),
+            (
+                "/ui/turns/{id}",
+                self._page("turn.html", "sessions", lambda request: self._content.turn(request.path["id"])),
+                "One turn",
+            ),
+            ("/ui/rules", self._page("rules.html", "rules", lambda request: self._content.rules()), "Rules and skills"),
             (
                 "/ui/rules/{name}",
-                self._page("rule.html", "rules", lambda ask: self._content.rule(ask.path["name"])),
+                self._page("rule.html", "rules", lambda request: self._content.rule(request.path["name"])),
                 "One rule or skill",
             ),
-            ("/ui/training", self._page("training.html", "training", lambda ask: self._content.training()), "Training"),
-            ("/ui/cost", self._page("cost.html", "cost", lambda ask: self._content.cost()), "Cost and providers"),
+            ("/ui/training", self._page("training.html", "training", lambda request: self._content.training()), "Training"),
+            ("/ui/cost", self._page("cost.html", "cost", lambda request: self._content.cost()), "Cost and providers"),
         ]
         return [
             *(Route("GET", path, serve, f"Page: {title}", is_page=True) for path, serve, title in pages),
@@ -109,11 +113,11 @@ class Pages:
             Route("POST", "/api/sign-in", self._new_link, "A link that signs a browser in to the pages, once"),
         ]
 
-    async def serve_root(self, ask: Ask) -> object:
+    async def serve_root(self, request: ApiRequest) -> object:
         """The page at `/`."""
-        return await self._page("today.html", "today", lambda ask: self._content.today())(ask)
+        return await self._page("today.html", "today", lambda request: self._content.today())(request)
 
-    def refusal(self, scope: Scope) -> Answer | None:
+    def refusal(self, scope: Scope) -> ApiResponse | None:
         """What to answer a browser that may not have what it asks for; None where it may. Called for requests without the key."""
         method, path = scope["method"], scope["path"]
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
@@ -123,34 +127,36 @@ class Pages:
             return None
         return self._refused(401, "", headers)
 
-    def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> Answer:
+    def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> ApiResponse:
         if "text/html" not in headers.get("accept", ""):
             message = (
                 reason or "this request carries no MetaClaw key; `metaclaw key` prints it, and `metaclaw page` a link for a browser"
             )
-            return Answer(status, encode_json({"error": {"message": message, "code": "invalid_api_key"}}), headers=_SAFETY)
+            return ApiResponse(status, encode_json({"error": {"message": message, "code": "invalid_api_key"}}), headers=_SAFETY)
         return self._plain("sign_in.html", {"reason": reason, "is_refused": status == 403}, status)
 
-    def _page(self, template: str, active: str, content: Callable[[Ask], Awaitable[Context]]) -> Callable[[Ask], Awaitable[object]]:
-        async def serve(ask: Ask) -> object:
-            session, cookie = self._sign_in.session_of(ask.headers), list[tuple[str, str]]()
+    def _page(
+        self, template: str, active: str, content: Callable[[ApiRequest], Awaitable[Context]]
+    ) -> Callable[[ApiRequest], Awaitable[object]]:
+        async def serve(request: ApiRequest) -> object:
+            session, cookie = self._sign_in.session_of(request.headers), list[tuple[str, str]]()
             if session is None:
                 # The key came with the request: from here on the cookie does.
                 session = self._sign_in.new_cookie()
-                cookie.append(("set-cookie", self._sign_in.set_cookie(ask.headers, session)))
-                if ask.is_below_key:
-                    return Answer(303, b"", _HTML, (("location", "/"), _UNCACHED, *cookie))
+                cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
+                if request.is_below_key:
+                    return ApiResponse(303, b"", _HTML, (("location", "/"), _UNCACHED, *cookie))
             status, used = 200, template
             try:
-                context = await content(ask)
+                context = await content(request)
             except ApiError as error:
                 status, used, context = error.status, "error.html", {"reason": str(error)}
             except StoreError as error:
                 status, used, context = 503, "error.html", {"reason": f"The store cannot be used now: {error}"}
-            notice = self._notices.get(ask.query.get("notice", ""))
-            shared = {"active": active, "token": self._sign_in.form_token(session), "notice": notice, "here": _here(ask)}
+            notice = self._notices.get(request.query.get("notice", ""))
+            shared = {"active": active, "token": self._sign_in.form_token(session), "notice": notice, "here": _here(request)}
             body = await run_sync(self._render, used, {**shared, **context})
-            return Answer(status, body, _HTML, (*_SAFETY, _UNCACHED, *cookie))
+            return ApiResponse(status, body, _HTML, (*_SAFETY, _UNCACHED, *cookie))
 
         return serve
 
@@ -158,77 +164,77 @@ class Pages:
         shared = {"can_train": self._can_train(), "version": __version__}
         return _environment().get_template(template).render({**shared, **context}).encode("utf-8", "replace")
 
-    def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> Answer:
-        return Answer(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
+    def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> ApiResponse:
+        return ApiResponse(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
 
-    async def _sessions(self, ask: Ask) -> Context:
+    async def _sessions(self, request: ApiRequest) -> Context:
         self._titles_wanted.set()
-        return await self._content.sessions(ask.query)
+        return await self._content.sessions(request.query)
 
-    async def _open_link(self, ask: Ask) -> object:
-        token = ask.query.get("token", "")
-        if self._sign_in.session_of(ask.headers) is not None or (token and self._sign_in.take_link(token)):
-            return self._welcome(ask)
+    async def _open_link(self, request: ApiRequest) -> object:
+        token = request.query.get("token", "")
+        if self._sign_in.session_of(request.headers) is not None or (token and self._sign_in.take_link(token)):
+            return self._welcome(request)
         reason = "This link was used already, or the program has been restarted since." if token else ""
         return self._plain("sign_in.html", {"reason": reason, "is_refused": False}, 401 if token else 200)
 
-    async def _enter_key(self, ask: Ask) -> object:
-        if self._sign_in.is_key(_form(ask).get("key", "")):
-            return self._welcome(ask)
+    async def _enter_key(self, request: ApiRequest) -> object:
+        if self._sign_in.is_key(_form(request).get("key", "")):
+            return self._welcome(request)
         return self._plain("sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401)
 
-    def _welcome(self, ask: Ask) -> Answer:
+    def _welcome(self, request: ApiRequest) -> ApiResponse:
         """Store the cookie and go to the page; not by a redirect, in which a browser that came from another site would leave the
         cookie out."""
-        cookie = self._sign_in.set_cookie(ask.headers, self._sign_in.new_cookie())
+        cookie = self._sign_in.set_cookie(request.headers, self._sign_in.new_cookie())
         body = self._render("welcome.html", {})
-        return Answer(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
+        return ApiResponse(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
 
-    async def _sign_out(self, ask: Ask) -> object:
-        self._check_form(ask, _form(ask))
-        cookie = self._sign_in.set_cookie(ask.headers, "")
-        return Answer(303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie)))
+    async def _sign_out(self, request: ApiRequest) -> object:
+        self._check_form(request, _form(request))
+        cookie = self._sign_in.set_cookie(request.headers, "")
+        return ApiResponse(303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie)))
 
-    async def _new_link(self, ask: Ask) -> object:
-        return {"url": self._sign_in.new_link(f"http://{ask.headers.get('host', '127.0.0.1')}")}
+    async def _new_link(self, request: ApiRequest) -> object:
+        return {"url": self._sign_in.new_link(f"http://{request.headers.get('host', '127.0.0.1')}")}
 
-    async def _do(self, ask: Ask) -> object:
-        form, name = _form(ask), ask.path["action"]
-        self._check_form(ask, form)
+    async def _do(self, request: ApiRequest) -> object:
+        form, name = _form(request), request.path["action"]
+        self._check_form(request, form)
         action = self._actions.known.get(name)
         if action is None:
             raise ApiError(f"there is no action {name}", 404)
         back = back_path(form.get("back", "/"))
         if action.question and form.get("confirm") != "yes":
             question = _filled_in(action.question, form)
-            session = self._sign_in.session_of(ask.headers) or ""
+            session = self._sign_in.session_of(request.headers) or ""
             context = {"question": question, "button": action.button, "action": name, "fields": form, "back": back}
             shared = {"active": "", "token": self._sign_in.form_token(session), "notice": None, "here": back}
             return self._plain("confirm.html", {**shared, **context})
         try:
             done = await action.do(form)
         except ApiError as error:
-            done = Done(f"That was not done: {error}")
+            done = ActionResult(f"That was not done: {error}")
         except StoreError as error:
-            done = Done(f"That was not done: the store cannot be used now ({error})")
-        return Answer(303, b"", _HTML, (("location", _with_notice(back, self._keep(done))), _UNCACHED))
+            done = ActionResult(f"That was not done: the store cannot be used now ({error})")
+        return ApiResponse(303, b"", _HTML, (("location", _with_notice(back, self._keep(done))), _UNCACHED))
 
-    def _keep(self, done: Done) -> str:
+    def _keep(self, done: ActionResult) -> str:
         number = secrets.token_urlsafe(6)
         self._notices[number] = done
         while len(self._notices) > _MOST_NOTICES:
             del self._notices[next(iter(self._notices))]
         return number
 
-    def _check_form(self, ask: Ask, form: Mapping[str, str]) -> None:
-        session = self._sign_in.session_of(ask.headers)
+    def _check_form(self, request: ApiRequest, form: Mapping[str, str]) -> None:
+        session = self._sign_in.session_of(request.headers)
         if session is not None and not self._sign_in.is_form_token(session, form.get("token", "")):
             raise ApiError("this form was not made for your session; reload the page and try again", 403)
 
-    async def _live(self, ask: Ask) -> object:
+    async def _live(self, request: ApiRequest) -> object:
         if self._streams >= _MOST_STREAMS:
             raise ApiError(f"{_MOST_STREAMS} pages follow the program already; close one of them", 429)
-        return Stream("text/event-stream; charset=utf-8", self._changes())
+        return ApiStream("text/event-stream; charset=utf-8", self._changes())
 
     async def _changes(self) -> AsyncGenerator[bytes, None]:
         """`changed` whenever something was recorded, learned or went wrong, with a sentence where there is one to say."""
@@ -263,16 +269,16 @@ class Pages:
         return newest, self._content.parts.health()
 
 
-def _static(name: str) -> Callable[[Ask], Awaitable[object]]:
-    async def serve(ask: Ask) -> object:
-        return Answer(200, _file(name), _STATIC[name], (*_SAFETY, ("cache-control", "no-cache")))
+def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
+    async def serve(request: ApiRequest) -> object:
+        return ApiResponse(200, _file(name), _STATIC[name], (*_SAFETY, ("cache-control", "no-cache")))
 
     return serve
 
 
 @cache
 def _file(name: str) -> bytes:
-    return (files("metaclaw.dashboard") / "web" / name).read_bytes()
+    return (files("metaclaw.api.web") / "static" / name).read_bytes()
 
 
 @cache
@@ -280,7 +286,7 @@ def _environment() -> "Environment":
     # Imported after the start: agents do not wait for it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("metaclaw.dashboard", "web")
+    loader = PackageLoader("metaclaw.api.web", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {name: getattr(formats, name) for name in _FILTERS}
     return made
@@ -293,9 +299,9 @@ def _compile() -> None:
         environment.get_template(name)
 
 
-def _form(ask: Ask) -> dict[str, str]:
+def _form(request: ApiRequest) -> dict[str, str]:
     try:
-        text = ask.body.decode()
+        text = request.body.decode()
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=40))
     except ValueError as error:
         raise ApiError("the form cannot be read", 400) from error
@@ -307,10 +313,10 @@ def _filled_in(question: str, form: Mapping[str, str]) -> str:
     return question
 
 
-def _here(ask: Ask) -> str:
+def _here(request: ApiRequest) -> str:
     """The address of a page, without the notice it shows."""
-    query = urlencode({name: value for name, value in ask.query.items() if name != "notice"})
-    return f"{ask.at}?{query}" if query else ask.at
+    query = urlencode({name: value for name, value in request.query.items() if name != "notice"})
+    return f"{request.at}?{query}" if query else request.at
 
 
 def _with_notice(path: str, number: str) -> str:

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import anyio.to_thread
 
 from metaclaw import __version__
-from metaclaw.dashboard.cost import Cost
-from metaclaw.dashboard.enforcement import EnforcementRoutes
-from metaclaw.dashboard.learning import LearningRoutes
-from metaclaw.dashboard.openapi import describe
-from metaclaw.dashboard.page_actions import PageActions
-from metaclaw.dashboard.page_content import PageContent, PageParts
-from metaclaw.dashboard.pages import Pages
-from metaclaw.dashboard.policy import PolicyRoutes
-from metaclaw.dashboard.routes import Answer, ApiError, Ask, Route, Router
-from metaclaw.dashboard.sign_in import SignIn
-from metaclaw.dashboard.views import role_view, session_view, turn_row_view, turn_view, verdict_view
-from metaclaw.dashboard.why import WhyRoutes
+from metaclaw.api.learning import LearningRoutes
+from metaclaw.api.policy import PolicyRoutes
+from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, Route, Router, describe
+from metaclaw.api.rules import EnforcementRoutes
+from metaclaw.api.status import Cost
+from metaclaw.api.turns import WhyRoutes
+from metaclaw.api.views import role_view, session_view, turn_row_view, turn_view, verdict_view
+from metaclaw.api.web.actions import PageActions
+from metaclaw.api.web.content import PageContent, PageParts
+from metaclaw.api.web.pages import Pages
+from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.store import LedgerReader
@@ -38,7 +37,7 @@ class Registry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ApiParts:
     """Where the API gets what it tells."""
 
     status: Callable[[], Awaitable[Mapping[str, object]]]
@@ -60,7 +59,7 @@ class Facts:
 class Api:
     """The program's own routes, as an ASGI application behind the front door's key."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ApiParts) -> None:
         self._facts = facts
         self._pages = self._build_pages()
         self._routes = self._table()
@@ -116,9 +115,9 @@ class Api:
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]
 
-    async def _root(self, ask: Ask) -> object:
-        if self._pages is not None and "text/html" in ask.headers.get("accept", ""):
-            return await self._pages.serve_root(ask)
+    async def _root(self, request: ApiRequest) -> object:
+        if self._pages is not None and "text/html" in request.headers.get("accept", ""):
+            return await self._pages.serve_root(request)
         return {
             "name": "MetaClaw",
             "version": __version__,
@@ -127,33 +126,33 @@ class Api:
             "description": "/api/openapi.json",
         }
 
-    async def _ready(self, ask: Ask) -> object:
+    async def _ready(self, request: ApiRequest) -> object:
         reason = self._facts.unready()
         if reason is None:
             return {"ready": True}
         raise ApiError(f"not ready: {reason}", 503)
 
-    async def _metrics(self, ask: Ask) -> object:
+    async def _metrics(self, request: ApiRequest) -> object:
         if self._facts.registry is None:
             raise ApiError("metrics are switched off (telemetry.prometheus)", 404)
         from prometheus_client import generate_latest
 
-        return Answer(
+        return ApiResponse(
             200, generate_latest(cast("CollectorRegistry", self._facts.registry)), "text/plain; version=0.0.4; charset=utf-8"
         )
 
-    async def _status(self, ask: Ask) -> object:
+    async def _status(self, request: ApiRequest) -> object:
         return await self._facts.status()
 
-    async def _sessions(self, ask: Ask) -> object:
-        limit, before = ask.number("limit", 50, _MOST_ROWS), ask.query.get("before")
+    async def _sessions(self, request: ApiRequest) -> object:
+        limit, before = request.number("limit", 50, _MOST_ROWS), request.query.get("before")
         earlier = None if before is None else SessionId(before)
         rows = await anyio.to_thread.run_sync(lambda: self._facts.reader.sessions(limit, earlier))
         titles = await self._titles([row.id for row in rows])
         return {"sessions": [session_view(row, titles.get(row.id)) for row in rows]}
 
-    async def _session(self, ask: Ask) -> object:
-        session, limit, after = SessionId(ask.path["id"]), ask.number("limit", 200, _MOST_ROWS), ask.number("after", 0)
+    async def _session(self, request: ApiRequest) -> object:
+        session, limit, after = SessionId(request.path["id"]), request.number("limit", 200, _MOST_ROWS), request.number("after", 0)
         reader = self._facts.reader
         row = await anyio.to_thread.run_sync(lambda: reader.session(session))
         if row is None:
@@ -166,28 +165,28 @@ class Api:
         pages = self._facts.pages
         return {} if pages is None else await anyio.to_thread.run_sync(pages.titles.of, sessions)
 
-    async def _end(self, ask: Ask) -> object:
-        session = SessionId(ask.path["id"])
+    async def _end(self, request: ApiRequest) -> object:
+        session = SessionId(request.path["id"])
         if not await self._facts.end_session(session):
             raise ApiError(f"there is no running session {session}", 404)
         return {"session": session, "ended": True}
 
-    async def _turn(self, ask: Ask) -> object:
-        found = await anyio.to_thread.run_sync(lambda: self._facts.reader.turn(TurnId(ask.path["id"])))
+    async def _turn(self, request: ApiRequest) -> object:
+        found = await anyio.to_thread.run_sync(lambda: self._facts.reader.turn(TurnId(request.path["id"])))
         if found is None:
-            raise ApiError(f"there is no turn {ask.path['id']}", 404)
+            raise ApiError(f"there is no turn {request.path['id']}", 404)
         standing = await anyio.to_thread.run_sync(lambda: self._facts.reader.standing_of(found.turn.id))
         if standing is None:
-            raise ApiError(f"there is no turn {ask.path['id']}", 404)
+            raise ApiError(f"there is no turn {request.path['id']}", 404)
         return {
             **turn_view(found.turn),
             "role": role_view(found.turn, standing),
             "verdict": verdict_view(standing.verdict),
         }
 
-    async def _windows(self, ask: Ask) -> object:
+    async def _windows(self, request: ApiRequest) -> object:
         found = self._facts.windows()
         return _NO_WINDOWS if found is None else dict(found)
 
-    async def _openapi(self, ask: Ask) -> object:
+    async def _openapi(self, request: ApiRequest) -> object:
         return describe(self._routes, __version__)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.dashboard import ProviderFacts, Status
+from metaclaw.api import ProviderFacts, Status
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store import Counts, LearningCounts
-from tests.dashboard.recorded import candidate, record, skill
-from tests.dashboard.stage import Stage
+from tests.api.recorded import candidate, record, skill
+from tests.api.stage import Stage
 
 HEALTHY = StoreHealth(Health.HEALTHY, None, 0, 0)
 BROKEN = StoreHealth(Health.DEGRADED, "the disk is full", 7, 2)

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from anyio.to_thread import run_sync
 
-from metaclaw.dashboard.routes import ApiError, Ask, Field, Route
-from metaclaw.dashboard.views import compliance_view, retired_rule_view, rule_record_view, rule_view, skill_view, undone_view
+from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.views import compliance_view, retired_rule_view, rule_record_view, rule_view, skill_view, undone_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
@@ -18,6 +18,9 @@ from metaclaw.skills import Rulebook
 from metaclaw.skills.rule import ENFORCE, ON_ERROR
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, is_rule
 from metaclaw.store import SqlCompliance
+
+if TYPE_CHECKING:
+    from metaclaw.learn.owner import Owner
 
 T = TypeVar("T")
 Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
@@ -54,19 +57,13 @@ _REWRITE = (
 _PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
 
 
-class Teller(Protocol):
-    """Who writes down what became of a learned skill, for people and for the next that is written."""
-
-    async def tell_retired(self, skill: Skill, reason: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RuleRoutes:
     """Makes the routes. The rulebook blocks and is asked in a thread."""
 
     rulebook: Rulebook
     compliance: SqlCompliance
-    owner: Callable[[], Awaitable[Teller]]
+    owner: Callable[[], Awaitable["Owner"]]
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
     """Told of a rule that was said in a turn. Blocks."""
 
@@ -87,8 +84,8 @@ class RuleRoutes:
             Route("POST", "/api/skills/{name}/pin", self._pin, "Pin a live skill, or unpin it", (), _PIN),
         ]
 
-    async def _rules(self, ask: Ask) -> object:
-        state = ask.query.get("state", "live")
+    async def _rules(self, request: ApiRequest) -> object:
+        state = request.query.get("state", "live")
         if state == "retired":
             gone = await run_sync(self.rulebook.retired)
             return {"rules": [retired_rule_view(one) for one in gone if is_rule(one.skill)]}
@@ -108,14 +105,14 @@ class RuleRoutes:
             for rule in rules
         ]
 
-    async def _rule(self, ask: Ask) -> object:
-        rule = await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404)
+    async def _rule(self, request: ApiRequest) -> object:
+        rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
         record = await run_sync(self.compliance.of_rule, rule.name, measured_hash(rule))
         dates = await run_sync(self.rulebook.dates)
         return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(record)}
 
-    async def _add(self, ask: Ask) -> object:
-        said = ask.json(_NEW)
+    async def _add(self, request: ApiRequest) -> object:
+        said = request.json(_NEW)
         several = said.get("rules")
         if several is None:
             ((rule, added),) = await self._done(lambda: self.rulebook.add([_fields(said, _NEW)]), 400)
@@ -129,19 +126,19 @@ class RuleRoutes:
         dates = await run_sync(self.rulebook.dates)
         return {"rules": [{**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found]}
 
-    async def _change(self, ask: Ask) -> object:
-        fields = _fields(ask.json(_CHANGES), _CHANGES)
-        await self._done(lambda: self.rulebook.rule(ask.path["name"]), 404)
-        return await self._shown(await self._done(lambda: self.rulebook.change(ask.path["name"], fields), 400))
+    async def _change(self, request: ApiRequest) -> object:
+        fields = _fields(request.json(_CHANGES), _CHANGES)
+        await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
+        return await self._shown(await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400))
 
-    async def _remove(self, ask: Ask) -> object:
-        name = ask.path["name"]
+    async def _remove(self, request: ApiRequest) -> object:
+        name = request.path["name"]
         await self._done(lambda: self.rulebook.rule(name), 404)
         rule = await self._done(lambda: self.rulebook.remove(name))
         return {"removed": name, "rule": rule_view(rule, None)}
 
-    async def _undo(self, ask: Ask) -> object:
-        lesson = ask.json(_UNDO).get("generation")
+    async def _undo(self, request: ApiRequest) -> object:
+        lesson = request.json(_UNDO).get("generation")
         if lesson is not None and (not isinstance(lesson, int) or isinstance(lesson, bool) or not 0 < lesson < 2**31):
             raise ApiError("generation must be the number of a generation; /api/generations lists them")
         undone = await self._done(lambda: self.rulebook.undo(lesson))
@@ -150,26 +147,26 @@ class RuleRoutes:
                 await (await self.owner()).tell_retired(skill, "a person took it back")
         return undone_view(undone)
 
-    async def _restore(self, ask: Ask) -> object:
-        skill = await self._done(lambda: self.rulebook.restore(ask.path["name"]))
+    async def _restore(self, request: ApiRequest) -> object:
+        skill = await self._done(lambda: self.rulebook.restore(request.path["name"]))
         return {**skill_view(skill), "restored": True}
 
-    async def _rewrite(self, ask: Ask) -> object:
-        said = ask.json(_REWRITE)
+    async def _rewrite(self, request: ApiRequest) -> object:
+        said = request.json(_REWRITE)
         trigger, body = said.get("description"), said.get("body")
         if not isinstance(trigger, str | None) or not isinstance(body, str | None) or not (trigger or body):
             raise ApiError("write description or body, or both, as texts")
-        changed = await self._done(lambda: self.rulebook.rewrite(ask.path["name"], trigger=trigger, body=body))
+        changed = await self._done(lambda: self.rulebook.rewrite(request.path["name"], trigger=trigger, body=body))
         return {**skill_view(changed), "body": changed.body}
 
-    async def _keep(self, ask: Ask) -> object:
-        return skill_view(await self._done(lambda: self.rulebook.keep(ask.path["name"])))
+    async def _keep(self, request: ApiRequest) -> object:
+        return skill_view(await self._done(lambda: self.rulebook.keep(request.path["name"])))
 
-    async def _pin(self, ask: Ask) -> object:
-        pinned = ask.json(_PIN).get("pinned", True)
+    async def _pin(self, request: ApiRequest) -> object:
+        pinned = request.json(_PIN).get("pinned", True)
         if not isinstance(pinned, bool):
             raise ApiError("pinned must be true or false")
-        return skill_view(await self._done(lambda: self.rulebook.pin(ask.path["name"], pinned=pinned)))
+        return skill_view(await self._done(lambda: self.rulebook.pin(request.path["name"], pinned=pinned)))
 
     async def _shown(self, rule: Skill) -> dict[str, Json]:
         (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
@@ -199,3 +196,31 @@ def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
     if unknown := sorted(set(said) - {field.name for field in known}):
         raise ApiError(f"{unknown[0]!r} is not a field of a rule")
     return cast(RuleFields, said)
+
+
+_ENFORCE = (Field("on", {"type": "boolean"}),)
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcementRoutes:
+    """Switches the holding of calls on and off, for all rules at once."""
+
+    is_on: Callable[[], bool]
+    switch: Callable[[bool], Awaitable[None]]
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/api/enforce", self._show, "Whether held rules hold calls back"),
+            Route("POST", "/api/enforce", self._switch, "Hold calls that break held rules, or stop holding them", fields=_ENFORCE),
+        ]
+
+    async def _show(self, request: ApiRequest) -> object:
+        return {"on": self.is_on()}
+
+    async def _switch(self, request: ApiRequest) -> object:
+        wanted = request.json(_ENFORCE).get("on")
+        if not isinstance(wanted, bool):
+            raise ApiError("on must be true or false")
+        await self.switch(wanted)
+        return {"on": self.is_on()}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from metaclaw.dashboard.formats import least_followed
+from metaclaw.api.web.formats import least_followed
 
 
 def counts(followed: int, broken: int) -> dict[str, int]:

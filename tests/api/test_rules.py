@@ -9,8 +9,8 @@ from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import new_session_id
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillState
 from metaclaw.store import RefusedError
-from tests.dashboard.recorded import candidate, record, skill
-from tests.dashboard.stage import Stage
+from tests.api.recorded import candidate, record, skill
+from tests.api.stage import Stage
 
 pytestmark = pytest.mark.anyio
 

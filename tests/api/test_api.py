@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import new_session_id
-from tests.dashboard.recorded import candidate, record
-from tests.dashboard.stage import Stage, staged
+from tests.api.recorded import candidate, record
+from tests.api.stage import Stage, staged
 
 pytestmark = pytest.mark.anyio
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"

@@ -7,14 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from metaclaw.dashboard import Api, Facts, PolicyOwner, PolicyRoutes
+from metaclaw.api import Api, ApiParts, PolicyOwner, PolicyRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport, PolicyVersion, Serving, Weights
 from metaclaw.errors import TrainingError
 from metaclaw.store import SqlBatches, SqlPolicies
-from tests.dashboard.recorded import record
-from tests.dashboard.stage import Stage
+from tests.api.recorded import record
+from tests.api.stage import Stage
 
 pytestmark = pytest.mark.anyio
 WEIGHTS = Weights("embedded", "policies/1")
@@ -60,7 +60,7 @@ class Studio:
         self.policies, self.batches = SqlPolicies(stage.database), SqlBatches(stage.database)
         self.trainer: Owner | None = Owner(self.policies)
         routes = PolicyRoutes(self.policies, self.batches, lambda: self.policies.serving(0.1), self._owner)
-        facts = Facts(self._status, lambda: None, stage.reader, stage.routes, self._end, registry=None, policy=routes)
+        facts = ApiParts(self._status, lambda: None, stage.reader, stage.routes, self._end, registry=None, policy=routes)
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=Api(facts)), base_url="http://metaclaw")
 
     async def _owner(self) -> PolicyOwner | None:

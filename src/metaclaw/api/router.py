@@ -37,7 +37,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ApiRequest:
     """One request to the API: values from the path, the query, header fields in lower case, and the body."""
 
     path: Mapping[str, str]
@@ -72,7 +72,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ApiStream:
     """An answer that goes on until the client leaves or the program stops."""
 
     content_type: str
@@ -80,7 +80,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """What a route gives back; anything else it returns is a 200 with that value as JSON."""
 
     status: int
@@ -95,7 +95,7 @@ class Route:
 
     method: str
     path: str
-    serve: Callable[[Ask], Awaitable[object]]
+    serve: Callable[[ApiRequest], Awaitable[object]]
     summary: str
     parameters: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
@@ -122,15 +122,15 @@ class Router:
             answer = _error(error.status, str(error))
         except StoreError as error:
             answer = _error(503, f"the store cannot be used now: {error}")
-        if isinstance(answer, Stream) and scope["method"] != "HEAD":
+        if isinstance(answer, ApiStream) and scope["method"] != "HEAD":
             await _send_stream(answer, receive, send, self._stopping)
             return
-        if isinstance(answer, Stream):
+        if isinstance(answer, ApiStream):
             await answer.chunks.aclose()
-            answer = Answer(200, b"", answer.content_type)
+            answer = ApiResponse(200, b"", answer.content_type)
         await self.send(answer, scope, send)
 
-    async def send(self, answer: Answer, scope: Scope, send: Send) -> None:
+    async def send(self, answer: ApiResponse, scope: Scope, send: Send) -> None:
         """Send an answer that is whole."""
         body = b"" if scope["method"] == "HEAD" else answer.body
         headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
@@ -145,10 +145,10 @@ class Router:
         )
         match, route = next(matching)
         body = b"" if said is None else encode_json(dict(said))
-        result = await route.serve(Ask(match.groupdict(), query, {}, body))
+        result = await route.serve(ApiRequest(match.groupdict(), query, {}, body))
         return cast(dict[str, Any], result)
 
-    async def _serve(self, scope: Scope, body: bytes) -> Answer | Stream:
+    async def _serve(self, scope: Scope, body: bytes) -> ApiResponse | ApiStream:
         method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
         matching = [(match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
         if not matching:
@@ -158,8 +158,8 @@ class Router:
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
                 asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
                 is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
-                result = await route.serve(Ask(match.groupdict(), asked, headers, body, path, is_below_key))
-                return result if isinstance(result, Answer | Stream) else Answer(200, encode_json(cast(Json, result)))
+                result = await route.serve(ApiRequest(match.groupdict(), asked, headers, body, path, is_below_key))
+                return result if isinstance(result, ApiResponse | ApiStream) else ApiResponse(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
 
 
@@ -172,7 +172,7 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(pieces)
 
 
-async def _send_stream(stream: Stream, receive: Receive, send: Send, stopping: anyio.Event) -> None:
+async def _send_stream(stream: ApiStream, receive: Receive, send: Send, stopping: anyio.Event) -> None:
     """Send pieces as they come, until there are no more, the client has left, or the program stops."""
     headers = [(b"content-type", stream.content_type.encode()), (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -204,5 +204,62 @@ def _pattern(path: str) -> str:
     return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(path))
 
 
-def _error(status: int, message: str) -> Answer:
-    return Answer(status, encode_json({"error": {"message": message}}))
+def _error(status: int, message: str) -> ApiResponse:
+    return ApiResponse(status, encode_json({"error": {"message": message}}))
+
+
+_ERROR_RESPONSE = {
+    "description": "What went wrong",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+
+
+def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
+    """An OpenAPI 3.1 document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        if route.is_page:
+            continue
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "MetaClaw", "version": version, "description": "What people and tools read; every route needs the key."},
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Error": {
+                    "type": "object",
+                    "required": ["error"],
+                    "properties": {
+                        "error": {"type": "object", "required": ["message"], "properties": {"message": {"type": "string"}}}
+                    },
+                }
+            },
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    inner = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"{(\w+)}", route.path)
+    ]
+    query = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in route.parameters]
+    body = {"requestBody": _request_body(route)} if route.fields else {}
+    return {
+        "summary": route.summary,
+        "parameters": inner + query,
+        **body,
+        "responses": {"200": {"description": route.summary}, "default": _ERROR_RESPONSE},
+    }
+
+
+def _request_body(route: Route) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {field.name: field.schema for field in route.fields},
+        "required": [field.name for field in route.fields if field.is_required],
+        "additionalProperties": False,
+    }
+    return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.store import open_database
-from tests.dashboard.stage import Stage, staged
+from tests.api.stage import Stage, staged
 
 
 @pytest.fixture(scope="session")

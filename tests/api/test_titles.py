@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from metaclaw.dashboard import PageParts, Titles
-from metaclaw.dashboard.page_content import PageContent
+from metaclaw.api import PageParts, Titles
+from metaclaw.api.web.content import PageContent
 from metaclaw.domain.ids import SessionId, new_session_id
 from metaclaw.domain.turn import Exchange
 from metaclaw.store import Overview
-from tests.dashboard.recorded import record
-from tests.dashboard.stage import Stage
+from tests.api.recorded import record
+from tests.api.stage import Stage
 
 pytestmark = pytest.mark.anyio
 

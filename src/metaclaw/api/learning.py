@@ -1,15 +1,15 @@
 """The routes about learning: a person's word on a turn, skills and generations, candidates, forgetting, events."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from metaclaw.dashboard.events import EventFeed
-from metaclaw.dashboard.routes import ApiError, Ask, Field, Route, Stream
-from metaclaw.dashboard.rules import RuleRoutes
-from metaclaw.dashboard.views import (
+from metaclaw.api.events import EventFeed
+from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route
+from metaclaw.api.rules import RuleRoutes
+from metaclaw.api.views import (
     candidate_view,
     generation_view,
     retired_skill_view,
@@ -18,18 +18,17 @@ from metaclaw.dashboard.views import (
     state_of,
     verdict_view,
 )
-from metaclaw.domain.candidate import Candidate, CandidateId, Standing
-from metaclaw.domain.chat import Json
+from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
-from metaclaw.domain.verdict import Outcome, Verdict
+from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
-from metaclaw.skills import Rulebook
+from metaclaw.skills import Rulebook, ShelfView
 from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import SkillFacts
+    from metaclaw.learn.owner import Owner
 
 _MOST_ROWS = 1000
 _MOST_COMMENT_CHARS = 10_000
@@ -42,41 +41,6 @@ _FEEDBACK = (
 _REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOST_GENERATION}),)
 
 
-class Skills(Protocol):
-    """The skills in force."""
-
-    @property
-    def generation(self) -> int: ...
-    @property
-    def skills(self) -> Sequence[Skill]: ...
-    def get(self, name: SkillName) -> Skill | None: ...
-
-
-class Owner(Protocol):
-    """What a person may have done. Each returns once it is done; a SkillError says why it cannot be."""
-
-    async def feedback(self, turn: TurnId, outcome: Outcome, comment: str) -> Verdict | None:
-        """Take a person's word on a turn; None where there is no such turn."""
-
-    async def retire(self, name: SkillName) -> int:
-        """Take a skill out of force; the generation without it."""
-
-    async def revert(self, generation: int) -> int:
-        """Put the skills of an earlier generation in force again; the new generation."""
-
-    async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
-        """A person's decision on a candidate that waits for one; None where there is no such candidate."""
-
-    async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
-        """Forget a session and whatever was learned from it; what went, or None where there is no such session."""
-
-    async def tell_retired(self, skill: Skill, reason: str) -> None:
-        """Write down why a learned skill went, for people and for the next that is written."""
-
-    async def skill_facts(self, name: SkillName) -> "SkillFacts":
-        """What is known of a skill beside its text: certificate, teachers, uplift."""
-
-
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
     """Makes the routes from the parts they tell of."""
@@ -84,8 +48,8 @@ class LearningRoutes:
     feed: EventFeed
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
-    skills: Callable[[], Skills]
-    owner: Callable[[], Awaitable[Owner]]
+    skills: Callable[[], ShelfView]
+    owner: Callable[[], Awaitable["Owner"]]
     rulebook: Rulebook
     compliance: SqlCompliance
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
@@ -111,8 +75,8 @@ class LearningRoutes:
             *RuleRoutes(self.rulebook, self.compliance, self.owner, self.noted).table(),
         ]
 
-    async def _feedback(self, ask: Ask) -> object:
-        said = ask.json(_FEEDBACK)
+    async def _feedback(self, request: ApiRequest) -> object:
+        said = request.json(_FEEDBACK)
         turn, outcome, comment = said.get("turn"), said.get("outcome"), said.get("comment", "")
         if not isinstance(turn, str) or not turn:
             raise ApiError("turn must be the id of a turn; answers carry it as X-Metaclaw-Turn")
@@ -125,8 +89,8 @@ class LearningRoutes:
             raise ApiError(f"there is no turn {turn}", 404)
         return {"turn": turn, "verdict": verdict_view(verdict)}
 
-    async def _skills(self, ask: Ask) -> object:
-        state, view = ask.query.get("state"), self.skills()
+    async def _skills(self, request: ApiRequest) -> object:
+        state, view = request.query.get("state"), self.skills()
         if state not in (None, SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED):
             raise ApiError(f"state must be canary, live or retired, not {state!r}")
         if state == SkillState.RETIRED:
@@ -135,15 +99,15 @@ class LearningRoutes:
         found = [skill for skill in view.skills if state is None or state_of(skill) == state]
         return {"generation": view.generation, "skills": [skill_view(skill) for skill in found]}
 
-    async def _skill(self, ask: Ask) -> object:
-        name = SkillName(ask.path["name"])
+    async def _skill(self, request: ApiRequest) -> object:
+        name = SkillName(request.path["name"])
         skill = self.skills().get(name)
         if skill is None:
             raise ApiError(f"there is no skill {name} in force", 404)
         return {**skill_view(skill), "body": skill.body, **skill_facts_view(await (await self.owner()).skill_facts(name))}
 
-    async def _retire(self, ask: Ask) -> object:
-        name = SkillName(ask.path["name"])
+    async def _retire(self, request: ApiRequest) -> object:
+        name = SkillName(request.path["name"])
         if self.skills().get(name) is None:
             raise ApiError(f"there is no skill {name} in force", 404)
         try:
@@ -151,13 +115,13 @@ class LearningRoutes:
         except SkillError as error:
             raise ApiError(str(error), 409) from error
 
-    async def _generations(self, ask: Ask) -> object:
-        limit = ask.number("limit", 50, _MOST_ROWS)
+    async def _generations(self, request: ApiRequest) -> object:
+        limit = request.number("limit", 50, _MOST_ROWS)
         rows = await anyio.to_thread.run_sync(self.history, limit)
         return {"generation": self.skills().generation, "generations": [generation_view(row) for row in rows]}
 
-    async def _revert(self, ask: Ask) -> object:
-        number = ask.json(_REVERT).get("generation")
+    async def _revert(self, request: ApiRequest) -> object:
+        number = request.json(_REVERT).get("generation")
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_GENERATION:
             raise ApiError("generation must be the number of a generation; /api/generations lists them")
         try:
@@ -166,37 +130,37 @@ class LearningRoutes:
             # What was once in force is there for ever; else a file stands in the way.
             raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
 
-    async def _candidates(self, ask: Ask) -> object:
-        asked, limit = ask.query.get("standing"), ask.number("limit", 50, _MOST_ROWS)
+    async def _candidates(self, request: ApiRequest) -> object:
+        asked, limit = request.query.get("standing"), request.number("limit", 50, _MOST_ROWS)
         if asked is not None and asked not in list(Standing):
             raise ApiError(f"standing must be one of {', '.join(Standing)}, not {asked!r}")
         standing = None if asked is None else Standing(asked)
         rows = await anyio.to_thread.run_sync(lambda: self.candidates.candidates(standing, limit))
         return {"candidates": [candidate_view(row) for row in rows]}
 
-    async def _candidate(self, ask: Ask) -> object:
-        found = await anyio.to_thread.run_sync(self.candidates.candidate, CandidateId(ask.path["id"]))
+    async def _candidate(self, request: ApiRequest) -> object:
+        found = await anyio.to_thread.run_sync(self.candidates.candidate, CandidateId(request.path["id"]))
         if found is None:
-            raise ApiError(f"there is no candidate {ask.path['id']}", 404)
+            raise ApiError(f"there is no candidate {request.path['id']}", 404)
         return {**candidate_view(found), "body": found.proposal.skill.body, "support": list(found.proposal.support)}
 
-    async def _approve(self, ask: Ask) -> object:
-        return await self._decide(ask, approved=True)
+    async def _approve(self, request: ApiRequest) -> object:
+        return await self._decide(request, approved=True)
 
-    async def _reject(self, ask: Ask) -> object:
-        return await self._decide(ask, approved=False)
+    async def _reject(self, request: ApiRequest) -> object:
+        return await self._decide(request, approved=False)
 
-    async def _decide(self, ask: Ask, *, approved: bool) -> object:
+    async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
         try:
-            decided = await (await self.owner()).decide(CandidateId(ask.path["id"]), approved=approved)
+            decided = await (await self.owner()).decide(CandidateId(request.path["id"]), approved=approved)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
         if decided is None:
-            raise ApiError(f"there is no candidate {ask.path['id']}", 404)
+            raise ApiError(f"there is no candidate {request.path['id']}", 404)
         return candidate_view(decided)
 
-    async def _forget(self, ask: Ask) -> object:
-        session = SessionId(ask.path["id"])
+    async def _forget(self, request: ApiRequest) -> object:
+        session = SessionId(request.path["id"])
         await anyio.to_thread.run_sync(self.begin_forgetting, session)
         try:
             forgotten = await (await self.owner()).forget(session)
@@ -206,15 +170,15 @@ class LearningRoutes:
             raise ApiError(f"there is no session {session}", 404)
         return {"session": session, "forgotten": True, **forgotten}
 
-    async def _events(self, ask: Ask) -> object:
-        resumed = ask.headers.get("last-event-id", "")
+    async def _events(self, request: ApiRequest) -> object:
+        resumed = request.headers.get("last-event-id", "")
         if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:
             after = int(resumed)
         else:
-            after = await self.feed.newest() if ask.query.get("after") == "now" else ask.number("after", 0)
+            after = await self.feed.newest() if request.query.get("after") == "now" else request.number("after", 0)
         if self.feed.is_full:
             raise ApiError(
                 f"{self.feed.max_subscribers} clients follow the events already; close one of them, or raise proxy.max_subscribers",
                 429,
             )
-        return Stream("text/event-stream; charset=utf-8", self.feed.follow(after))
+        return ApiStream("text/event-stream; charset=utf-8", self.feed.follow(after))

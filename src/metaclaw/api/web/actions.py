@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from anyio.to_thread import run_sync
 
-from metaclaw.dashboard.page_content import Call
-from metaclaw.dashboard.routes import ApiError
+from metaclaw.api.router import ApiError
+from metaclaw.api.web.content import Call
 from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.chat import Json
 from metaclaw.errors import SkillError
@@ -28,7 +28,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionResult:
     """What was done, in words, and the way back."""
 
     message: str
@@ -39,7 +39,7 @@ class Done:
 class Action:
     """One kind of form. `question` is asked first; `{name}` and other fields of the form stand in it."""
 
-    do: Callable[[Form], Awaitable[Done]]
+    do: Callable[[Form], Awaitable[ActionResult]]
     question: str = ""
     button: str = ""
 
@@ -83,15 +83,15 @@ class PageActions:
             ),
         }
 
-    async def _add_rule(self, form: Form) -> Done:
+    async def _add_rule(self, form: Form) -> ActionResult:
         said: dict[str, Json] = {"text": form.get("text", ""), "kind": form.get("kind") or "rule"}
         said |= _filled(form, "when", "workspace", "scope", "expires")
         added = await self._call("POST", "/api/rules", said)
         if not added["added"]:
-            return Done(f"That is in force already: {added['text']}")
-        return Done(f"Noted: {added['text']}", Offer("Undo", "rule-remove", {"name": added["name"]}))
+            return ActionResult(f"That is in force already: {added['text']}")
+        return ActionResult(f"Noted: {added['text']}", Offer("Undo", "rule-remove", {"name": added["name"]}))
 
-    async def _edit_rule(self, form: Form) -> Done:
+    async def _edit_rule(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         said: dict[str, Json] = {"text": form.get("text", "")}
         said |= {
@@ -100,90 +100,96 @@ class PageActions:
         if form.get("enforce"):
             said["enforce"] = form["enforce"]
         changed = await self._call("PATCH", f"/api/rules/{_part(name)}", said)
-        return Done(f"Changed: {changed['text']}", await self._undo_of_newest())
+        return ActionResult(f"Changed: {changed['text']}", await self._undo_of_newest())
 
-    async def _remove_rule(self, form: Form) -> Done:
+    async def _remove_rule(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         removed = await self._call("DELETE", f"/api/rules/{_part(name)}")
-        return Done(f"No longer in force: {removed['rule']['text']}", Offer("Restore", "restore", {"name": name}))
+        return ActionResult(f"No longer in force: {removed['rule']['text']}", Offer("Restore", "restore", {"name": name}))
 
-    async def _move_rule(self, form: Form) -> Done:
+    async def _move_rule(self, form: Form) -> ActionResult:
         name, workspace = form.get("name", ""), form.get("workspace", "").strip()
         await self._call("PATCH", f"/api/rules/{_part(name)}", {"workspace": workspace or None})
         where = f"applies only in {workspace}" if workspace else "applies in every project"
-        return Done(f"{name} {where} now.", await self._undo_of_newest())
+        return ActionResult(f"{name} {where} now.", await self._undo_of_newest())
 
-    async def _keep_rule(self, form: Form) -> Done:
+    async def _keep_rule(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         await self._call("PATCH", f"/api/rules/{_part(name)}", {"expires": None})
-        return Done(f"{name} stays in force without an end.", await self._undo_of_newest())
+        return ActionResult(f"{name} stays in force without an end.", await self._undo_of_newest())
 
-    async def _enforce_rule(self, form: Form) -> Done:
+    async def _enforce_rule(self, form: Form) -> ActionResult:
         name, enforce = form.get("name", ""), form.get("enforce", "")
         told = {"hold": "Calls that break it are held back", "remind": "Agents are reminded of it", "off": "It is only counted"}
         if enforce not in told:
             raise ApiError(f"enforce must be one of {', '.join(told)}", 400)
         await self._call("PATCH", f"/api/rules/{_part(name)}", {"enforce": enforce})
-        return Done(f"{told[enforce]}: {name}.", await self._undo_of_newest())
+        return ActionResult(f"{told[enforce]}: {name}.", await self._undo_of_newest())
 
-    async def _switch_enforcement(self, form: Form) -> Done:
+    async def _switch_enforcement(self, form: Form) -> ActionResult:
         is_on = form.get("on") == "yes"
         await self._call("POST", "/api/enforce", {"on": is_on})
         message = "Held rules hold calls back again." if is_on else "No call is held back any more, by any rule."
-        return Done(message, Offer("Undo", "enforcement", {"on": "no" if is_on else "yes"}))
+        return ActionResult(message, Offer("Undo", "enforcement", {"on": "no" if is_on else "yes"}))
 
-    async def _restore(self, form: Form) -> Done:
+    async def _restore(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         found = await self._call("POST", f"/api/skills/{_part(name)}/restore")
         action = "skill-retire" if found["kind"] == "skill" else "rule-remove"
-        return Done(f"{name} is in force again.", Offer("Undo", action, {"name": name}))
+        return ActionResult(f"{name} is in force again.", Offer("Undo", action, {"name": name}))
 
-    async def _edit_skill(self, form: Form) -> Done:
+    async def _edit_skill(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         said: dict[str, Json] = {"description": form.get("description", ""), "body": form.get("body", "").replace("\r\n", "\n")}
         await self._call("PATCH", f"/api/skills/{_part(name)}", said)
-        return Done(f"Changed {name}; it is yours now, and the program does not change it by itself.", await self._undo_of_newest())
+        return ActionResult(
+            f"Changed {name}; it is yours now, and the program does not change it by itself.", await self._undo_of_newest()
+        )
 
-    async def _keep_skill(self, form: Form) -> Done:
+    async def _keep_skill(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         await self._call("POST", f"/api/skills/{_part(name)}/keep")
-        return Done(f"{name} stays in force; its trial is over.", Offer("Retire instead", "skill-retire", {"name": name}))
+        return ActionResult(f"{name} stays in force; its trial is over.", Offer("Retire instead", "skill-retire", {"name": name}))
 
-    async def _pin_skill(self, form: Form) -> Done:
+    async def _pin_skill(self, form: Form) -> ActionResult:
         name, pinned = form.get("name", ""), form.get("pinned") == "yes"
         await self._call("POST", f"/api/skills/{_part(name)}/pin", {"pinned": pinned})
         back = Offer("Undo", "skill-pin", {"name": name, "pinned": "no" if pinned else "yes"})
-        return Done(f"{name} is {'pinned: the program leaves it alone' if pinned else 'no longer pinned'}.", back)
+        return ActionResult(f"{name} is {'pinned: the program leaves it alone' if pinned else 'no longer pinned'}.", back)
 
-    async def _retire_skill(self, form: Form) -> Done:
+    async def _retire_skill(self, form: Form) -> ActionResult:
         name = form.get("name", "")
         await self._call("POST", f"/api/skills/{_part(name)}/retire")
-        return Done(f"{name} is retired.", Offer("Restore", "restore", {"name": name}))
+        return ActionResult(f"{name} is retired.", Offer("Restore", "restore", {"name": name}))
 
-    async def _undo(self, form: Form) -> Done:
+    async def _undo(self, form: Form) -> ActionResult:
         undone = await self._call(
             "POST", "/api/undo", {"generation": _number(form, "generation")} if form.get("generation") else {}
         )
         names = [one["name"] for one in (*undone["removed"], *undone["restored"])]
-        return Done(f"Taken back: {', '.join(names)}.", Offer("Bring it back", "undo", {"generation": str(undone["generation"])}))
+        return ActionResult(
+            f"Taken back: {', '.join(names)}.", Offer("Bring it back", "undo", {"generation": str(undone["generation"])})
+        )
 
-    async def _revert(self, form: Form) -> Done:
+    async def _revert(self, form: Form) -> ActionResult:
         number = _number(form, "generation")
         now = (await self._call("GET", "/api/generations", limit="1"))["generation"]
         await self._call("POST", "/api/generations/revert", {"generation": number})
         message = f"The rules and skills of generation {number} are in force again."
-        return Done(message, Offer("Return to where you were", "revert", {"generation": str(now)}))
+        return ActionResult(message, Offer("Return to where you were", "revert", {"generation": str(now)}))
 
-    async def _approve(self, form: Form) -> Done:
+    async def _approve(self, form: Form) -> ActionResult:
         decided = await self._call("POST", f"/api/candidates/{_part(form.get('id', ''))}/approve")
         name = decided["skill"]
-        return Done(f"{name} is in force.", Offer("Retire it again", "skill-retire", {"name": name}))
+        return ActionResult(f"{name} is in force.", Offer("Retire it again", "skill-retire", {"name": name}))
 
-    async def _reject(self, form: Form) -> Done:
+    async def _reject(self, form: Form) -> ActionResult:
         decided = await self._call("POST", f"/api/candidates/{_part(form.get('id', ''))}/reject")
-        return Done(f"{decided['skill']} is turned away.", Offer("Take it after all", "candidate-adopt", {"id": decided["id"]}))
+        return ActionResult(
+            f"{decided['skill']} is turned away.", Offer("Take it after all", "candidate-adopt", {"id": decided["id"]})
+        )
 
-    async def _adopt(self, form: Form) -> Done:
+    async def _adopt(self, form: Form) -> ActionResult:
         found = await run_sync(self._candidates.candidate, CandidateId(form.get("id", "")))
         if found is None:
             raise ApiError("there is no such candidate", 404)
@@ -191,30 +197,30 @@ class PageActions:
             skill = await run_sync(self._rulebook.adopt, found.proposal.skill)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
-        return Done(f"{skill.name} is in force, as yours.", Offer("Retire it again", "skill-retire", {"name": skill.name}))
+        return ActionResult(f"{skill.name} is in force, as yours.", Offer("Retire it again", "skill-retire", {"name": skill.name}))
 
-    async def _feedback(self, form: Form) -> Done:
+    async def _feedback(self, form: Form) -> ActionResult:
         turn, outcome, comment = form.get("turn", ""), form.get("outcome", ""), form.get("comment", "").strip()
         await self._call("POST", "/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment})
         other = "fail" if outcome == "pass" else "pass"
         words = {"pass": "good", "fail": "bad"}
         back = Offer(f"No, it was {words[other]}", "feedback", {"turn": turn, "outcome": other})
-        return Done(f"Your word counts: this answer was {words[outcome]}.", back)
+        return ActionResult(f"Your word counts: this answer was {words[outcome]}.", back)
 
-    async def _train(self, form: Form) -> Done:
+    async def _train(self, form: Form) -> ActionResult:
         await self._call("POST", "/api/policy/train")
-        return Done("Training begins now with what there is.")
+        return ActionResult("Training begins now with what there is.")
 
-    async def _promote(self, form: Form) -> Done:
+    async def _promote(self, form: Form) -> ActionResult:
         version, before = _number(form, "version"), await self._serving()
         await self._call("POST", "/api/policy/promote", {"version": version})
-        return Done(f"Version {version} answers now.", Offer("Roll back", "rollback", {"version": str(before)}))
+        return ActionResult(f"Version {version} answers now.", Offer("Roll back", "rollback", {"version": str(before)}))
 
-    async def _rollback(self, form: Form) -> Done:
+    async def _rollback(self, form: Form) -> ActionResult:
         before = await self._serving()
         asked: dict[str, Json] = {"version": _number(form, "version")} if form.get("version") else {}
         after = (await self._call("POST", "/api/policy/rollback", asked))["policy_version"]
-        return Done(
+        return ActionResult(
             f"Version {after} answers again.", Offer(f"Promote version {before} again", "promote", {"version": str(before)})
         )
 

@@ -9,8 +9,8 @@ from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import new_session_id
 from metaclaw.domain.skill import Authorship
 from metaclaw.domain.verdict import Outcome, Source, Verdict
-from tests.dashboard.recorded import candidate, mend, record, skill, spoil
-from tests.dashboard.stage import Stage
+from tests.api.recorded import candidate, mend, record, skill, spoil
+from tests.api.stage import Stage
 
 pytestmark = pytest.mark.anyio
 

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from anyio.abc import TaskGroup
 
-from metaclaw.dashboard import EventFeed
+from metaclaw.api import EventFeed
 from metaclaw.errors import StoreError
 from metaclaw.store import Event, LedgerReader
-from tests.dashboard.stage import Stage
+from tests.api.stage import Stage
 from tests.support.program import KEY, Program, providers_toml
 
 pytestmark = pytest.mark.anyio

@@ -8,11 +8,10 @@ from typing import Any, Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.dashboard.conversation import last_words, read_turn
-from metaclaw.dashboard.formats import day_name, differences, moment, quantile
-from metaclaw.dashboard.routes import ApiError
-from metaclaw.dashboard.titles import Titles, Words, short
-from metaclaw.dashboard.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
+from metaclaw.api.router import ApiError
+from metaclaw.api.turns import Titles, Words, last_words, read_turn, short
+from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
+from metaclaw.api.web.formats import day_name, differences, moment, quantile
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome

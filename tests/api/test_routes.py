@@ -8,25 +8,25 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from metaclaw.dashboard.routes import ApiError, Ask, Field, Route, Router, Stream
+from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route, Router
 from metaclaw.errors import StoreError
 
 FIELDS = (Field("name", {"type": "string"}), Field("count", {"type": "integer"}, is_required=False))
 
 
-async def echo(ask: Ask) -> object:
+async def echo(ask: ApiRequest) -> object:
     return {"path": dict(ask.path), "query": dict(ask.query), "said": ask.json(FIELDS)}
 
 
-async def number(ask: Ask) -> object:
+async def number(ask: ApiRequest) -> object:
     return {"after": ask.number("after", 0), "limit": ask.number("limit", 50, 1000)}
 
 
-async def broken(ask: Ask) -> object:
+async def broken(ask: ApiRequest) -> object:
     raise StoreError("the disk is full")
 
 
-async def busy(ask: Ask) -> object:
+async def busy(ask: ApiRequest) -> object:
     raise ApiError("somebody else was first", 409)
 
 
@@ -157,8 +157,8 @@ class Counting:
         finally:
             self.closed = True
 
-    async def serve(self, ask: Ask) -> object:
-        return Stream("text/event-stream", self.chunks())
+    async def serve(self, ask: ApiRequest) -> object:
+        return ApiStream("text/event-stream", self.chunks())
 
 
 class Listener:

@@ -7,7 +7,7 @@ from metaclaw.domain.chat import Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_session_id, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from tests.dashboard.stage import Stage
+from tests.api.stage import Stage
 
 
 async def record(stage: Stage, session: SessionId | None = None) -> Turn:

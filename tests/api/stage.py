@@ -10,8 +10,8 @@ import anyio
 import httpx
 from prometheus_client import CollectorRegistry
 
+from metaclaw.api import Api, ApiParts, EventFeed, LearningRoutes, WhyRoutes
 from metaclaw.config import build
-from metaclaw.dashboard import Api, EventFeed, Facts, LearningRoutes, WhyRoutes
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
@@ -59,7 +59,7 @@ class Stage:
         )
         why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, Budgets(), {})
         self.api = Api(
-            Facts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
+            ApiParts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
         )
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import anyio.to_thread
 
-from metaclaw.dashboard.routes import ApiError, Ask, Field, Route
-from metaclaw.dashboard.views import version_view
+from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.views import version_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, PolicyVersion, Serving
 from metaclaw.errors import TrainingError
@@ -66,8 +66,8 @@ class PolicyRoutes:
             Route("POST", "/api/policy/rollback", self._rollback, "Go back to an earlier version", (), _ROLLBACK),
         ]
 
-    async def _policy(self, ask: Ask) -> object:
-        limit = ask.number("limit", 50, _MOST_ROWS)
+    async def _policy(self, request: ApiRequest) -> object:
+        limit = request.number("limit", 50, _MOST_ROWS)
         versions = await anyio.to_thread.run_sync(self.policies.versions, limit)
         owner, serving = await self.owner(), self.serving()
         return {
@@ -78,8 +78,8 @@ class PolicyRoutes:
             "versions": [version_view(version) for version in versions],
         }
 
-    async def _version(self, ask: Ask) -> object:
-        text = ask.path["version"]
+    async def _version(self, request: ApiRequest) -> object:
+        text = request.path["version"]
         if not (text.isascii() and text.isdigit() and int(text) <= _MOST_VERSION):
             raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
         return await anyio.to_thread.run_sync(self._facts, int(text))
@@ -91,14 +91,14 @@ class PolicyRoutes:
         turns = [] if version.batch is None else self.batches.turns_of(version.batch)
         return {**version_view(version), "since": since.at.isoformat(), "turns": list[Json](turns)}
 
-    async def _train(self, ask: Ask) -> object:
+    async def _train(self, request: ApiRequest) -> object:
         try:
             return dict(await (await self._trainer()).train())
         except (RefusedError, TrainingError) as error:
             raise ApiError(str(error), 409) from error
 
-    async def _promote(self, ask: Ask) -> object:
-        number = _number(ask.json(_PROMOTE).get("version"))
+    async def _promote(self, request: ApiRequest) -> object:
+        number = _number(request.json(_PROMOTE).get("version"))
         owner = await self._trainer()
         if number != BASE_POLICY and await anyio.to_thread.run_sync(self.policies.version, number) is None:
             raise _unknown(number)
@@ -108,8 +108,8 @@ class PolicyRoutes:
             raise ApiError(str(error), 409) from error
         return {"promoted": number, "policy_version": self.serving().version, "canary": self.serving().canary}
 
-    async def _rollback(self, ask: Ask) -> object:
-        asked = ask.json(_ROLLBACK).get("version")
+    async def _rollback(self, request: ApiRequest) -> object:
+        asked = request.json(_ROLLBACK).get("version")
         to = None if asked is None else _number(asked)
         owner, before = await self._trainer(), self.serving()
         if to not in (None, BASE_POLICY) and await anyio.to_thread.run_sync(self.policies.version, to) is None:
