@@ -17,7 +17,7 @@ _VIOLATIONS_SHOWN = 5
 
 def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, dict[str, Compliance]]":
     """How each of these rules is followed, by agent."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.compliance import measured_hash
     from metaclaw.store import SqlCompliance
@@ -29,7 +29,7 @@ def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, 
 
 def record_of(home: Path, rule: "Skill") -> "RuleRecord":
     """Everything that is known of how a rule is followed."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord, measured_hash
     from metaclaw.store import SqlCompliance

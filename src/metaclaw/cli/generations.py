@@ -6,8 +6,7 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import Api, at, rows
-from metaclaw.cli.operation import PATIENCE_S, carry_out, said
+from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, rows, said
 from metaclaw.cli.output import json_option, moment, plain, print_json, print_table
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def history(home: Path, limit: int, as_json: bool) -> None:
     """List the generations of skills, newest first: when, why, and how many skills came and went."""
     from metaclaw.api import generation_view
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import SqlGenerations
 
@@ -51,7 +50,7 @@ def revert(home: Path, generation: int, as_json: bool) -> None:
     To take back only the last lesson say: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
     """
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post("/api/generations/revert", {"generation": generation}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -72,7 +71,7 @@ def retire(home: Path, name: str, as_json: bool) -> None:
     """Take one skill out of force. Its text is kept: restore brings it back."""
     from metaclaw.domain.ids import SkillName
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/retire", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -93,7 +92,7 @@ def retire(home: Path, name: str, as_json: bool) -> None:
 def restore(home: Path, name: str, as_json: bool) -> None:
     """Put one retired skill, rule or fact in force again, as it last was."""
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/restore", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -112,7 +111,7 @@ def restore(home: Path, name: str, as_json: bool) -> None:
 def keep(home: Path, name: str, as_json: bool) -> None:
     """End a skill's trial: it is live from now on, and the program does not withhold, change or retire it."""
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/keep", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -131,7 +130,7 @@ def keep(home: Path, name: str, as_json: bool) -> None:
 def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
     """Pin a live skill: the program does not withhold, change or retire it."""
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/pin", {"pinned": not off}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -151,7 +150,7 @@ def undo(home: Path, as_json: bool) -> None:
     Each call takes back one more. What was taken back is not learned again from the same turns.
     """
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post("/api/undo", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from metaclaw.cli.client import Api, at, rows
-from metaclaw.cli.inforce import read_in_force
-from metaclaw.cli.operation import PATIENCE_S, carry_out, said
+from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, rows, said
+from metaclaw.cli.home import read_in_force
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import counted, json_option, plain, print_json
 from metaclaw.errors import SkillError
@@ -38,7 +37,7 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
     (OpenClaw's, or any in the Agent Skills format) is taken in as skills. What is in force already is not added again.
     """
     if path.is_dir() and next(path.glob("**/SKILL.md"), None) is not None:
-        from metaclaw.cli.packs import import_ as import_skills
+        from metaclaw.cli.skills import import_ as import_skills
 
         click.get_current_context().invoke(import_skills, path=path, replace=yes, as_json=as_json)
         return
@@ -55,7 +54,7 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
     if not yes:
         confirm(f"Add {counted(len(found), 'rule')}?")
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post("/api/rules", {"rules": cast("list[Json]", found)}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -116,7 +115,7 @@ def project_id(folder: str) -> str:
 
 def known_project(home: Path, folder: str) -> str:
     """As `project_id`; a name that is neither a folder nor that of a recorded project is refused with those there are."""
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.home import reading
     from metaclaw.config import load
 
     project = project_id(folder)

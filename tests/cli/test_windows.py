@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from metaclaw.cli.checks import State, check_input, check_sleep
+from metaclaw.cli.checks import FindingState, check_input, check_sleep
 from metaclaw.config import build, load
 from tests.cli.program import metaclaw
 from tests.cli.scripted import scripted
@@ -107,13 +107,13 @@ def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(home: Pa
     (home / "config.toml").write_text("[policy]\n")
     found = list(check_input(load(home)))
     assert found
-    assert all(one.state is State.OK for one in found)
+    assert all(one.state is FindingState.OK for one in found)
     assert {one.what for one in found} == {"it tells at once"} or found[0].what.startswith("no keyboard can be watched here")
 
 
 def test_hours_of_sleep_that_cannot_be_are_found_by_the_doctor(home: Path) -> None:
     (finding,) = check_sleep(build({"schedule": {"sleep": ["25:00-07:00"]}}, home))
-    assert (finding.state, finding.name) == (State.WARN, "sleep hours")
+    assert (finding.state, finding.name) == (FindingState.WARN, "sleep hours")
     assert "25:00" in finding.what
     assert "schedule.sleep" in (finding.remedy or "")
     assert list(check_sleep(build({}, home))) == []

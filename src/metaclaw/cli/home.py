@@ -1,17 +1,103 @@
-"""Sessions and turns named on the command line: by a whole id, by the beginning of one, or as the last."""
+"""What the home folder holds, read without a proxy: the store, the skill files, and sessions and turns named by a prefix."""
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from metaclaw.cli.output import one_line, plain
-from metaclaw.errors import MetaClawError
+from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from metaclaw.config import Config
     from metaclaw.domain.ids import SessionId, TurnId
+    from metaclaw.domain.skill import RetiredSkill, Skill
+    from metaclaw.store import Database, LedgerReader
+
+
+@contextmanager
+def reading(config: "Config") -> "Iterator[LedgerReader | None]":
+    """A reader of the store; None if nothing was ever recorded."""
     from metaclaw.store import LedgerReader
+
+    with opened(config) as database:
+        yield None if database is None else LedgerReader(database)
+
+
+def database_file(config: "Config") -> Path | None:
+    """The file of an SQLite database; None for a server."""
+    url = config.store.url.resolve()
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+@contextmanager
+def opened(config: "Config") -> "Iterator[Database | None]":
+    """The store; None if nothing was ever recorded, so that reading does not create a database."""
+    from metaclaw.store import open_database
+
+    path = database_file(config)
+    if path is not None and (not path.exists() or path.stat().st_size == 0):
+        yield None
+        return
+    database = open_database(config.store.url.resolve())
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+_FILE: Final = "SKILL.md"
+
+
+def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
+    """Every skill of this home by name, with its rightful author, and the files that are not usable with the reason."""
+    from metaclaw.config import load
+
+    found, skipped = read_all(load(home).skills.dir)
+    return with_authors(home, found), skipped
+
+
+def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
+    """A learned skill that a person changed is theirs, which the store knows and the file need not say."""
+    from metaclaw.domain.skill import Authorship
+    from metaclaw.skills.ownership import owned
+
+    if all(skill.author is Authorship.PERSON for skill in found):
+        return found
+    from metaclaw.config import load
+    from metaclaw.store import SqlGenerations
+
+    with opened(load(home)) as database:
+        known = {} if database is None else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
+    return [owned(skill, known.get(skill.name)) for skill in found]
+
+
+def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
+    """Every skill of a folder by name, and the files that are not usable with the reason."""
+    from metaclaw.skills.files import read_skill
+
+    found: list[Skill] = []
+    skipped: list[tuple[Path, str]] = []
+    for path in sorted(folder.glob(f"[!.]*/{_FILE}")):
+        try:
+            found.append(read_skill(path))
+        except SkillError as error:
+            skipped.append((path, str(error).removeprefix(f"{path}: ")))
+    return found, skipped
+
+
+def retired(home: Path) -> "list[RetiredSkill]":
+    """What was in force in this home and is not, the last to go first."""
+    from metaclaw.config import load
+    from metaclaw.store import SqlGenerations
+
+    with opened(load(home)) as database:
+        return [] if database is None else SqlGenerations(database).retired()
+
 
 _Id = TypeVar("_Id", bound=str)
 LEAST_PREFIX = 10
