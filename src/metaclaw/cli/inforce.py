@@ -22,7 +22,7 @@ def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
     """A learned skill that a person changed is theirs, which the store knows and the file need not say."""
     from metaclaw.domain.skill import Authorship
-    from metaclaw.skills.ownership import owned
+    from metaclaw.skills.scopes import owned
 
     if all(skill.author is Authorship.PERSON for skill in found):
         return found

@@ -85,7 +85,7 @@ def export(home: Path, form: str, target: Path | None, project: str | None, user
 
     In a file that has such a section already, the section is replaced; the rest of the file stays as it is.
     """
-    from metaclaw.skills.rulefiles import render_section, with_section
+    from metaclaw.skills.rule_files import render_section, with_section
 
     found = _chosen(home, project, user)
     if target is not None and user is None and (others := sorted({str(rule.scope) for rule in found if _is_personal(rule)})):
@@ -159,7 +159,7 @@ def _files(path: Path) -> list[Path]:
 def _read(
     path: Path, project: str | None, *, everywhere: bool, user: str | None
 ) -> "tuple[list[RuleFields], list[tuple[str, str]]]":
-    from metaclaw.skills.rulefiles import read_rules
+    from metaclaw.skills.rule_files import read_rules
 
     read = read_rules(_text(path))
     place = project_id(project) if project is not None else None

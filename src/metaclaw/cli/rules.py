@@ -213,7 +213,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     if rule is None:
         raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
     if not yes:
-        from metaclaw.skills.rule import rule_text
+        from metaclaw.skills.rule_fields import rule_text
 
         confirm(f"Remove the {rule.kind} {name} ({_short(rule_text(rule))})?")
 
@@ -268,7 +268,7 @@ def _scope(user: str) -> str:
 
 
 def _edited(home: Path, name: str) -> str:
-    from metaclaw.skills.rule import rule_text
+    from metaclaw.skills.rule_fields import rule_text
 
     found, _ = _in_force(home)
     rule = next((one for one in found if one.name == name), None)

@@ -83,7 +83,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder that holds one. From then on it is yours."""
     from metaclaw.skills.files import write_skill
-    from metaclaw.skills.pack import vouched
+    from metaclaw.skills.packs import vouched
 
     folder = _folder(home)
     skill = vouched(_read_anywhere(path / _FILE if path.is_dir() else path))
@@ -110,7 +110,7 @@ def edit(home: Path, name: str, when: str | None, body: str | None, as_json: boo
     from dataclasses import replace
 
     from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
-    from metaclaw.skills.pack import vouched
+    from metaclaw.skills.packs import vouched
 
     folder = _folder(home)
     skill = read_skill(_existing(folder, name))

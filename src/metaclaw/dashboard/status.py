@@ -17,7 +17,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import rule_text
+from metaclaw.skills.rule_fields import rule_text
 from metaclaw.skills.rules import can_hold, question_of
 from metaclaw.store import Counts, LearningCounts
 from metaclaw.upstream import ProviderFailure, Reachability

@@ -14,7 +14,7 @@ from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillSt
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
-from metaclaw.skills.rule import check_state_of, enforce_of, on_error_of, rule_text, rule_when
+from metaclaw.skills.rule_fields import check_state_of, enforce_of, on_error_of, rule_text, rule_when
 from metaclaw.skills.rules import can_hold, is_rule, question_of
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 

@@ -14,7 +14,7 @@ from metaclaw.learn.shelf import SkillShelf
 from metaclaw.skills import ShelfView, Teams, query_text, rule_when
 from metaclaw.skills.checks import check_of
 from metaclaw.skills.checks.answer import documents_at, texts_at
-from metaclaw.skills.rule import ALWAYS
+from metaclaw.skills.rule_fields import ALWAYS
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdi
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.checks import check_of, run_check
 from metaclaw.skills.evolve.request import cut_middle
-from metaclaw.skills.rule import PROPOSED, check_state_of
+from metaclaw.skills.rule_fields import PROPOSED, check_state_of
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from metaclaw.outcome import Judge
 from metaclaw.skills import ShelfView, Teams, rule_text, rule_when
 from metaclaw.skills.checks import examine
 from metaclaw.skills.library import Library
-from metaclaw.skills.rule import ALWAYS, PROPOSED, check_state_of
+from metaclaw.skills.rule_fields import ALWAYS, PROPOSED, check_state_of
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 

@@ -10,7 +10,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.learn.admission import CandidateAdmission
-from metaclaw.skills.hygiene import Life, RetireRules, find_retirements
+from metaclaw.skills.maintenance import Life, RetireRules, find_retirements
 from metaclaw.skills.scopes import OWNER, Teams
 from metaclaw.store import SqlGenerations, SqlUses, Use
 

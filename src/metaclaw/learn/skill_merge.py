@@ -19,11 +19,10 @@ from metaclaw.learn.admission import CandidateAdmission, Learned, accepted_candi
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.ports import Model, Purpose, Replayer
-from metaclaw.skills.evolve.names import own_name
-from metaclaw.skills.evolve.reading import read_skills
-from metaclaw.skills.evolve.request import MOST_EXAMPLES, SCHEMA
+from metaclaw.skills.evolve.request import MOST_EXAMPLES, SCHEMA, read_skills
 from metaclaw.skills.gate import Decision, prove
-from metaclaw.skills.hygiene import find_merges
+from metaclaw.skills.maintenance import find_merges
+from metaclaw.skills.names import own_name
 from metaclaw.store import SqlCandidates, SqlCursors
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from metaclaw.skills import Teams
 from metaclaw.skills.checks import check_of, examine
 from metaclaw.skills.checks.answer import documents_at, texts_at
 from metaclaw.skills.checks.screen import Screen, screen_of
-from metaclaw.skills.rule import ALWAYS, rule_text, rule_when
-from metaclaw.skills.view import ShelfView
+from metaclaw.skills.library import ShelfView
+from metaclaw.skills.rule_fields import ALWAYS, rule_text, rule_when
 from metaclaw.wires import HeldCall
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from metaclaw.domain.tool_classes import tool_class
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.proxy.client import Incoming
 from metaclaw.skills.checks import check_of
-from metaclaw.skills.rule import enforce_of, rule_text, rule_when
+from metaclaw.skills.rule_fields import enforce_of, rule_text, rule_when
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,12 @@ from metaclaw.skills.block import (
 )
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.files import parse_skill, read_skill, remove_skill, render_skill, write_skill
-from metaclaw.skills.ownership import is_untouchable, may_be_withheld, owned
+from metaclaw.skills.library import Budgets, Selection, ShelfView
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rule import rule_text, rule_when
+from metaclaw.skills.rule_fields import rule_text, rule_when
 from metaclaw.skills.rulebook import Rulebook, Undone
-from metaclaw.skills.scopes import Teams, applies, applying, scope_of_lesson
+from metaclaw.skills.scopes import Teams, applies, applying, is_untouchable, may_be_withheld, owned, scope_of_lesson
 from metaclaw.skills.shelf import Shelf
-from metaclaw.skills.view import Budgets, Selection, ShelfView
 
 __all__ = [
     "Block",

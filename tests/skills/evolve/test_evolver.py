@@ -18,9 +18,8 @@ from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve import Evolver, Failure, Kind, group
-from metaclaw.skills.evolve.reading import read_skills
-from metaclaw.skills.evolve.request import EVIDENCE_CHARS, cut_middle, fair_shares
+from metaclaw.skills.evolve import Evolver, Failure, FailureGroup, group
+from metaclaw.skills.evolve.request import EVIDENCE_CHARS, cut_middle, fair_shares, read_skills
 from tests.skills.evolve.building import ScriptedModel, make_failure
 
 _SKILL: dict[str, object] = {
@@ -39,7 +38,7 @@ def _render(step: Step) -> str:
     return f"user: {step.task}\nassistant: done\nuser: {step.said_after}"
 
 
-def _kind(scope: Scope | None = None, quote: str = "it broke", comment: str = "") -> Kind:
+def _kind(scope: Scope | None = None, quote: str = "it broke", comment: str = "") -> FailureGroup:
     said = "No, round prices to two decimals instead."
     (kind,) = group([make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)])
     return kind
@@ -103,7 +102,7 @@ async def test_the_question_has_the_schema_and_everything_to_learn_from() -> Non
         assert part in model.prompt
 
 
-def _candidate(kind: Kind, reason: str, scope: str = "owner") -> Candidate:
+def _candidate(kind: FailureGroup, reason: str, scope: str = "owner") -> Candidate:
     skill = replace(_existing("earlier-try", scope), state=SkillState.DRAFT)
     proposal = Proposal(skill, Change.NEW, (), (TurnId("t_0"),), kind.name, "scripted")
     return Candidate(CandidateId("c_1"), proposal, Standing.REJECTED, reason, 3, datetime(2026, 1, 1, tzinfo=UTC))

@@ -1,7 +1,7 @@
 """Which failures are enough to learn from alone."""
 
 from metaclaw.skills.evolve import group, is_on_users_word, ripe
-from metaclaw.skills.evolve.failure import CORRECTION_READ
+from metaclaw.skills.evolve.failures import CORRECTION_READ
 from tests.skills.evolve.building import make_failure
 
 

@@ -27,9 +27,9 @@ from metaclaw.learn.listen.request import Item, Op, Reach, Understood
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import Teams, applying, scope_of_lesson
-from metaclaw.skills.evolve.failure import CORRECTION_READ
-from metaclaw.skills.evolve.names import rule_name
-from metaclaw.skills.rule import ALWAYS, CONFIRMED, PROPOSED, check_state_of, rule_text
+from metaclaw.skills.evolve.failures import CORRECTION_READ
+from metaclaw.skills.names import rule_name
+from metaclaw.skills.rule_fields import ALWAYS, CONFIRMED, PROPOSED, check_state_of, rule_text
 from metaclaw.skills.rulebook import UNCONFIRMED
 from metaclaw.skills.rules import UNKNOWN_PROJECT, find_same, is_emphatic, is_rule, plain_words
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts

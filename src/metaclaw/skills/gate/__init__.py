@@ -1,9 +1,8 @@
 """The gate: what a learned skill must show before it is in force, and how long it is on trial."""
 
-from metaclaw.skills.gate.belief import Belief, PassRate
-from metaclaw.skills.gate.duplicates import Clash, ClashKind, IndexLibrary, Library, find_clashes
+from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
 from metaclaw.skills.gate.gate import Admission, DraftCheck, Gate, GateMode, Objection, Replaying
-from metaclaw.skills.gate.proof import Decision, Proof, ReplayBudget, prove, replays_in_words
+from metaclaw.skills.gate.proof import Belief, Decision, PassRate, ReplayBudget, SkillProof, prove, replays_in_words
 from metaclaw.skills.gate.trial import (
     Interval,
     LiveTask,
@@ -28,13 +27,12 @@ __all__ = [
     "GateMode",
     "IndexLibrary",
     "Interval",
-    "Library",
     "LiveTask",
     "Objection",
     "PassRate",
-    "Proof",
     "ReplayBudget",
     "Replaying",
+    "SkillProof",
     "TaskCounts",
     "TrialDecision",
     "TrialReport",
