@@ -180,7 +180,7 @@ def check_learning(config: Config) -> Iterator[Finding]:
 def check_skills(config: Config) -> Iterator[Finding]:
     """Every skill file can be read, and so can the checks in them; none accepts an answer whatever is asked."""
     from metaclaw.cli.inforce import read_all
-    from metaclaw.skills.checks import check_trouble, lenience_trouble
+    from metaclaw.skills import check_trouble, lenience_trouble
 
     found, skipped = read_all(config.skills.dir)
     yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")

@@ -25,7 +25,7 @@ _NAMES_SHOWN = 5
 @click.pass_obj
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
     """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
-    from metaclaw.skills.packs import write_pack
+    from metaclaw.skills import write_pack
 
     found, skipped = read_in_force(home)
     chosen = [skill for skill in found if not names or skill.name in names]
@@ -50,8 +50,7 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
 def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Take in the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
     from metaclaw.config import load
-    from metaclaw.skills.files import write_skill
-    from metaclaw.skills.packs import read_pack
+    from metaclaw.skills import read_pack, write_skill
 
     folder, pack = load(home).skills.dir, read_pack(path)
     taken = [skill.name for skill in pack.skills if (folder / skill.name).exists()]

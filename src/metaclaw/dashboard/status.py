@@ -16,9 +16,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import Health, SkippedSkill, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
-from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule_fields import rule_text
-from metaclaw.skills.rules import can_hold, question_of
+from metaclaw.skills import can_hold, check_trouble, question_of, rule_text
 from metaclaw.store import Counts, LearningCounts
 from metaclaw.upstream import ProviderFailure, Reachability
 

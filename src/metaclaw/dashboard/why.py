@@ -12,9 +12,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import WireError
-from metaclaw.skills import Budgets, ShelfView, Teams, applies
-from metaclaw.skills.explanation import Considered, Fate, explain
-from metaclaw.skills.library import Library
+from metaclaw.skills import Budgets, Considered, Fate, Library, ShelfView, Teams, applies, explain
 from metaclaw.store import LedgerReader
 from metaclaw.wires import said_parts
 

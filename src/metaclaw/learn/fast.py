@@ -30,8 +30,7 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.unmended import UnmendedFailures
 from metaclaw.learn.wakeup import Wakeup
-from metaclaw.skills.evolve import Failure, FailureGroup, ripe
-from metaclaw.skills.scopes import Teams, applying
+from metaclaw.skills import Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
@@ -150,9 +149,9 @@ class Fast:
         shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._shelf.view.generation)
         self._unmended.keep(shown)
         kinds = await run_sync(self._unmended.kinds_to_show, heard, shown)
-        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
+        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe_groups(one, self._rules.min_failures))
         for kind in kinds:
-            if ripe(kind, self._rules.min_failures):
+            if ripe_groups(kind, self._rules.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, aside)

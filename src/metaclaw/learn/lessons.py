@@ -14,7 +14,7 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.learn.unmended import Shown
-from metaclaw.skills.evolve import Failure, FailureGroup, group
+from metaclaw.skills import Failure, FailureGroup, group_failures
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
 from metaclaw.text import count_terms
 
@@ -99,7 +99,7 @@ class Lessons:
         standings = self._reader.standings_of(attempt.turns)
         found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
         failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
-        kinds = group(failures)
+        kinds = group_failures(failures)
         return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
 
     def newest(self, turns: Sequence[TurnId]) -> Step | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.verdict import Source
-from metaclaw.skills.evolve import MOST_SHOWN, Failure, FailureGroup, group, is_spoken_against
+from metaclaw.skills import MOST_SHOWN, Failure, FailureGroup, group_failures, is_spoken_against
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class UnmendedFailures:
         left = {one.step.turn for one in failures if not is_spoken_against(one) and self._may_train(one.step.turn)}
         before = {one.failure.step.turn: one.failure for one in shown}
         open_ones = {one.step.turn: one for one in failures if not (one.step.turn in left and one.verdict.source is Source.CHECK)}
-        kinds = group([*(before | open_ones).values()])
+        kinds = group_failures([*(before | open_ones).values()])
         known = {_prompt(kind, one) for kind in kinds for one in kind.failures if one.step.turn in before and self._has_skill(one)}
         found = (_to_show(kind, before, left, known) for kind in kinds)
         return [kind for kind in found if kind.failures]

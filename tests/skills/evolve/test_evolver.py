@@ -17,8 +17,8 @@ from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
+from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve import Evolver, Failure, FailureGroup, group
 from metaclaw.skills.evolve.request import EVIDENCE_CHARS, cut_middle, fair_shares, read_skills
 from tests.skills.evolve.building import ScriptedModel, make_failure
 
@@ -40,7 +40,7 @@ def _render(step: Step) -> str:
 
 def _kind(scope: Scope | None = None, quote: str = "it broke", comment: str = "") -> FailureGroup:
     said = "No, round prices to two decimals instead."
-    (kind,) = group([make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)])
+    (kind,) = group_failures([make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)])
     return kind
 
 
@@ -137,7 +137,7 @@ async def test_other_peoples_skills_and_tries_are_not_shown() -> None:
 async def test_long_evidence_loses_its_middle_and_every_turn_has_its_share() -> None:
     long = "begin " + "x" * 200_000 + " end"
     failures = [make_failure(f"Convert the price list {number}", turn=f"t_{number}") for number in range(3)]
-    (kind,) = group(failures)
+    (kind,) = group_failures(failures)
     model = ScriptedModel([_answer()])
     evolver = Evolver(model, lambda step: long if step.turn != "t_1" else "short one", 3, redact=_redact)
 

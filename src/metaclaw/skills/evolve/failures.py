@@ -84,7 +84,7 @@ class FailureGroup:
         return tuple(failure.step.turn for failure in self.failures)
 
 
-def group(failures: Sequence[Failure]) -> list[FailureGroup]:
+def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
     """Failures by kind. What is not a failure of the agent's own (a pass, an unknown, an environment's fault) is left out."""
     together: dict[tuple[str, str], list[_Trait]] = defaultdict(list)
     distinct = {failure.step.turn: failure for failure in failures if failure.verdict.teaches}
@@ -99,7 +99,7 @@ def group(failures: Sequence[Failure]) -> list[FailureGroup]:
     return sorted(kinds, key=lambda kind: kind.turns)
 
 
-def ripe(kind: FailureGroup, min_failures: int) -> bool:
+def ripe_groups(kind: FailureGroup, min_failures: int) -> bool:
     """Whether there is enough to learn from: so many failures, or one of which the person said in words what was wrong."""
     return len(kind.failures) >= min_failures or any(is_on_users_word(failure) for failure in kind.failures)
 

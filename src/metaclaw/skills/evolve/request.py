@@ -36,7 +36,7 @@ _FIELDS: dict[str, Json] = {
     "check": _MAYBE,
     "replaces": _MAYBE,
 }
-SCHEMA: dict[str, Json] = {
+SKILLS_SCHEMA: dict[str, Json] = {
     "name": "skills",
     "strict": True,
     "schema": {
@@ -92,7 +92,7 @@ def build_request(
         model="",
         messages=(Message(Role.SYSTEM, (Text(rules),)), Message(Role.USER, (Text(question),))),
         sampling=Sampling(max_tokens=_MAX_ANSWER_TOKENS),
-        json_schema=SCHEMA,
+        json_schema=SKILLS_SCHEMA,
     )
 
 
