@@ -52,8 +52,8 @@ from metaclaw.skills.evolve import Evolver
 from metaclaw.skills.gate import Gate, GateMode
 from metaclaw.store import (
     Database,
+    LedgerLimits,
     LedgerReader,
-    Limits,
     SqlBatches,
     SqlCandidates,
     SqlCursors,
@@ -145,7 +145,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.database: Database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
-        self.ledger = SqlLedger(self.database, Limits(patience_s=10), clock=self.clock)
+        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=10), clock=self.clock)
         self.build()
 
     def build(self, attempts: Attempts | None = None) -> None:

@@ -19,7 +19,7 @@ from metaclaw.errors import StoreError
 from metaclaw.skills.checks import check_trouble
 from metaclaw.skills.rule import rule_text
 from metaclaw.skills.rules import can_hold, question_of
-from metaclaw.store import Counts, LearningCounts
+from metaclaw.store import LearningCounts, LedgerCounts
 from metaclaw.upstream import ProviderFailure, Reachability
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Status:
     mode: str
     store_kind: str
     store_health: Callable[[], StoreHealth]
-    counts: Callable[[], Counts]
+    counts: Callable[[], LedgerCounts]
     shelf: Callable[[], Shelf]
     shelf_trouble: Callable[[], str | None]
     providers: Sequence[ProviderFacts]

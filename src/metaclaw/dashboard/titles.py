@@ -8,7 +8,7 @@ from typing import Final
 from metaclaw.domain.chat import Message, Role, Text
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import WireError
-from metaclaw.store import Opening, Overview
+from metaclaw.store import FirstRequest, Overview
 from metaclaw.wires import decode_json, wire_format
 
 _MOST_CHARS: Final = 120
@@ -71,7 +71,7 @@ class Titles:
             read += _AT_ONCE
         return max(0, len(missing) - read)
 
-    def _title(self, opening: Opening) -> str:
+    def _title(self, opening: FirstRequest) -> str:
         try:
             value = decode_json(opening.request)
             messages = wire_format(opening.wire).parse_request(value).messages if isinstance(value, dict) else ()
