@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from metaclaw.domain.turn import Turn
 from metaclaw.store import Database, open_database, schema
-from metaclaw.store.column_values import Row
+from metaclaw.store.column_values import Values
 from metaclaw.store.turn_rows import session_rows, turn_row
 from metaclaw.store.turn_writer import Insertion, add_to_session
 
@@ -22,7 +22,7 @@ def database(url: str) -> Database:
 @pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 113, 200])
 def test_any_number_of_rows_goes_in_whole_and_in_order(database: Database, new_turn: TurnMaker, count: int) -> None:
     turns = [new_turn("s_1", placements=()) for _ in range(count)]
-    rows: list[Row] = [turn_row(turn, None) for turn in turns]
+    rows: list[Values] = [turn_row(turn, None) for turn in turns]
     with database.engine.connect() as connection:
         cursor = connection.connection.cursor()
         Insertion(database.dialect, schema.sessions, add_to_session).run(cursor, session_rows(turns))

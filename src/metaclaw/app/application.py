@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from metaclaw.app.api_facts import build_facts
+from metaclaw.api import Api, Cost, SignIn, Titles
+from metaclaw.app.api_parts import build_api_parts
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
 from metaclaw.app.worker_commands import WorkerCommands
 from metaclaw.config import Config, is_loopback
-from metaclaw.dashboard import Api, Cost, SignIn, Titles
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.errors import ConfigError, StoreError
 from metaclaw.learn import Supervisor
@@ -234,7 +234,7 @@ class Application:
     def _build_api(self) -> None:
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
         self.sign_in = SignIn(self.api_key, is_loopback=is_loopback(self.config.proxy.host))
-        self.api = Api(build_facts(self))
+        self.api = Api(build_api_parts(self))
 
     def _build_server(self) -> Server:
         proxy = self.config.proxy

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from metaclaw.api import UNTRAINED, PolicyOwner
 from metaclaw.config import Config
-from metaclaw.dashboard import UNTRAINED, PolicyOwner
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import MetaClawError
 from metaclaw.learn import Supervisor
