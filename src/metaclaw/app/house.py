@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     # Imported where they are used: most programs have no weights of their own, and everybody waits for the start.
     from metaclaw.app.policy import Policy
     from metaclaw.engine import EmbeddedModel
-    from metaclaw.engine.meaning import MeaningSearch
+    from metaclaw.engine.embedding import MeaningSearch
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.owner import Owner
     from metaclaw.learn.slow.assembly import SlowLearning
@@ -205,7 +205,7 @@ class House:
         skills = self._config.skills
         if not skills.enabled or skills.retrieval in ("words", "lexical"):
             return None
-        from metaclaw.engine.meaning import MeaningSearch, missing_packages
+        from metaclaw.engine.embedding import MeaningSearch, missing_packages
 
         provider = next((one for one in self._config.providers if one.name == skills.embeddings_provider), None)
         if missing := missing_packages(has_provider=provider is not None):
@@ -228,7 +228,7 @@ class House:
             return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
         if skills.retrieval in ("words", "lexical"):
             return {"mode": "words", "state": "as configured"}
-        from metaclaw.engine.meaning import INSTALL, INSTALL_FOR_PROVIDER
+        from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER
 
         install = INSTALL if skills.embeddings_provider is None else INSTALL_FOR_PROVIDER
         return {"mode": "words", "state": f"to search by meaning as well: {install}"}
