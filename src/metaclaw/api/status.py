@@ -20,10 +20,7 @@ from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.learn.budget import Budget, SpendingStore
 from metaclaw.learn.prices import PRICES_AS_OF
-from metaclaw.skills import ShelfView
-from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import rule_text
-from metaclaw.skills.rules import can_hold, question_of
+from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
 from metaclaw.store import Counts, LearningCounts
 from metaclaw.upstream import ProviderFailure, Reachability
 

@@ -15,9 +15,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, ShelfView, Teams, applies
-from metaclaw.skills.explanation import Considered, Fate, explain
-from metaclaw.skills.library import Library
+from metaclaw.skills import Budgets, Considered, Fate, Library, ShelfView, Teams, applies, explain
 from metaclaw.store import LedgerReader, Opening, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 

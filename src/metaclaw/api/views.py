@@ -13,9 +13,7 @@ from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
-from metaclaw.skills import Undone
-from metaclaw.skills.rule import check_state_of, enforce_of, on_error_of, rule_text, rule_when
-from metaclaw.skills.rules import can_hold, is_rule, question_of
+from metaclaw.skills import Undone, can_hold, check_state_of, enforce_of, is_rule, on_error_of, question_of, rule_text, rule_when
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:

@@ -77,8 +77,7 @@ from metaclaw.proxy import (
     TrueAnswers,
     own_words,
 )
-from metaclaw.skills import Budgets, Rulebook, Shelf, Teams
-from metaclaw.skills.rules import is_rule
+from metaclaw.skills import Budgets, Rulebook, Shelf, Teams, is_rule
 from metaclaw.store import (
     ENFORCEMENT_OFF,
     LedgerReader,

@@ -194,7 +194,7 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
     """Every skill file can be read, and so can the checks in them; none accepts an answer whatever is asked."""
     from metaclaw.cli.home import read_all
-    from metaclaw.skills.checks import check_trouble, lenience_trouble
+    from metaclaw.skills import check_trouble, lenience_trouble
 
     found, skipped = read_all(config.skills.dir)
     yield DoctorFinding("skills", FindingState.OK, f"{len(found)} readable in {config.skills.dir}")

@@ -13,7 +13,7 @@ import msgspec
 
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.errors import SkillError
-from metaclaw.skills.rule import ALWAYS, rule_text, rule_when
+from metaclaw.skills.rule_fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
 
 BEGIN: Final = "<!-- metaclaw rules: begin -->"

@@ -17,7 +17,7 @@ _RULE_CHARS = 40
 _FEW_WORDS = 3
 _MOST_WORDS = 5
 _LATIN_SHARE = 0.4
-_WORDS = json.loads((files("metaclaw.skills.evolve") / "names.json").read_text(encoding="utf-8"))
+_WORDS = json.loads((files("metaclaw.skills") / "names.json").read_text(encoding="utf-8"))
 _OPENING = frozenset(_WORDS["opening"])
 _GLOSSARY: dict[str, str] = _WORDS["glossary"]
 _MOST_ALIKE = 100

@@ -15,11 +15,46 @@ from itertools import combinations
 from math import log, sqrt
 
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.verdict import Fault, Signal
-from metaclaw.skills.evolve.failure import Failure, is_on_users_word, is_spoken_against
-from metaclaw.skills.evolve.names import digest, slug
+from metaclaw.domain.step import Step
+from metaclaw.domain.verdict import Fault, Signal, Source, Verdict
+from metaclaw.skills.names import digest, slug
 from metaclaw.skills.scopes import scope_of_lesson
 from metaclaw.text import list_terms, list_words
+
+CORRECTION_READ = "correction.read"
+"""The detector of a verdict that rests on what a model read in the person's next message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A turn, and what it came to."""
+
+    step: Step
+    verdict: Verdict
+
+    def __post_init__(self) -> None:
+        if self.step.turn != self.verdict.turn:
+            raise ValueError(f"the verdict on turn {self.verdict.turn} is not about turn {self.step.turn}")
+
+    @property
+    def complaint(self) -> str:
+        """What the person said was wrong, in their feedback or next; empty where they said nothing."""
+        comment = self.verdict.comment.strip() if self.verdict.source is Source.USER else ""
+        return comment or (self.step.said_after or "").strip()
+
+
+def is_spoken_against(failure: Failure) -> bool:
+    """Whether the person spoke against the answer, in their feedback or next."""
+    return is_on_users_word(failure) or any(one.detector.startswith("correction.") for one in failure.verdict.signals)
+
+
+def is_on_users_word(failure: Failure) -> bool:
+    """Whether the person said what was wrong, in their feedback or in a message that a model read: then one failure is enough to
+    learn from."""
+    verdict = failure.verdict
+    is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
+    return verdict.teaches and (is_read or (verdict.source is Source.USER and bool(verdict.comment.strip())))
+
 
 SAID = "correction"
 JUDGED = "judged"
@@ -35,7 +70,7 @@ _ERROR_CLASS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FailureGroup:
     """Failures of one kind. `name` is a slug made of the cause and what the tasks were about."""
 
     name: str
@@ -49,7 +84,7 @@ class Kind:
         return tuple(failure.step.turn for failure in self.failures)
 
 
-def group(failures: Sequence[Failure]) -> list[Kind]:
+def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
     """Failures by kind. What is not a failure of the agent's own (a pass, an unknown, an environment's fault) is left out."""
     together: dict[tuple[str, str], list[_Trait]] = defaultdict(list)
     distinct = {failure.step.turn: failure for failure in failures if failure.verdict.teaches}
@@ -57,14 +92,14 @@ def group(failures: Sequence[Failure]) -> list[Kind]:
         trait = _trait(distinct[turn])
         together[scope_of_lesson(trait.failure.step.scope), trait.cause].append(trait)
     kinds = [
-        Kind(_name(cause, members), scope, cause, tuple(trait.failure for trait in members))
+        FailureGroup(_name(cause, members), scope, cause, tuple(trait.failure for trait in members))
         for (scope, cause), traits in sorted(together.items())
         for members in _clusters(traits)
     ]
     return sorted(kinds, key=lambda kind: kind.turns)
 
 
-def ripe(kind: Kind, min_failures: int) -> bool:
+def ripe_groups(kind: FailureGroup, min_failures: int) -> bool:
     """Whether there is enough to learn from: so many failures, or one of which the person said in words what was wrong."""
     return len(kind.failures) >= min_failures or any(is_on_users_word(failure) for failure in kind.failures)
 
