@@ -17,10 +17,10 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
-from metaclaw.engine.meaning import MeaningSearch, missing_packages
-from metaclaw.engine.meaning.client import MODEL_PACKAGE
-from metaclaw.engine.meaning.table import Row, Table, VectorFile
-from metaclaw.engine.meaning.wordpiece import WordPiece
+from metaclaw.engine.embedding import MeaningSearch, missing_packages
+from metaclaw.engine.embedding.client import MODEL_PACKAGE
+from metaclaw.engine.embedding.minilm import WordPiece
+from metaclaw.engine.embedding.table import IndexedTexts, Table, VectorFile
 from metaclaw.skills.index import SkillIndex
 
 LIBRARY = (
@@ -179,7 +179,7 @@ def test_the_process_ends_with_its_program(folder: Path) -> None:
         "import asyncio, os, sys\n"
         "from pathlib import Path\n"
         "from metaclaw.domain.skill import Skill\n"
-        "from metaclaw.engine.meaning import MeaningSearch\n"
+        "from metaclaw.engine.embedding import MeaningSearch\n"
         "async def main():\n"
         "    search = MeaningSearch(Path(sys.argv[1]))\n"
         "    search.follow([Skill('a', 'When asked', 'Answer.')])\n"
@@ -252,7 +252,9 @@ def test_with_thousands_of_names_the_search_finds_what_comparing_all_finds() -> 
     table = Table()
     for number in range(3_000):
         vectors = random.normal(size=(3, 384)).astype(np.float32)
-        table.put(f"n{number}", Row("" if number % 2 else "user:a", "skill", vectors / np.linalg.norm(vectors, axis=1)[:, None]))
+        table.put(
+            f"n{number}", IndexedTexts("" if number % 2 else "user:a", "skill", vectors / np.linalg.norm(vectors, axis=1)[:, None])
+        )
     wanted = table.vectors("n1")[0]
     assert table.nearest(wanted, [], 5)[0][0] == "n1"
     assert table.nearest(table.vectors("n2")[0], [], 5)[0][0] != "n2"

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from metaclaw.engine.meaning.minilm import DIMENSIONS, Floats
+from metaclaw.engine.embedding.minilm import DIMENSIONS, Floats
 
 RULE: Final = "rule"
 _KEY_BYTES: Final = 16
@@ -21,7 +21,7 @@ _LOOKED_AT: Final = 3
 _NOBODY: Final = np.empty(0, np.int64)
 
 
-class Row(NamedTuple):
+class IndexedTexts(NamedTuple):
     """The vectors of one name's texts, and for whom it is."""
 
     scope: str
@@ -33,7 +33,7 @@ class Table:
     """Names with their vectors. A change is cheap; the next search puts the mean vectors together again."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, IndexedTexts] = {}
         self._names: list[str] = []
         self._means: Floats = np.empty((0, 0), np.float32)
         self._groups: dict[str, dict[str, npt.NDArray[np.int64]]] = {}
@@ -42,7 +42,7 @@ class Table:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, name: str, row: Row) -> None:
+    def put(self, name: str, row: IndexedTexts) -> None:
         """Add a name, or replace its vectors."""
         self._rows[name] = row
         self._is_stale = True

@@ -4,7 +4,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.engine.pipe import framed
+from metaclaw.engine.pipe import pack as pack
 
 
 class Put(msgspec.Struct, tag="put", frozen=True):
@@ -26,7 +26,7 @@ class Whole(msgspec.Struct, tag="whole", frozen=True):
     """The library has been sent as it is now: vectors of texts that are not in it may go from the file."""
 
 
-class Ask(msgspec.Struct, tag="ask", frozen=True):
+class NearestQuery(msgspec.Struct, tag="ask", frozen=True):
     """Which names in these scopes are nearest to a text? Its vector comes along where a provider made it."""
 
     id: int
@@ -43,23 +43,23 @@ class Vectors(msgspec.Struct, tag="vectors", frozen=True):
     vectors: list[bytes]
 
 
-class Ready(msgspec.Struct, tag="ready", frozen=True):
+class ModelReady(msgspec.Struct, tag="ready", frozen=True):
     """The model is loaded."""
 
 
-class Broken(msgspec.Struct, tag="broken", frozen=True):
+class LoadFailed(msgspec.Struct, tag="broken", frozen=True):
     """The model cannot be loaded, and trying again will not help."""
 
     message: str
 
 
-class Pending(msgspec.Struct, tag="pending", frozen=True):
+class IndexProgress(msgspec.Struct, tag="pending", frozen=True):
     """How many texts still wait to be indexed."""
 
     texts: int
 
 
-class Missing(msgspec.Struct, tag="missing", frozen=True):
+class MissingVectors(msgspec.Struct, tag="missing", frozen=True):
     """Texts whose vectors a provider must make."""
 
     texts: list[str]
@@ -74,14 +74,8 @@ class Near(msgspec.Struct, tag="near", frozen=True):
     is_known: bool = True
 
 
-ToModel: TypeAlias = Put | Drop | Whole | Ask | Vectors
-FromModel: TypeAlias = Ready | Broken | Pending | Missing | Near
+ToModel: TypeAlias = Put | Drop | Whole | NearestQuery | Vectors
+FromModel: TypeAlias = ModelReady | LoadFailed | IndexProgress | MissingVectors | Near
 
-_encoder = msgspec.msgpack.Encoder()
 to_model: Final = msgspec.msgpack.Decoder(ToModel)
 from_model: Final = msgspec.msgpack.Decoder(FromModel)
-
-
-def pack(message: ToModel | FromModel) -> bytes:
-    """The message as bytes on the pipe."""
-    return framed(_encoder.encode(message))

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metaclaw.engine.meaning import frames
-from metaclaw.engine.meaning.client import MODEL_PACKAGE
+from metaclaw.engine.embedding import frames
+from metaclaw.engine.embedding.client import MODEL_PACKAGE
 from metaclaw.engine.pipe import Pipe
 
 if TYPE_CHECKING:
-    from metaclaw.engine.meaning.server import Server
+    from metaclaw.engine.embedding.server import EmbeddingServer
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     what.add_argument("--prepare", action="store_true", help="trim the model once for this installation, and end")
     arguments = parser.parse_args()
     if arguments.prepare:
-        from metaclaw.engine.meaning.server import prepare
+        from metaclaw.engine.embedding.server import prepare
 
         prepare(_model_folder(arguments.package))
         return 0
@@ -38,19 +38,19 @@ def main() -> int:
         server = _load(pipe, arguments)
     except (ImportError, OSError, KeyError, ValueError) as error:
         what_failed = "the search" if arguments.vectors else arguments.package
-        pipe.send(frames.Broken(f"{what_failed} cannot be loaded: {error}"))
+        pipe.send(frames.LoadFailed(f"{what_failed} cannot be loaded: {error}"))
         return 1
-    pipe.send(frames.Ready())
+    pipe.send(frames.ModelReady())
     server.serve()
     return 0
 
 
-def _load(pipe: "Pipe[frames.ToModel, frames.FromModel]", arguments: argparse.Namespace) -> "Server":
+def _load(pipe: "Pipe[frames.ToModel, frames.FromModel]", arguments: argparse.Namespace) -> "EmbeddingServer":
     if arguments.vectors:
-        from metaclaw.engine.meaning.provider_server import load as load_provider_server
+        from metaclaw.engine.embedding.server import load_provider_server
 
         return load_provider_server(pipe, arguments.folder / arguments.vectors)
-    from metaclaw.engine.meaning.server import load
+    from metaclaw.engine.embedding.server import load
 
     return load(pipe, _model_folder(arguments.package), arguments.folder)
 

@@ -19,9 +19,8 @@ import msgspec
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.engine.meaning import frames
-from metaclaw.engine.meaning.background import ORDINARY_REQUESTS
-from metaclaw.engine.meaning.provided import Embeddings, VectorFetcher
+from metaclaw.engine.embedding import frames
+from metaclaw.engine.embedding.vector_fetcher import Embeddings, VectorFetcher
 from metaclaw.engine.pipe import Unpacker
 
 log = logging.getLogger(__name__)
@@ -47,6 +46,8 @@ _PATIENCE_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _MOST_THREADS: Final = 1
+ORDINARY_REQUESTS: Final = Path(__file__).with_name("ordinary_requests.txt").read_text("utf-8").splitlines()
+"""Requests that need nothing from a library: similarity to one of these counts against a match. The English ones come first."""
 _ORDINARY: Final = frozenset(ORDINARY_REQUESTS)
 
 
@@ -159,7 +160,7 @@ class MeaningSearch:
             return None
         loop, number = asyncio.get_running_loop(), next(self._ids)
         asked = self._asked[number] = _Asked(key, loop.create_future(), loop.time())
-        self._ask(frames.Ask(number, text, wanted, _LIMIT))
+        self._ask(frames.NearestQuery(number, text, wanted, _LIMIT))
         if self._late >= _MOST_LATE:
             return None
         try:
@@ -192,24 +193,24 @@ class MeaningSearch:
     def _most_asked(self) -> int:
         return _MOST_ASKED if self._fetcher is None else _MOST_ASKED_OF_PROVIDER
 
-    def _ask(self, ask: frames.Ask) -> None:
+    def _ask(self, query: frames.NearestQuery) -> None:
         if self._fetcher is None:
-            self._send(ask)
+            self._send(query)
             return
-        asker = asyncio.create_task(self._ask_with_vector(self._fetcher, ask), name="embedding of a request")
+        asker = asyncio.create_task(self._ask_with_vector(self._fetcher, query), name="embedding of a request")
         self._askers.add(asker)
         asker.add_done_callback(self._askers.discard)
 
-    async def _ask_with_vector(self, fetcher: VectorFetcher, ask: frames.Ask) -> None:
+    async def _ask_with_vector(self, fetcher: VectorFetcher, query: frames.NearestQuery) -> None:
         vector = None
         try:
-            vector = await fetcher.fetch(ask.text)
+            vector = await fetcher.fetch(query.text)
         finally:
-            if ask.id not in self._asked:
+            if query.id not in self._asked:
                 pass  # the process has ended meanwhile
             elif vector is not None:
-                self._send(msgspec.structs.replace(ask, vector=vector))
-            elif not (answer := self._asked.pop(ask.id).answer).done():
+                self._send(msgspec.structs.replace(query, vector=vector))
+            elif not (answer := self._asked.pop(query.id).answer).done():
                 answer.set_result(None)
 
     def _deliver(self, texts: list[str], vectors: list[bytes]) -> None:
@@ -275,18 +276,18 @@ class MeaningSearch:
 
     def _hear(self, message: frames.FromModel) -> None:
         match message:
-            case frames.Ready():
+            case frames.ModelReady():
                 self._is_ready = True
                 self._pending = len(self._library)
                 for known in self._library.values():
                     self._send(known.put)
                 self._send(frames.Whole())
                 log.info("meaning_search_ready names=%d", len(self._library))
-            case frames.Broken():
+            case frames.LoadFailed():
                 self._broken = message.message
-            case frames.Pending():
+            case frames.IndexProgress():
                 self._pending = message.texts
-            case frames.Missing():
+            case frames.MissingVectors():
                 if self._fetcher is not None:
                     self._fetcher.want(message.texts)
             case frames.Near():
@@ -329,7 +330,7 @@ async def _spawn(arguments: list[str]) -> asyncio.subprocess.Process:
         sys.executable,
         "-P",
         "-m",
-        "metaclaw.engine.meaning",
+        "metaclaw.engine.embedding",
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
