@@ -19,7 +19,7 @@ from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.text import Vocabulary
 from metaclaw.skills.block import render_block
 from metaclaw.skills.files import parse_skill
-from metaclaw.train.golden import GoldenScore, golden_items, golden_score, read_answer, reference_pairs
+from metaclaw.train import GoldenScore, golden_items, golden_score, read_answer, reference_pairs
 
 _BUDGET_TOKENS: Final = 1500
 _AT_A_TIME: Final = 64

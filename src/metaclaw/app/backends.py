@@ -9,7 +9,19 @@ from metaclaw.config import Config, PolicyConfig
 from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, Turnstile
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
-from metaclaw.train.distill.teacher import Teacher
+from metaclaw.train import (
+    EndpointTeacher,
+    SamplerModel,
+    Teacher,
+    VllmModel,
+    load_tinker,
+    load_weaver,
+    sglang_host,
+    sglang_model_of,
+    tinker_backend,
+    vllm_host,
+    weaver_backend,
+)
 from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter
 
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
@@ -77,21 +89,18 @@ def _served_elsewhere(
 ) -> Parts:
     """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is asked in tokens, so that what it
     answers can train; SGLang is relayed."""
-    from metaclaw.train.hosts import sglang, vllm
-
     named = next(one for one in config.providers if one.name == policy.provider)
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
     if policy.serve == "vllm":
         from metaclaw.engine.text import Vocabulary
-        from metaclaw.train.hosts.vllm_model import VllmModel
 
         folder = policy.tokenizer or around.model_folder
-        host = vllm.vllm_host(named.base_url or "", key, in_use=around.in_use)
+        host = vllm_host(named.base_url or "", key, in_use=around.in_use)
         model = VllmModel(around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE)
         return Parts(backend, model, tokeniser, SERVICE, serves=model)
-    host = sglang.sglang_host(named.base_url or "", key, in_use=around.in_use)
-    return Parts(backend, host, tokeniser, named.name, sglang.model_of(base))
+    host = sglang_host(named.base_url or "", key, in_use=around.in_use)
+    return Parts(backend, host, tokeniser, named.name, sglang_model_of(base))
 
 
 def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
@@ -101,11 +110,6 @@ def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Part
             f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
         )
     from metaclaw.engine.text import Vocabulary
-    from metaclaw.train.backends.sdk import load_sdk
-    from metaclaw.train.backends.tinker import tinker_backend
-    from metaclaw.train.backends.weaver import weaver_backend
-    from metaclaw.train.backends.weaver_sdk import load_weaver
-    from metaclaw.train.hosts.sampler import SamplerModel
 
     assert policy.tokenizer is not None
     assert policy.base_model is not None
@@ -118,7 +122,7 @@ def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Part
         )
     else:
         backend = tinker_backend(
-            load_sdk(policy.backend),
+            load_tinker(policy.backend),
             policy.base_model,
             vocabulary.decode,
             end_ids=ends,
@@ -134,6 +138,4 @@ def _teacher(policy: PolicyConfig, around: Surroundings, tokeniser: Tokeniser) -
     distill = policy.distill
     if distill is None or distill.teacher is None or distill.model is None:
         return None
-    from metaclaw.train.distill.endpoint import EndpointTeacher
-
     return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter)
