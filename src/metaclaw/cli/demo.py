@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.demo_home import DemoHome, Reply
-from metaclaw.cli.output import duration, one_line, plain
-from metaclaw.cli.progress import show_progress
+from metaclaw.cli.output import duration, one_line, plain, show_progress
 from metaclaw.errors import ConfigError, MetaClawError
 
 _NOTED_WITHIN_S = 30.0

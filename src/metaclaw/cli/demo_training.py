@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from metaclaw.cli.client import at, rows
 from metaclaw.cli.demo import Stage, running, show_reply
 from metaclaw.cli.demo_home import DemoHome, Reply
-from metaclaw.cli.output import duration, plain
-from metaclaw.cli.progress import bar, show_progress
+from metaclaw.cli.output import bar, duration, plain, show_progress
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
