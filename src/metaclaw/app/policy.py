@@ -15,6 +15,19 @@ from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
+from metaclaw.train import (
+    EndpointTeacher,
+    SamplerModel,
+    Teacher,
+    VllmModel,
+    load_tinker,
+    load_weaver,
+    sglang_host,
+    sglang_model_of,
+    tinker_backend,
+    vllm_host,
+    weaver_backend,
+)
 from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
@@ -27,7 +40,6 @@ from dataclasses import dataclass
 from metaclaw.engine import EmbeddedTrainer, FolderTokeniser
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
-from metaclaw.train.distill.teacher import Teacher
 from metaclaw.upstream import UNMETERED
 
 _ANSWER: Final = "an answer is being made"
@@ -236,21 +248,18 @@ def _served_elsewhere(
 ) -> PolicyParts:
     """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is asked in tokens, so that what it
     answers can train; SGLang is relayed."""
-    from metaclaw.train.hosts import sglang, vllm
-
     named = next(one for one in config.providers if one.name == policy.provider)
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
     if policy.serve == "vllm":
         from metaclaw.engine.text import Vocabulary
-        from metaclaw.train.hosts.vllm_model import VllmModel
 
         folder = policy.tokenizer or around.model_folder
-        host = vllm.vllm_host(named.base_url or "", key, in_use=around.in_use)
+        host = vllm_host(named.base_url or "", key, in_use=around.in_use)
         model = VllmModel(around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE)
         return PolicyParts(backend, model, tokeniser, SERVICE, serves=model)
-    host = sglang.sglang_host(named.base_url or "", key, in_use=around.in_use)
-    return PolicyParts(backend, host, tokeniser, named.name, sglang.model_of(base))
+    host = sglang_host(named.base_url or "", key, in_use=around.in_use)
+    return PolicyParts(backend, host, tokeniser, named.name, sglang_model_of(base))
 
 
 def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
@@ -260,11 +269,6 @@ def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) ->
             f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
         )
     from metaclaw.engine.text import Vocabulary
-    from metaclaw.train.backends.sdk import load_sdk
-    from metaclaw.train.backends.tinker import tinker_backend
-    from metaclaw.train.backends.weaver import weaver_backend
-    from metaclaw.train.backends.weaver_sdk import load_weaver
-    from metaclaw.train.hosts.sampler import SamplerModel
 
     assert policy.tokenizer is not None
     assert policy.base_model is not None
@@ -277,7 +281,7 @@ def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) ->
         )
     else:
         backend = tinker_backend(
-            load_sdk(policy.backend),
+            load_tinker(policy.backend),
             policy.base_model,
             vocabulary.decode,
             end_ids=ends,
@@ -293,6 +297,5 @@ def _teacher(policy: PolicyConfig, around: PolicyEnvironment, tokeniser: Tokenis
     distill = policy.distill
     if distill is None or distill.teacher is None or distill.model is None:
         return None
-    from metaclaw.train.distill.endpoint import EndpointTeacher
 
     return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter)

@@ -31,13 +31,12 @@ from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.turn_writer import TurnWriter
-from metaclaw.train.backends.softmax import END, encode
-from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import golden_items
-from metaclaw.train.regression import GoldenRules
+from metaclaw.train.golden import GoldenRules, golden_items
 from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
+from tests.support.softmax import END, encode
+from tests.support.toy_backend import ToyBackend
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 _OWNER = Scope()

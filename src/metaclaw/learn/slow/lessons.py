@@ -17,7 +17,7 @@ from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
-from metaclaw.train.selection import is_held_out
+from metaclaw.train import is_held_out
 
 _MOST_COUNTED: Final = 2_000
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
