@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from metaclaw.config import Config, PolicyConfig
-from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, Turnstile
+from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.train.distill.teacher import Teacher
@@ -14,7 +14,7 @@ from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter
 
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
 _NICE: Final = 10
-"""Behind whatever else the machine does, but not starved by it: answers are protected by the turnstile, not by this."""
+"""Behind whatever else the machine does, but not starved by it: answers are protected by the training_pause, not by this."""
 SERVICE: Final = "policy"
 """The name of the provider that a training service's own sampler is."""
 
@@ -24,7 +24,7 @@ class Surroundings:
     """What the parts are built from. `in_use` are the versions that serve, which no host may let go of."""
 
     folder: Path
-    turnstile: Turnstile
+    training_pause: TrainingPause
     embedded: EmbeddedModel | None
     model_folder: Path
     providers: Mapping[str, HttpEndpoint]
@@ -57,7 +57,7 @@ def _embedded(config: Config, policy: PolicyConfig, around: Surroundings) -> Par
     trainer = EmbeddedTrainer(
         around.model_folder,
         around.folder,
-        turnstile=around.turnstile,
+        training_pause=around.training_pause,
         convert=policy.base_model is None,
         threads=config.engine.threads or None,
         device=policy.device,
@@ -83,7 +83,7 @@ def _served_elsewhere(
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
     if policy.serve == "vllm":
-        from metaclaw.engine.text import Vocabulary
+        from metaclaw.engine.vocabulary import Vocabulary
         from metaclaw.train.hosts.vllm_model import VllmModel
 
         folder = policy.tokenizer or around.model_folder
@@ -100,7 +100,7 @@ def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Part
         raise ConfigError(
             f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
         )
-    from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.vocabulary import Vocabulary
     from metaclaw.train.backends.sdk import load_sdk
     from metaclaw.train.backends.tinker import tinker_backend
     from metaclaw.train.backends.weaver import weaver_backend

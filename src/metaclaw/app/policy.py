@@ -12,7 +12,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
+from metaclaw.engine import EmbeddedModel, TrainingPause, is_whole
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
@@ -29,26 +29,25 @@ _SETTLE_S: Final = 0.2
 
 
 class Attending:
-    """Tells the turnstile and the scheduler of requests. Without a turnstile, training goes on while an answer is being made: it
-    has its own processor."""
+    """Pauses training during requests and tells the scheduler of them. Without a pause, training has a processor of its own."""
 
-    def __init__(self, turnstile: Turnstile | None, traffic: Traffic) -> None:
-        self._turnstile = turnstile
+    def __init__(self, training_pause: TrainingPause | None, traffic: Traffic) -> None:
+        self._training_pause = training_pause
         self._traffic = traffic
         self._answers = 0
 
     def began(self, kind: TurnKind) -> None:
         """A request came in."""
         self._answers += 1
-        if self._answers == 1 and self._turnstile is not None:
-            self._turnstile.hold(_ANSWER)
+        if self._answers == 1 and self._training_pause is not None:
+            self._training_pause.hold(_ANSWER)
         self._traffic.began(kind)
 
     def ended(self) -> None:
         """Its answer is out."""
         self._answers -= 1
-        if self._answers == 0 and self._turnstile is not None:
-            self._turnstile.release(_ANSWER)
+        if self._answers == 0 and self._training_pause is not None:
+            self._training_pause.release(_ANSWER)
         self._traffic.ended()
 
 
@@ -73,10 +72,10 @@ class Policy:
         self._embedded = embedded
         self._folder = home / "policies"
         self._telling: set[asyncio.Task[bool]] = set()
-        self.turnstile = Turnstile(settle_s=_SETTLE_S)
+        self.training_pause = TrainingPause(settle_s=_SETTLE_S)
         traffic = Traffic()
         self.windows: ScheduledWindows | ManualWindows = build_windows(config, traffic, home=home, announce=self._announce)
-        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use, meter)
+        around = Surroundings(self._folder, self.training_pause, embedded, model_folder, providers, self._in_use, meter)
         self.parts: Parts = build_parts(config, policy, around)
         # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
         has_own_processor = self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
@@ -85,10 +84,10 @@ class Policy:
             self._shared = SharedWindows(self.windows, policy.train_share)
         self._training_windows = self._shared or self.windows
         if self._training_windows.window is None:
-            self.turnstile.hold(_SHUT)
+            self.training_pause.hold(_SHUT)
         self._training_windows.on_change(self._window_changed)
         is_beside = has_own_processor and policy.train_share > 0.0
-        self.attendant = Attending(None if is_beside else self.turnstile, traffic)
+        self.attendant = Attending(None if is_beside else self.training_pause, traffic)
         self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
 
     def restore(self, database: Database) -> None:
@@ -159,6 +158,6 @@ class Policy:
 
     def _window_changed(self, window: Window | None) -> None:
         if window is None:
-            self.turnstile.hold(_SHUT)
+            self.training_pause.hold(_SHUT)
         else:
-            self.turnstile.release(_SHUT)
+            self.training_pause.release(_SHUT)

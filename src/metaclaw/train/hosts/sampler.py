@@ -13,9 +13,8 @@ from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.text import Vocabulary
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine import build_prompt, make_message
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.train.backends.service import Request
 from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens

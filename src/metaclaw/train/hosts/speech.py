@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage, Wire
-from metaclaw.engine.frames import Generate
-from metaclaw.engine.prompt import Prompt
-from metaclaw.engine.text import Detokenizer, StopFinder, Vocabulary
-from metaclaw.engine.toolcalls import CallParser
+from metaclaw.engine import CallParser, Generate, Prompt
+from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 from metaclaw.errors import WireError
 from metaclaw.train.backends.service import Request
 

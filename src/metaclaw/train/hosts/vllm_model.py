@@ -15,9 +15,8 @@ import msgspec
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, Json, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.text import Vocabulary
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine import build_prompt, make_message
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, HttpProvider, Reply
 from metaclaw.train.backends.service import Request
