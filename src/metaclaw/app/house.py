@@ -57,7 +57,6 @@ from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Acknowledgements,
     CallJudge,
-    Elsewhere,
     Enforcer,
     Gatekeeper,
     HeldRules,
@@ -66,11 +65,11 @@ from metaclaw.proxy import (
     Metrics,
     Opener,
     Origins,
+    Passthrough,
     Pipeline,
     Placer,
     Provider,
     Providers,
-    Ranks,
     Reminders,
     Server,
     ShelfSimilarity,
@@ -193,7 +192,6 @@ class House:
         self.overview = Overview(self.database)
         self.titles = Titles(self.overview, own_words)
         self.api = Api(self._facts())
-        self.ranks = Ranks()
         self.server = self._build_server()
 
     @property
@@ -303,7 +301,6 @@ class House:
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
-            ranks=self.ranks,
             attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
@@ -312,7 +309,7 @@ class House:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes, self.provider_health, proxy.max_items),
+            passthrough=Passthrough(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
             intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),

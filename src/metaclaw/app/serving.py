@@ -76,7 +76,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
         house = House(config, home)
         await house.open(parts)
         _settle_garbage()
-        listener = Listener(house.server.serve, house.ranks, config.proxy.write_timeout_s)
+        listener = Listener(house.server.serve, config.proxy.write_timeout_s)
         await listener.open(listening)
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)
