@@ -7,9 +7,14 @@ from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Message, ToolCall
-    from metaclaw.domain.turn import Turn
+    from metaclaw.domain.turn import Enforcement, Turn
     from metaclaw.domain.verdict import Verdict
 
+_GOT = {
+    "complied": "the client got an answer that follows it",
+    "stopped": "the client got a text in place of the calls",
+    "warned": "the client got them with a warning",
+}
 _SOURCES = {
     "user": "you said so",
     "check": "a check found it",
@@ -45,6 +50,14 @@ def answered(turn: "Turn") -> str:
         elif isinstance(part, ToolCall):
             lines.append(_call(part))
     return "\n".join(lines)
+
+
+def held_in_words(found: "Enforcement") -> str:
+    """Which rules held calls of an answer back, and what the client got."""
+    names = ", ".join(one.rule for one in found.rules)
+    times = len(found.attempts)
+    tries = "" if times < 2 else f" The model was asked {times} times."
+    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (metaclaw why tells the story)"
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:

@@ -194,7 +194,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
 
 
 def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
-    from metaclaw.cli.conversation import answered, is_continued, verdict_in_words
+    from metaclaw.cli.conversation import answered, held_in_words, is_continued, verdict_in_words
     from metaclaw.dashboard.conversation import last_words
     from metaclaw.proxy import own_words
 
@@ -214,6 +214,8 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
     _print_words("you", words, most_lines=None if show_all else 4)
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
+    if whole.turn.enforcement is not None:
+        _print_words("held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3)
     if row.stamp.skills:
         _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
     _print_words("verdict", verdict_in_words(None if standing is None else standing.verdict), most_lines=None if show_all else 2)

@@ -14,7 +14,7 @@ from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillSt
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.skills import Undone
-from metaclaw.skills.rule import check_state_of, enforce_of, on_error_of, rule_text, rule_when
+from metaclaw.skills.rule import check_state_of, enforce_of, on_break_of, on_error_of, rule_text, rule_when
 from metaclaw.skills.rules import can_hold, is_rule, question_of
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
@@ -281,6 +281,7 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
         "check_note": named["check_note"],
         "enforce": enforce_of(rule),
         "on_error": on_error_of(rule),
+        "on_break": on_break_of(rule),
         "can_hold": can_hold(rule),
         "question": question_of(rule),
         "author": rule.author.value,

@@ -34,7 +34,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.check import Conversation, ProgramCheck
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
+from metaclaw.domain.enforcement import ATTEMPT, STOPPED_BY_US, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SkillName, new_turn_id
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Enforcement, Exchange, Stamp, Turn, TurnEnd, TurnKind, apply_splices
@@ -134,15 +134,17 @@ class Enforcer:
     async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
         """Tell of what was held, and of rules that could not hold, once the turn is recorded."""
         found = turn.enforcement
+        told: dict[str, Json]
         if not_held:
             names: list[Json] = [rule.name for rule in not_held]
             log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(map(str, names)), _KEPT_ELSEWHERE)
             about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
             await self._tell("rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE})
         for rule, reason in failed:
-            await self._tell("check_failed", {"rule": rule.name, "turn": turn.id, "session": turn.session, "reason": reason})
+            told = {"rule": rule.name, "turn": turn.id, "session": turn.session, "reason": reason, "held": found is not None}
+            await self._tell("check_failed", told)
         for one in () if found is None else found.rules:
-            told: dict[str, Json] = {
+            told = {
                 "rule": one.rule,
                 "turn": turn.id,
                 "session": turn.session,
@@ -683,7 +685,7 @@ class Hold:
         if trouble:
             again = f", and the model could not be asked again: {trouble}"
         return (
-            f"MetaClaw stopped a tool call, because it breaks the rule {named}{again}. Nothing was run. "
+            f"{STOPPED_BY_US}, because it breaks the rule {named}{again}. Nothing was run. "
             f"To lift the rule: `metaclaw rules edit {names[0]} --enforce remind`, or `metaclaw enforce off` for all rules. "
             f"What happened: `metaclaw why {self._draft.id}`."
         )
@@ -696,7 +698,7 @@ class Hold:
         """What the client gets instead of an empty message, which providers refuse in later requests."""
         named = ", ".join(f"`{name}`" for name in self._rule_names())
         return (
-            f"MetaClaw stopped a tool call, because it breaks the rule {named}, and the model had nothing else to say. "
+            f"{STOPPED_BY_US}, because it breaks the rule {named}, and the model had nothing else to say. "
             f"Nothing was run. What happened: `metaclaw why {self._draft.id}`."
         )
 

@@ -46,6 +46,7 @@ class Counts(Protocol):
     """Where it is counted how rules are followed. Blocks; raises StoreError."""
 
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]: ...
+    def last_broken(self, since: str = "") -> Mapping[tuple[SkillName, str], int]: ...
 
 
 class Rules(Protocol):
@@ -100,7 +101,8 @@ class Reminders:
         counted: dict[tuple[SkillName, str], list[CountedResult]] = {}
         for one in self._counts.counted(since=since):
             counted.setdefault((one.rule, one.hash), []).append(one)
-        found: dict[SkillName, tuple[str, _Broken]] = {}
+        found: dict[SkillName, tuple[tuple[str, int], _Broken]] = {}
+        turns = self._counts.last_broken(since)
         for (name, hash_), mine in counted.items():
             last = max((one.day for one in mine if one.result in _BAD), default="")
             rule = rules.get(name) if last else None
@@ -109,7 +111,7 @@ class Reminders:
             is_recent = last >= (today - timedelta(days=_RECENT_DAYS)).isoformat()
             broken = _broken(rule, hash_, is_recent=is_recent)
             if broken is not None and (broken.is_held or reminder_effect(mine).state is not ReminderState.STOPPED):
-                found[name] = last, broken
+                found[name] = (last, turns.get((name, hash_), 0)), broken
         newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
         self._broken = {name: found[name][1] for name in newest_first}
 

@@ -11,7 +11,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 
 _EVOLVER = Authorship.EVOLVER  # to look an enum's member up takes longer than to compare it
 _SKILL = SkillKind.SKILL
-_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error")
+_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import ALWAYS, ENFORCE, ON_ERROR, rule_text
+from metaclaw.skills.rule import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
 MAX_RULE_CHARS: Final = 2_000
@@ -45,6 +45,8 @@ class RuleFields(TypedDict, total=False):
     check: str | None
     enforce: str | None
     on_error: str | None
+    on_break: str | None
+    name: str
 
 
 def is_rule(skill: Skill) -> bool:
@@ -74,7 +76,7 @@ def question_of(rule: Skill) -> str | None:
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
     """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
     Raises SkillError that names the field and what to write."""
-    from metaclaw.skills.evolve.names import rule_name  # not needed to serve, and the package takes long to import
+    from metaclaw.skills.evolve.names import own_name, rule_name, slug  # not needed to serve, and the package takes long to import
 
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
@@ -90,7 +92,8 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
         other = known(name)
         return other is not None and not same_rule(other, rule)
 
-    return replace(rule, name=rule_name(text, rule.trigger, kind, is_taken))
+    wanted = slug([fields.get("name", "")])
+    return replace(rule, name=own_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken))
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
@@ -123,6 +126,8 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
             extra["check_state"] = None  # who holds a rule has seen its check
     if "on_error" in fields:
         extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
+    if "on_break" in fields:
+        extra["on_break"] = _one_of("on_break", fields["on_break"], ON_BREAK)
     kept = {key: value for key, value in extra.items() if value is not None}
     changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=kept, state=SkillState.LIVE, author=Authorship.PERSON)
     if (trouble := check_trouble(changed)) is not None and "check" in fields:
