@@ -21,7 +21,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.engine.meaning import INSTALL, MeaningSearch, missing_packages
-from metaclaw.skills.index import SkillIndex
+from metaclaw.skills import SkillIndex
 
 _IN_FULL = 3
 _LISTED = 40

@@ -47,9 +47,7 @@ from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step
-from metaclaw.skills import Shelf, write_skill
-from metaclaw.skills.evolve import Evolver
-from metaclaw.skills.gate import Gate, GateMode
+from metaclaw.skills import Evolver, Gate, GateMode, Shelf, write_skill
 from metaclaw.store import (
     Database,
     LedgerReader,

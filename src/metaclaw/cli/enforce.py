@@ -41,9 +41,8 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
 
 
 def _tell(home: Path, *, as_json: bool) -> None:
-    from metaclaw.cli.inforce import read_in_force
-    from metaclaw.skills.rule import enforce_of
-    from metaclaw.skills.rules import can_hold
+    from metaclaw.cli.home import read_in_force
+    from metaclaw.skills import can_hold, enforce_of
 
     if find(home) is not None:
         _, api = connect(home)
@@ -67,7 +66,7 @@ def _tell(home: Path, *, as_json: bool) -> None:
 
 def _kept(home: Path) -> bool:
     """Whether rules hold, from the store."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import ENFORCEMENT_OFF, SqlCursors
 

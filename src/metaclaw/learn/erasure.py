@@ -16,8 +16,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.skills import Shelf
-from metaclaw.skills.scopes import overrides_of
+from metaclaw.skills import Shelf, overrides_of
 from metaclaw.store import Database, Descent, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies
 
 log = logging.getLogger(__name__)

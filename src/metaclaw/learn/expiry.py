@@ -10,8 +10,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.learn.admission import CandidateAdmission
-from metaclaw.skills.hygiene import Life, RetireRules, find_retirements
-from metaclaw.skills.scopes import OWNER, Teams
+from metaclaw.skills import OWNER, Life, RetireRules, Teams, find_retirements
 from metaclaw.store import SqlGenerations, SqlUses, Use
 
 _AT_ONCE: Final = 500
