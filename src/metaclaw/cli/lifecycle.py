@@ -72,9 +72,9 @@ def start(
         return 0
     # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
     gc.disable()
-    from metaclaw.app import Serving, run
+    from metaclaw.app import StartedProxy, run
 
-    def ready(serving: Serving) -> None:
+    def ready(serving: StartedProxy) -> None:
         if not detached:
             announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
 
@@ -229,7 +229,7 @@ class _Log:
 
 
 def overrides_from_parent() -> list[str]:
-    """In the background process: the settings its parent hands over. Where it is to end with its parent, a thread watches that."""
+    """In the background process: the settings its parent hands over. If it is to end with its parent, a thread watches that."""
     told = json.load(sys.stdin)
     if told["ends_with_parent"]:
         Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -244,7 +244,7 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(command: Sequence[str], home: Path, log: BinaryIO, told: dict[str, Json]) -> "subprocess.Popen[bytes]":
-    """Overrides may hold secrets; they go through a pipe because everybody can read a process's arguments."""
+    """Overrides may hold secrets; they go through a pipe because every user can read a process's arguments."""
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True)
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:  # a child that died at once is reported with its log
