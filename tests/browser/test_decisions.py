@@ -16,7 +16,7 @@ from tests.support.program import PATIENCE_S, Program
 from tests.support.provider import Provider
 from tests.support.tiny import make_opinionated_model
 
-pytestmark = pytest.mark.skipif(not AXE, reason="make test-browser runs it")
+pytestmark = pytest.mark.of_target("test-browser", bool(AXE))
 CONFIG = """
 [[providers]]
 name = "scripted"

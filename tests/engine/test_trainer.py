@@ -334,6 +334,7 @@ async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path
         assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Path, tmp_path: Path) -> None:
     training_pause = TrainingPause()

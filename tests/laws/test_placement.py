@@ -18,6 +18,7 @@ from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
 from metaclaw.skills.library import Library
+from tests.support.depth import tries
 
 TODAY = date(2026, 11, 16)
 TOPICS = {
@@ -85,7 +86,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=tries(40, nightly=600))
 @given(st.lists(st.sampled_from(NAMES), unique=True), STEPS)
 def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(begins_with: list[str], steps: list[tuple[str, Any]]) -> None:
     talk = Conversation({name: item(name, 0) for name in begins_with})

@@ -16,6 +16,7 @@ from metaclaw.outcome.phrases import content_words, likeness, spoken
 from metaclaw.outcome.signals import WEIGHTS, signal
 from metaclaw.outcome.verdicts import MARGIN, fuse, is_sure, sigmoid
 from tests.outcome.steps import past, ran, step
+from tests.support.depth import tries
 
 TEXTS = st.text(max_size=300) | st.sampled_from(
     ["no, wrong", "Exit code 1\nx", '{"exit_code": 1}', '{"error": {"a": 1}}', "thanks!", "不对", "Error: x", "{", "git checkout x"]
@@ -23,7 +24,7 @@ TEXTS = st.text(max_size=300) | st.sampled_from(
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS, st.none() | TEXTS, st.sampled_from(list(TurnEnd)), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(100, nightly=1500), deadline=None)
 def test_any_step_is_sensed_without_an_error(
     task: str, answer: str, arguments: str, output: str, said: str | None, end: TurnEnd, is_error: bool
 ) -> None:

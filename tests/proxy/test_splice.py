@@ -14,6 +14,7 @@ from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, apply_splices
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.splice import Spliced, placement_splices, top_level_spans
+from tests.support.depth import tries
 from tests.support.splicing import anchorable, place_by_rule, without
 
 SKILL = Placement(b"", (SkillName("s"),), 'Say "hi"\n\\o/ é')
@@ -44,7 +45,7 @@ _MESSAGE = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(66, nightly=1000), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     messages=st.lists(_MESSAGE, min_size=1, max_size=4),

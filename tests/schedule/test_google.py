@@ -128,7 +128,7 @@ def consent(google: FakeGoogle, question: CalendarQuery, **answer: str) -> None:
         query = "&".join(f"{name}={value}" for name, value in {"state": asked["state"], **answer}.items())
         threading.Thread(target=lambda: urlopen(f"{asked['redirect_uri']}/?{query}").close()).start()
 
-    ask_consent(question, visit, timeout_s=5)
+    ask_consent(question, visit, timeout_s=60)
 
 
 def test_a_person_consents_in_a_browser_and_busy_times_are_read(google: FakeGoogle, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.service import check_data
 from metaclaw.train.backends.step import distance
-from tests.support.softmax import END, Softmax, decode
+from tests.support.softmax import END, Sampler, Softmax, decode
 
 _FILE = "toy.json"
 
@@ -142,14 +142,15 @@ class ToyBackend:
 
 
 def _draw(policy: Softmax, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    sampler = Sampler(policy, drawing.temperature)
     return [
-        [_rollout(policy, prompt, drawing, f"{drawing.seed}/{number}/{one}") for one in range(drawing.count)]
+        [_rollout(sampler, prompt, drawing, f"{drawing.seed}/{number}/{one}") for one in range(drawing.count)]
         for number, prompt in enumerate(prompts)
     ]
 
 
-def _rollout(policy: Softmax, prompt: Sequence[int], drawing: Drawing, seed: str) -> Rollout:
-    drawn = policy.draw(prompt, drawing.max_tokens, drawing.temperature, random.Random(seed))
+def _rollout(sampler: Sampler, prompt: Sequence[int], drawing: Drawing, seed: str) -> Rollout:
+    drawn = sampler.draw(prompt, drawing.max_tokens, random.Random(seed))
     tokens = tuple(token for token, _ in drawn)
     return Rollout(tokens, tuple(logprob for _, logprob in drawn), decode(tokens), tokens[-1] == END)
 
