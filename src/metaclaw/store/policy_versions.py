@@ -89,7 +89,7 @@ class SqlPolicies:
             return transitions.ancestor(facts_of_versions(connection.execute(select(policies))), number)
 
     def since(self, number: int) -> StateSince | None:
-        """StateSince when a version is in the state it is in."""
+        """When the state of a version last changed."""
         columns = policies.c.state_us, policies.c.state_turn, policies.c.served_us
         query = select(*columns).where(policies.c.number == number)
         with self._database.reading("reading since when a version is what it is") as connection:
