@@ -43,8 +43,7 @@ _SETTLE_S: Final = 0.2
 
 
 class RequestObserver:
-    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own
-    processor."""
+    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own processor."""
 
     def __init__(self, training_pause: TrainingPause | None, traffic: Traffic) -> None:
         self._training_pause = training_pause
