@@ -285,12 +285,6 @@ class LedgerReader:
         with self._database.reading("remembering sessions") as connection:
             return [_trace(row) for row in connection.execute(query.order_by(found.c.last_us.desc(), found.c.id.desc()))]
 
-    def last_placements(self, session: SessionId) -> tuple[Placement, ...]:
-        """What was placed in the last main turn of a session."""
-        mine = select(turns.c.placements).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("reading placements") as connection:
-            return _placements(connection, connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).scalar())
-
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """What was announced behind the cursor `after`."""
         query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
