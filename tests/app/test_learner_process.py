@@ -19,7 +19,7 @@ from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.channel import Begin, Failed, StoreCall
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
+from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -108,12 +108,11 @@ async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(t
 
 async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/ledger.db")
-    ledger = SqlLedger(database)
+    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
     shelf = Shelf(tmp_path / "skills", SqlGenerations(database))
-    commands = WorkerCommands(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database))).by_name(
-        asyncio.get_running_loop()
-    )
+    budget = Budget(Config(), SqlSpending(database))
+    commands = WorkerCommands(database, ledger, shelf, {}, budget).by_name(asyncio.get_running_loop())
     said: dict[str, Json] = {"text": "something to know"}
     assert await anyio.to_thread.run_sync(commands["announce"], "notice", said)
     assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
@@ -36,7 +36,7 @@ class ToyBackend:
         """All losses and the KL term."""
         return Abilities(frozenset(LossKind), has_kl=True, yields=False, scales=True)
 
-    async def open(self, run: RunPlan) -> Progress:
+    async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on with it where it was, pieces included."""
         path = run.folder / _FILE
         if path.exists():
@@ -44,7 +44,7 @@ class ToyBackend:
         else:
             self._policy = _read(self._training(run.start)).copy() if run.start else Softmax()
         self._run = run
-        return Progress(self._policy.steps, self._policy.pieces)
+        return RunProgress(self._policy.steps, self._policy.pieces)
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None

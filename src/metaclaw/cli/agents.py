@@ -12,7 +12,7 @@ from metaclaw.cli.output import ask, json_option, plain, plain_block, print_json
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
-    from metaclaw.agents import Agent, Change, Endpoint, Trial
+    from metaclaw.agents import Agent, Endpoint, FileChange, Trial
     from metaclaw.config import Config
 
 _UNTRIED = "untried"
@@ -185,7 +185,7 @@ def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: 
     return Endpoint(_url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough)
 
 
-def show(change: "Change", key: str) -> None:
+def show(change: "FileChange", key: str) -> None:
     """Print a change as a difference."""
     from metaclaw.agents import difference
 

@@ -153,8 +153,8 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
-        is_small = path is not None and path.stat().st_size <= _CHECKED_BYTES
-        if newest and is_small and path is not None and (problem := find_damage(path)) is not None:
+        problem = find_damage(path) if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES else None
+        if problem is not None:
             raise StoreError(f"{path} is damaged: {problem}")
     except NewerSchemaError as error:
         yield DoctorFinding("store", FindingState.FAIL, str(error), "upgrade the program")

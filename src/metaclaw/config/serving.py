@@ -92,7 +92,7 @@ class ProviderConfig(Section):
         examples=["env:OPENAI_API_KEY"],
     )
     models: Names = Field(
-        default=(), description="Models that go to this provider. A model nobody lists goes to the first of its wire."
+        default=(), description="Models that go to this provider. A model that no provider lists goes to the first of its wire."
     )
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),

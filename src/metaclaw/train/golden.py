@@ -166,7 +166,7 @@ class GoldenStanding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MeanChange:
     """A mean change in points of a hundred, with its interval."""
 
     points: float
@@ -174,7 +174,7 @@ class Change:
     high: float
 
     @classmethod
-    def around(cls, points: float, width: float) -> "Change":
+    def around(cls, points: float, width: float) -> "MeanChange":
         """From its mean and half the width of its interval."""
         return cls(points, points - width, points + width)
 
@@ -183,8 +183,8 @@ class Change:
 class GoldenComparison:
     """What changed, item by item: the candidate's less the serving version's."""
 
-    passes: Change
-    likelihood: Change | None
+    passes: MeanChange
+    likelihood: MeanChange | None
     broken: tuple[str, ...]
     mended: tuple[str, ...]
     standing: GoldenStanding
@@ -273,7 +273,7 @@ def compare_golden(
     likelihood = None
     if serving.likelihood is not None and candidate.likelihood is not None:
         points, error = likelihood_points(serving.likelihood, candidate.likelihood)
-        likelihood = Change.around(points, z * error)
+        likelihood = MeanChange.around(points, z * error)
     standing = _standing(passes, likelihood, is_weak=serving.share < rules.weak, is_all=tried == whole, margin=rules.margin)
     words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
     return GoldenComparison(passes, likelihood, broken, mended, standing, words)
@@ -362,13 +362,13 @@ def _has_keys(document: Json, keys: frozenset[str]) -> bool:
     return isinstance(document, dict) and document.keys() == keys
 
 
-def _change_of_passes(items: int, broken: int, mended: int, z: float) -> Change:
+def _change_of_passes(items: int, broken: int, mended: int, z: float) -> MeanChange:
     mean = (mended - broken) / items
     error = math.sqrt(max(0.0, (broken + mended + 1) / items - mean**2) / items)
-    return Change.around(100.0 * mean, 100.0 * z * error)
+    return MeanChange.around(100.0 * mean, 100.0 * z * error)
 
 
-def _standing(passes: Change, likelihood: Change | None, *, is_weak: bool, is_all: bool, margin: float) -> GoldenStanding:
+def _standing(passes: MeanChange, likelihood: MeanChange | None, *, is_weak: bool, is_all: bool, margin: float) -> GoldenStanding:
     if passes.high < -margin or (likelihood is not None and is_weak and likelihood.high < -margin):
         return GoldenStanding.LOST
     is_likely = likelihood is not None and likelihood.low > -margin
@@ -396,8 +396,8 @@ _VERDICTS = {
 
 def _in_words(
     serving: GoldenScore,
-    passes: Change,
-    likelihood: Change | None,
+    passes: MeanChange,
+    likelihood: MeanChange | None,
     broken: tuple[str, ...],
     standing: GoldenStanding,
     margin: float,

@@ -1,4 +1,4 @@
-"""The house itself: what the base install may import, and that README and docs tell only what is true."""
+"""The package: what the base install may import, and that README and docs say only what is true."""
 
 import re
 import subprocess
