@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Scope, Stamp, TurnEnd
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import JudgeError
 from metaclaw.learn.assessment import Assessment, ReplayScorer
-from metaclaw.learn.replay import PlayedCall, PlayedTurn
+from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn
 from metaclaw.outcome import Calibration, Judge
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
 

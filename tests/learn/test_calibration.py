@@ -1,28 +1,16 @@
 """How far verdicts are to be believed: learned from turns of which the truth is known, and shown only when enough are."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
-from metaclaw.learn.calibration import CalibrationLoop, Trust
+from metaclaw.learn.assessment import CalibrationLoop, Trust
 from metaclaw.outcome import Calibration
 from metaclaw.outcome.signals import signal
 
 Graded = list[tuple[Verdict, Outcome]]
-
-
-class Known:
-    """Turns of which the truth is known."""
-
-    def __init__(self, graded: Sequence[tuple[Verdict, Outcome]]) -> None:
-        self._graded = graded
-
-    def graded(self, limit: int) -> Graded:
-        return list(self._graded[:limit])
 
 
 def sensed(p_fail: float | None = 0.98, *, detector: str = "correction.plain") -> Verdict:
@@ -37,7 +25,7 @@ def judged(failed: int, passed: int, p_fail: float = 0.9) -> Verdict:
 
 
 def refitted(graded: Graded) -> CalibrationLoop:
-    calibration = CalibrationLoop(Known(graded))
+    calibration = CalibrationLoop(lambda limit: graded[:limit])
     calibration.refit()
     return calibration
 

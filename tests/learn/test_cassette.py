@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Text, ToolCall, ToolResult, Wire
-from metaclaw.learn.calls import Deed, understand
-from metaclaw.learn.cassette import Cassette, Miss, Nearest, Recorded, Recording
-from metaclaw.learn.commands import canonical_command, only_looks, paths_read
+from metaclaw.learn.replay.calls import CallEffect, canonical_command, only_looks, paths_read, understand
+from metaclaw.learn.replay.cassette import Cassette, Miss, Nearest, Recorded, Recording
 from metaclaw.learn.steps import StepBuilder
 from tests.learn.recordings import Agent, call, words
 
@@ -246,7 +245,7 @@ rg x > /dev/null""".splitlines(),
 )
 def test_commands_that_only_look(command: str) -> None:
     assert only_looks(command)
-    assert understand(call("Bash", command=command)).deed is Deed.LOOK
+    assert understand(call("Bash", command=command)).deed is CallEffect.LOOK
 
 
 @pytest.mark.parametrize(
@@ -289,28 +288,28 @@ def test_files_that_a_command_reads() -> None:
 @pytest.mark.parametrize(
     ("wanted", "deed"),
     [
-        (call("Read", file_path="a"), Deed.LOOK),
-        (call("mcp__github__get_issue", number=1), Deed.LOOK),
-        (call("mcp__github__create_issue", title="x"), Deed.ANYTHING),
-        (call("WebSearch", query="x"), Deed.LOOK),
-        (call("NotebookEdit", notebook_path="a"), Deed.WRITE),
-        (call("str_replace_editor", command="view", path="a"), Deed.LOOK),
-        (call("str_replace_editor", command="str_replace", path="a"), Deed.WRITE),
-        (call("apply_patch", input="*** Begin Patch\n*** Update File: src/a.py\n@@"), Deed.WRITE),
-        (call("apply_patch", input="what"), Deed.ANYTHING),
-        (call("update_plan", plan="x"), Deed.NOTE),
-        (call("TodoWrite", todos=[]), Deed.NOTE),
-        (call("plan_release", plan="x"), Deed.ANYTHING),
-        (call("shell", command=["bash", "-lc", "ls"]), Deed.LOOK),
-        (call("shell", command=["rm", "a b"]), Deed.ANYTHING),
-        (call("exec_command", cmd="ls", yield_time_ms=5), Deed.LOOK),
-        (call("db_query", sql="drop table x"), Deed.ANYTHING),
-        (call("run"), Deed.ANYTHING),
-        (ToolCall("1", "Read", "not json"), Deed.ANYTHING),
-        (ToolCall("1", "LS", ""), Deed.LOOK),
+        (call("Read", file_path="a"), CallEffect.LOOK),
+        (call("mcp__github__get_issue", number=1), CallEffect.LOOK),
+        (call("mcp__github__create_issue", title="x"), CallEffect.ANYTHING),
+        (call("WebSearch", query="x"), CallEffect.LOOK),
+        (call("NotebookEdit", notebook_path="a"), CallEffect.WRITE),
+        (call("str_replace_editor", command="view", path="a"), CallEffect.LOOK),
+        (call("str_replace_editor", command="str_replace", path="a"), CallEffect.WRITE),
+        (call("apply_patch", input="*** Begin Patch\n*** Update File: src/a.py\n@@"), CallEffect.WRITE),
+        (call("apply_patch", input="what"), CallEffect.ANYTHING),
+        (call("update_plan", plan="x"), CallEffect.NOTE),
+        (call("TodoWrite", todos=[]), CallEffect.NOTE),
+        (call("plan_release", plan="x"), CallEffect.ANYTHING),
+        (call("shell", command=["bash", "-lc", "ls"]), CallEffect.LOOK),
+        (call("shell", command=["rm", "a b"]), CallEffect.ANYTHING),
+        (call("exec_command", cmd="ls", yield_time_ms=5), CallEffect.LOOK),
+        (call("db_query", sql="drop table x"), CallEffect.ANYTHING),
+        (call("run"), CallEffect.ANYTHING),
+        (ToolCall("1", "Read", "not json"), CallEffect.ANYTHING),
+        (ToolCall("1", "LS", ""), CallEffect.LOOK),
     ],
 )
-def test_what_a_call_does_is_told_by_its_name_and_its_command(wanted: ToolCall, deed: Deed) -> None:
+def test_what_a_call_does_is_told_by_its_name_and_its_command(wanted: ToolCall, deed: CallEffect) -> None:
     assert understand(wanted).deed is deed
 
 

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.learn.judge_queue import Allowance
+from metaclaw.learn.outcomes import JudgeAllowance
 
 IN_HAND = 20
 shares = st.floats(0.0, 1.0, allow_nan=False)
@@ -15,7 +15,7 @@ events = st.lists(st.booleans(), max_size=300)
 
 @given(shares, events)
 def test_questions_never_exceed_the_share_of_turns_and_what_was_in_hand(share: float, happened: list[bool]) -> None:
-    allowance = Allowance(share)
+    allowance = JudgeAllowance(share)
     granted = turns = 0
     for is_turn in happened:
         if is_turn:
@@ -29,7 +29,7 @@ def test_questions_never_exceed_the_share_of_turns_and_what_was_in_hand(share: f
 
 @given(shares.filter(lambda share: share >= 0.01))
 def test_a_long_quiet_time_saves_up_no_more_than_what_was_in_hand_at_first(share: float) -> None:
-    allowance = Allowance(share)
+    allowance = JudgeAllowance(share)
     for _ in range(5_000):
         allowance.earn()
     assert sum(allowance.take() for _ in range(1_000)) == IN_HAND
@@ -37,7 +37,7 @@ def test_a_long_quiet_time_saves_up_no_more_than_what_was_in_hand_at_first(share
 
 @given(shares.filter(lambda share: share >= 0.01))
 def test_what_was_used_up_is_earned_again_at_the_share(share: float) -> None:
-    allowance = Allowance(share)
+    allowance = JudgeAllowance(share)
     while allowance.take():
         pass
     needed = 0
@@ -48,14 +48,14 @@ def test_what_was_used_up_is_earned_again_at_the_share(share: float) -> None:
 
 
 def test_a_share_of_nothing_asks_nothing() -> None:
-    allowance = Allowance(0.0)
+    allowance = JudgeAllowance(0.0)
     for _ in range(100):
         allowance.earn()
         assert not allowance.take()
 
 
 def test_a_question_that_is_given_back_may_be_taken_again() -> None:
-    allowance = Allowance(0.2)
+    allowance = JudgeAllowance(0.2)
     while allowance.take():
         pass
     allowance.give_back()

@@ -11,9 +11,8 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, UpstreamError
-from metaclaw.learn.judge_queue import FIRST_PAUSE_S, MOST_TRIES
-from metaclaw.learn.outcomes import pause_s
-from metaclaw.learn.progress import Progress
+from metaclaw.learn.outcomes import FIRST_PAUSE_S, MOST_TRIES, pause_s
+from metaclaw.learn.worker.supervision import LoopProgress
 from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlForgetting
@@ -416,7 +415,7 @@ async def test_a_session_that_is_forgotten_while_the_judge_thinks_stops_nothing(
 
 
 def test_progress_is_held_back_by_the_oldest_thing_under_way() -> None:
-    progress = Progress(10)
+    progress = LoopProgress(10)
     assert (progress.reached, progress.settled) == (10, 10)
     progress.reach(20)
     for point in (15, 12, 12):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from metaclaw.learn.pending import Pending
-from metaclaw.learn.progress import LISTEN_CURSOR, TURNS_CURSOR
+from metaclaw.learn.status import PendingWork
+from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR
 from tests.learn.conftest import NewHouse
 from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
 
@@ -35,7 +35,7 @@ class Told:
 
 
 def pending(house: House) -> dict[str, int]:
-    return dict(Pending(house.reader, house.cursors, house.candidates, house).count())
+    return dict(PendingWork(house.reader, house.cursors, house.candidates, house).count())
 
 
 async def test_a_failure_is_pending_from_its_turn_until_its_skill_is_in_force(new_house: NewHouse) -> None:
@@ -85,7 +85,7 @@ async def test_an_evolver_that_is_waited_for_is_pending_over_a_restart_too(new_h
     house.restart()
     for cursor in (TURNS_CURSOR, LISTEN_CURSOR):
         house.cursors.move_cursor(cursor, house.reader.turns_after(0)[-1].seq)
-    again = Pending(house.reader, house.cursors, house.candidates, house)
+    again = PendingWork(house.reader, house.cursors, house.candidates, house)
     assert (again.is_anything(), again.is_anything()) == (True, False)  # what was left is looked for once
     assert pending(house)["evolutions"] == 1
     with anyio.fail_after(60):
@@ -102,7 +102,7 @@ async def test_what_waits_for_the_budget_is_not_pending(new_house: NewHouse) -> 
 
     def count(**waiting: int) -> dict[str, int]:
         learner = Told(house, reading=2)
-        return dict(Pending(house.reader, house.cursors, house.candidates, learner, lambda: waiting).count())
+        return dict(PendingWork(house.reader, house.cursors, house.candidates, learner, lambda: waiting).count())
 
     assert (count()["evolutions"], count()["listening"]) == (1, 2)
     assert (count(evolve=1)["evolutions"], count(evolve=1)["listening"]) == (0, 2)

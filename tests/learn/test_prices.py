@@ -4,7 +4,7 @@ import pytest
 
 from metaclaw.config import PriceConfig
 from metaclaw.domain.chat import Usage
-from metaclaw.learn.prices import Price, Prices
+from metaclaw.learn.budget import Price, Prices
 
 GPT_5 = Price(1.25, 10.0, 0.125)
 

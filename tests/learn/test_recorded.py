@@ -8,8 +8,7 @@ import pytest
 from metaclaw.domain.chat import Text, Wire
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import TurnEnd, TurnKind
-from metaclaw.learn.recorded import without_bodies
-from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.steps import StepBuilder, without_bodies
 from tests.learn.house import CORRECTION, TASK, House, Talk
 from tests.learn.recordings import Agent, call, words
 

@@ -22,8 +22,8 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Placement, Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
-from metaclaw.learn.prompt import Stage
-from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedTurn, ReplayLimits, Score
+from metaclaw.learn.replay.prompt import ReplayPrompt
+from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
@@ -68,9 +68,9 @@ class Judge:
     def estimate(self, skill: Skill, step: Step) -> int | None:
         return 40
 
-    async def score(self, skill: Skill, played: PlayedTurn) -> Score:
+    async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
         self.heard.append(played)
-        return Score(Outcome.PASS if self.word in str(played.answer) + str(played.calls) else Outcome.FAIL, 40)
+        return ReplayScore(Outcome.PASS if self.word in str(played.answer) + str(played.calls) else Outcome.FAIL, 40)
 
 
 def texts(request: ChatRequest) -> str:
@@ -159,7 +159,7 @@ def replayer(
     budget_tokens: int = 1500,
 ) -> CassetteReplayer:
     generation = SkillGeneration(1, "h", tuple(skills))
-    place = Placing(lambda number: generation if number == 1 else None, Budgets(skills_tokens=budget_tokens))
+    place = PlacementRecord(lambda number: generation if number == 1 else None, Budgets(skills_tokens=budget_tokens))
     return CassetteReplayer(reader, StepBuilder(words), lambda provider, name: model, judge or Judge(), place, limits)
 
 
@@ -353,7 +353,7 @@ async def test_a_judge_that_cannot_say_leaves_it_unknown(ledger: SqlLedger, read
     turns = await kept(ledger, coding(Wire.CHAT))
 
     class Absent(Judge):
-        async def score(self, skill: Skill, played: PlayedTurn) -> Score:
+        async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
             raise JudgeError("nobody there")
 
     result = await replayer(reader, Scripted(again), Absent()).replay(probe(turns[0]), TABS, (), 1, LIMIT)
@@ -462,10 +462,10 @@ def spliced(turn: Turn, skills: Sequence[Skill], task: int | None = None) -> Tur
     )
 
 
-def stage(turn: Turn, *known: Skill) -> Stage:
+def stage(turn: Turn, *known: Skill) -> ReplayPrompt:
     builder = StepBuilder(words)
     skills = {skill.name: skill for skill in known}
-    return Stage(turn, skills, lambda message: builder.own_words(turn.agent, message), Budgets())
+    return ReplayPrompt(turn, skills, lambda message: builder.own_words(turn.agent, message), Budgets())
 
 
 def flat(request: ChatRequest) -> list[tuple[str, str]]:

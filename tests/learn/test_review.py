@@ -12,8 +12,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.learn.review import SafetyReview
+from metaclaw.learn.admission import CandidateAdmission, Learned, SafetyReview
 from metaclaw.skills import Gate, GateMode
 from tests.learn.house import House, Speaker, Talk, learned_skill
 from tests.privacy.attacks import ATTACKS, CLAIMED, DIRECT, FRAGMENTED, PASTED, UNICODE, Attack

@@ -19,8 +19,8 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import EngineError, SkillError
-from metaclaw.learn.channel import Channel, Done, Failed, LetGo, StoreCall, Wake
-from metaclaw.learn.store_rpc import (
+from metaclaw.learn.worker.channel import CallError, CallResult, Channel, ForgetSession, StoreCall, WakeLearner
+from metaclaw.learn.worker.store_rpc import (
     RemoteCandidates,
     RemoteCursors,
     RemoteProvider,
@@ -167,7 +167,7 @@ def connected() -> Iterator[tuple[Channel, Channel]]:
 
 
 async def test_what_is_said_arrives_whole_and_in_order_until_the_other_side_goes() -> None:
-    said = (Wake(), LetGo(SessionId("s")), StoreCall(1, "name", ("x" * 300_000, (1, None))))
+    said = (WakeLearner(), ForgetSession(SessionId("s")), StoreCall(1, "name", ("x" * 300_000, (1, None))))
     with connected() as (here, there):
 
         def speak() -> None:
@@ -208,9 +208,9 @@ async def test_each_answer_finds_whoever_asked_and_an_error_is_raised_where_it_w
             for _ in range(3):
                 await run_sync(is_asked.acquire)
             numbers = {call.name: call.number for call in asked}
-            store.hear(Done(numbers["two"], "second"))
-            store.hear(Failed(numbers["three"], EngineError("it sleeps", status=529)))
-            store.hear(Done(numbers["one"], "first"))
+            store.hear(CallResult(numbers["two"], "second"))
+            store.hear(CallError(numbers["three"], EngineError("it sleeps", status=529)))
+            store.hear(CallResult(numbers["one"], "first"))
     assert answers == {"one": "first", "two": "second", "three": (529, "it sleeps")}
 
 

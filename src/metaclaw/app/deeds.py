@@ -10,7 +10,7 @@ from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.errors import StoreError
-from metaclaw.learn.budget import Budget
+from metaclaw.learn import Budget
 from metaclaw.ports import ModelProvider
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlCandidates, SqlCompliance, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts

@@ -45,14 +45,19 @@ from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.status import Health
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
-from metaclaw.learn import Supervisor
-from metaclaw.learn.admission import turned_away
-from metaclaw.learn.budget import Budget
-from metaclaw.learn.channel import Begin
-from metaclaw.learn.models import UNLEARNED, Models
-from metaclaw.learn.pending import PENDING, Pending, senses
-from metaclaw.learn.retention import Retention
-from metaclaw.learn.store_upkeep import Upkeep
+from metaclaw.learn import (
+    PENDING,
+    UNLEARNED,
+    Budget,
+    LearnerStart,
+    Models,
+    PendingWork,
+    Retention,
+    StoreUpkeep,
+    Supervisor,
+    rejected_proposals,
+    senses,
+)
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import (
     Acknowledgements,
@@ -112,9 +117,7 @@ if TYPE_CHECKING:
     from metaclaw.app.policy import Policy
     from metaclaw.engine import EmbeddedModel
     from metaclaw.engine.meaning import MeaningSearch
-    from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.owner import Owner
-    from metaclaw.learn.slow.assembly import SlowLearning
+    from metaclaw.learn import Learning, OwnerActions, SlowLearning
 
 
 class House:
@@ -172,7 +175,7 @@ class House:
         self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting)
         self.learner = self._build_learner()
-        self.pending = Pending(
+        self.pending = PendingWork(
             self.reader,
             SqlCursors(self.database),
             SqlCandidates(self.database),
@@ -184,7 +187,7 @@ class House:
         self._models = Models(self.providers, timeout_s=0.0)
         self._building = anyio.Lock()
         self._learning: Learning | None = None
-        self._owning: Owner | None = None
+        self._owning: OwnerActions | None = None
         self._slow_began = anyio.Event()
         self.supervisor: Supervisor | None = None
         self._retention = self._build_retention()
@@ -371,7 +374,7 @@ class House:
         """The learning curve of the newest training run. Blocks."""
         if self.policy is None:
             return ()
-        from metaclaw.learn.slow.curve import newest_curve
+        from metaclaw.learn import newest_curve
 
         return newest_curve(self._home / "policies")
 
@@ -401,7 +404,7 @@ class House:
             training=self._training,
             rejections=self._rejections,
             noted=lambda: [change_view(change) for change in self.rulebook.lately(_NOTED_SHOWN)],
-            turned_away=lambda: turned_away(SqlCandidates(self.database)),
+            turned_away=lambda: rejected_proposals(SqlCandidates(self.database)),
             window=self._window,
             enforcing=lambda: self.enforcer.is_on,
             pending=lambda: self.pending.count() if senses(self._config) else dict.fromkeys(PENDING, 0),
@@ -453,7 +456,7 @@ class House:
         await self._slow_began.wait()
         return self.slow
 
-    async def _owner(self) -> "Owner":
+    async def _owner(self) -> "OwnerActions":
         """Who carries out a person's wishes; made when the first comes, because it brings half of what learns along."""
         async with self._building:
             if self._owning is None:
@@ -506,7 +509,7 @@ class House:
             supervisor.run("learner", self._learn, progress=lambda: self.learner.finished)
         if self._retention is not None:
             supervisor.run("retention", self._retention.run)
-        supervisor.run("upkeep", Upkeep(self.upkeep).run)
+        supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._begin_slow, self.policy))
 
@@ -539,7 +542,7 @@ class House:
         inside = {one.name: one for one in self.providers if not isinstance(one, HttpEndpoint)}
         providers = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
         return Learner(
-            begin=lambda: Begin(self._config, providers),
+            begin=lambda: LearnerStart(self._config, providers),
             deeds=partial(self._build_deeds, inside),
             has_work=lambda: self.pending.is_anything(),
         )
@@ -601,7 +604,7 @@ class House:
 
     def _build_learning(self) -> "Learning":
         """The parts that learning consists of, for whoever needs some of them in this process; its loops run in the learner's."""
-        from metaclaw.learn.assembly import Learning
+        from metaclaw.learn import Learning
 
         if self._learning is None:
             self._learning = Learning(
@@ -615,9 +618,8 @@ class House:
             )
         return self._learning
 
-    def _build_owner(self) -> "Owner":
-        from metaclaw.learn.assembly import owner_of
-        from metaclaw.learn.erasure import SessionErasure
+    def _build_owner(self) -> "OwnerActions":
+        from metaclaw.learn import SessionErasure, owner_of
 
         erasure = SessionErasure(self.database, self.shelf, self._home / "policies")
         return owner_of(

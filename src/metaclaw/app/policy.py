@@ -19,9 +19,7 @@ from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
-    from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.slow.assembly import SlowLearning
-    from metaclaw.learn.supervise import Supervisor
+    from metaclaw.learn import Learning, SlowLearning, Supervisor
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -114,7 +112,7 @@ class Policy:
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
         """The slow loop; it is begun by whoever has a supervisor."""
-        from metaclaw.learn.slow.assembly import SlowLearning
+        from metaclaw.learn import SlowLearning
 
         return SlowLearning(
             self._config,

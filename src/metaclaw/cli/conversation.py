@@ -58,7 +58,7 @@ def verdict_in_words(verdict: "Verdict | None") -> str:
 
 
 def _messages(turn: "Turn") -> "tuple[Message, ...]":
-    from metaclaw.learn.steps import read_request
+    from metaclaw.learn import read_request
 
     try:
         return tuple(read_request(turn.wire, turn.exchange.request).messages)

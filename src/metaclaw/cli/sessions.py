@@ -331,7 +331,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
     from metaclaw.cli.ledger import opened
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
-    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf
     from metaclaw.store import SqlGenerations
 

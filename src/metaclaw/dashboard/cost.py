@@ -8,8 +8,8 @@ import anyio.to_thread
 
 from metaclaw.dashboard.routes import Ask, Route
 from metaclaw.domain.spending import SERVED, Spending
-from metaclaw.learn.budget import Budget, SpendingStore
-from metaclaw.learn.prices import PRICES_AS_OF
+from metaclaw.learn import PRICES_AS_OF, Budget
+from metaclaw.store import SqlSpending
 
 _MOST_DAYS = 3660
 Key = TypeVar("Key", bound=Hashable)
@@ -20,7 +20,7 @@ class Cost:
     """Reads what was spent. `waiting` is how many requests wait for the budget, by purpose."""
 
     budget: Budget
-    spending: SpendingStore
+    spending: SqlSpending
     waiting: Callable[[], Mapping[str, int]] = dict
 
     def table(self) -> list[Route]:

@@ -29,7 +29,7 @@ from metaclaw.skills import Rulebook
 from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import SkillFacts
+    from metaclaw.learn import SkillFacts
 
 _MOST_ROWS = 1000
 _MOST_COMMENT_CHARS = 10_000

@@ -17,7 +17,7 @@ from metaclaw.skills import Undone, can_hold, check_state_of, enforce_of, is_rul
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import SkillFacts
+    from metaclaw.learn import SkillFacts
 
 _MOST_LESSONS = 20
 

@@ -108,7 +108,7 @@ def _view(one: Considered) -> dict[str, Json]:
 
 def _task(turn: Turn) -> str:
     """What the person asked for last, in their own words; empty where that cannot be read."""
-    from metaclaw.learn.steps import StepBuilder, read_request  # half of what learns comes along
+    from metaclaw.learn import StepBuilder, read_request
     from metaclaw.proxy import own_words
 
     builder = StepBuilder(own_words)

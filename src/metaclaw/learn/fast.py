@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,14 +23,13 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.failures import Lessons, Probes, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.probes import Probes, tasks_in_words
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.unmended import UnmendedFailures
-from metaclaw.learn.wakeup import Wakeup
-from metaclaw.skills import Failure, FailureGroup, Teams, applying, ripe_groups
+from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import LoopWakeup
+from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
@@ -42,13 +41,6 @@ _WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
-class Writer(Protocol):
-    """Who writes skills from failures."""
-
-    async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to three proposals. Raises UpstreamError where it cannot be asked now."""
-
-
 @dataclass(frozen=True, slots=True)
 class FastRules:
     """When failures are enough, and who is in which team."""
@@ -57,7 +49,7 @@ class FastRules:
     teams: Teams
 
 
-class Fast:
+class FastLoop:
     """Learns as soon as there is something to learn from."""
 
     def __init__(
@@ -68,10 +60,10 @@ class Fast:
         shelf: SkillShelf,
         admission: CandidateAdmission,
         probes: Probes,
-        writer_for: Callable[[str], Writer | None],
+        writer_for: Callable[[str], Evolver | None],
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
@@ -80,7 +72,7 @@ class Fast:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
         turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
         turn; it blocks."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._lessons = lessons
         self._candidates = candidates
         self._shelf = shelf
@@ -212,13 +204,13 @@ class Fast:
             self._writing += 1
             aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
 
-    async def _ask_aside(self, writer: Writer, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _ask_aside(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         try:
             await self._ask(writer, kind, attempt, aside)
         finally:
             self._writing -= 1
 
-    async def _ask(self, writer: Writer, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
         for pause_s in (*self._pauses_s, None):
             async with self._limiter, self._attempts.attempt(attempt) as may:
@@ -241,7 +233,7 @@ class Fast:
         self._unmended.remove(attempt)  # it was not read by any evolver
         await run_sync(self._candidates.end_attempt, attempt)
 
-    async def _written(self, writer: Writer, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
+    async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
         """What the writer proposes, and what the gate is to be told of it."""
         whole = await run_sync(self._lessons.in_full, kind)
         near = await run_sync(self._near, whole)

@@ -4,15 +4,17 @@ A turn is looked at when the next request of its session shows what came of it, 
 detectors or a skill's own check can tell is told at once; only what stays undecided goes to the judge, aside, so that one slow
 question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times, after a restart too.
 
-Stopped at any moment, it goes on where everything before is done (`Progress`); what has its verdict is left alone.
+Stopped at any moment, it goes on where everything before is done (`LoopProgress`); what has its verdict is left alone.
 """
 
+import heapq
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,16 +23,137 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.verdict import Outcome, Signal, Source, Verdict
+from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
-from metaclaw.learn.judge_queue import BUDGET_USED, SHARE_USED, Allowance, JudgeRetries, PutOffQuestions, has_no_vote
-from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR, Progress
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
-from metaclaw.learn.shelf import stay
-from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.assessment import Assessment
+from metaclaw.learn.steps import RecordedSteps, StepBuilder
+from metaclaw.learn.worker.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
+from metaclaw.learn.worker.supervision import ENDS_CURSOR, TURNS_CURSOR, LoopProgress, LoopWakeup
+from metaclaw.outcome import fuse
 from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
+
+BUDGET_USED: Final = "waits for the learning budget"
+SHARE_USED: Final = "the judge's share is used up"
+MOST_TRIES: Final = 4
+FIRST_PAUSE_S: Final = 60.0
+_IN_HAND: Final = 20.0
+_MOST_PUT_OFF: Final = 1000
+_MOST_RETRIES: Final = 1000
+_LOOKED_AT: Final = 1000
+
+
+class JudgeAllowance:
+    """Every turn adds a share of a question, up to a few; every question takes one."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._most = _IN_HAND if share > 0 else 0.0
+        self._left = self._most
+        self.turns = 0
+        self.questions = 0
+
+    def earn(self) -> None:
+        """A main turn was made."""
+        self.turns += 1
+        self._left = min(self._left + self._share, self._most)
+
+    def take(self, *, is_needed: bool = False) -> bool:
+        """Whether one more question may be asked; it is then counted. One that is needed may always be, unless none may."""
+        if self._left < 1.0 and not (is_needed and self._most):
+            return False
+        self._left = max(0.0, self._left - 1.0)
+        self.questions += 1
+        return True
+
+    def give_back(self) -> None:
+        """A question that was taken is not asked after all."""
+        self._left += 1.0
+        self.questions -= 1
+
+
+class PutOffQuestions:
+    """Turns to ask about later; beyond a thousand the least useful are left unknown."""
+
+    def __init__(self, verdicts: SqlVerdicts) -> None:
+        self._verdicts = verdicts
+        self._heap: list[tuple[float, int, TurnId, str]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def waiting_for_budget(self) -> int:
+        """How many wait for the budget."""
+        return sum(why == BUDGET_USED for *_, why in self._heap)
+
+    def put(self, verdict: Verdict) -> None:
+        """Ask about the turn of this unknown verdict later; its comment says why."""
+        self._count += 1
+        heapq.heappush(self._heap, (-fuse(verdict.signals), -self._count, verdict.turn, verdict.comment))
+        if len(self._heap) > _MOST_PUT_OFF:
+            self._heap.remove(max(self._heap))
+            heapq.heapify(self._heap)
+
+    def pop(self) -> TurnId:
+        """The most useful one, which does not wait any longer."""
+        return heapq.heappop(self._heap)[2]
+
+    def recall(self) -> None:
+        """Find the questions that were put off before the start. Blocks."""
+        self._heap.clear()
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_PUT_OFF)):
+            verdict = self._verdicts.verdict_of(turn)
+            if verdict is not None and verdict.source is Source.NOBODY and verdict.comment in (BUDGET_USED, SHARE_USED):
+                self.put(verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class DueQuestion:
+    """A turn to ask about again, and the number of that try."""
+
+    turn: TurnId
+    tries: int
+    at_s: float
+
+
+class JudgeRetries:
+    """Turns to ask the judge about again. The number of tries is read from the verdicts.
+
+    `now` is a monotonic clock in seconds: a wall clock that is set back would keep them waiting.
+    """
+
+    def __init__(self, verdicts: SqlVerdicts, now: Callable[[], float]) -> None:
+        self._verdicts = verdicts
+        self._now = now
+        self._waiting: deque[DueQuestion] = deque(maxlen=_MOST_RETRIES)
+
+    def later(self, turn: TurnId, tries: int) -> None:
+        """Asked so many times in vain: once more, unless that was often enough."""
+        if tries < MOST_TRIES:
+            self._waiting.append(DueQuestion(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1)))
+
+    def due(self) -> list[DueQuestion]:
+        """Those whose time has come; they wait no longer."""
+        now = self._now()
+        found = [one for one in self._waiting if one.at_s <= now]
+        if found:
+            self._waiting = deque((one for one in self._waiting if one.at_s > now), maxlen=_MOST_RETRIES)
+        return found
+
+    def recall(self) -> None:
+        """After a start: find those that waited before, newest first. Blocks."""
+        self._waiting.clear()
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _LOOKED_AT)):
+            tries = sum(map(has_no_vote, self._verdicts.verdicts_of(turn)))
+            if tries:
+                self.later(turn, tries)
+
+
+def has_no_vote(verdict: Verdict) -> bool:
+    """Whether a judge was asked and no vote of it could be read. One that says it cannot tell has voted, and gives a reason."""
+    return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons
+
 
 log = logging.getLogger(__name__)
 
@@ -48,26 +171,10 @@ async def _always() -> bool:
     return True
 
 
-class Assessor(Protocol):
-    """Says what a step came to."""
-
-    def at_once(self, step: Step, later: Step | None) -> Verdict | None:
-        """The verdict of checks and detectors; None where they cannot tell. `later` is the step after it, if known. Blocks."""
-
-    def has_judge(self, step: Step) -> bool:
-        """Whether anybody can be asked about it."""
-
-    def signals(self, step: Step, later: Step | None) -> tuple[Signal, ...]:
-        """What the detectors see, decided or not. Blocks."""
-
-    async def asked(self, step: Step, later: Step | None) -> Verdict | None:
-        """The judge's verdict; None where there is no judge. An unknown one where it could not tell. Raises BudgetError."""
-
-
 class _Hold(NamedTuple):
     """What a question that is under way holds back."""
 
-    progress: Progress
+    progress: LoopProgress
     point: int
 
 
@@ -89,17 +196,17 @@ class OutcomeLoop:
         cursors: SqlCursors,
         verdicts: SqlVerdicts,
         steps: StepBuilder,
-        assessor: Assessor,
-        allowance: Allowance,
+        assessor: Assessment,
+        allowance: JudgeAllowance,
         may_ask: Callable[[], Awaitable[bool]] = _always,
         failed: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
     ) -> None:
         """`may_ask` says whether the budget has room for one more question. `catch_up` brings the skills in force up to date, and
         blocks."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._reader = reader
         self._cursors = cursors
         self._verdicts = verdicts
@@ -112,8 +219,8 @@ class OutcomeLoop:
         self._retrying = JudgeRetries(verdicts, now)
         self.questions = PutOffQuestions(verdicts)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
-        self._turns: Progress | None = None
-        self._ends = Progress()
+        self._turns: LoopProgress | None = None
+        self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
         book = book or AttemptLog()
         self._guard, self._judging = RetryGuard("sensing", book), RetryGuard("judging", book)
@@ -156,10 +263,10 @@ class OutcomeLoop:
         await self._keep(ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
 
-    async def _begin(self) -> Progress:
+    async def _begin(self) -> LoopProgress:
         for name in (TURNS_CURSOR, ENDS_CURSOR):
             self._kept[name] = await run_sync(self._cursors.cursor, name)
-        self._turns, self._ends = Progress(self._kept[TURNS_CURSOR]), Progress(self._kept[ENDS_CURSOR])
+        self._turns, self._ends = LoopProgress(self._kept[TURNS_CURSOR]), LoopProgress(self._kept[ENDS_CURSOR])
         self._asking.clear()
         await run_sync(self._retrying.recall)
         await run_sync(self.questions.recall)
@@ -170,7 +277,7 @@ class OutcomeLoop:
             await run_sync(self._cursors.move_cursor, name, point)
             self._kept[name] = point
 
-    async def _arrived(self, row: TurnRow, turns: Progress, judging: TaskGroup) -> None:
+    async def _arrived(self, row: TurnRow, turns: LoopProgress, judging: TaskGroup) -> None:
         """A new turn shows what came of the one before it."""
         self._allowance.earn()
         seen = await run_sync(self._read_around, row)

@@ -14,8 +14,8 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
-from metaclaw.learn.erasure import SessionErasure
-from metaclaw.learn.uplift import UpliftReader
+from metaclaw.learn.maintenance import UpliftReader
+from metaclaw.learn.retention import SessionErasure
 from metaclaw.ports import VerdictStore
 from metaclaw.skills import Shelf, Uplift
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
@@ -38,7 +38,7 @@ async def serve_as_before(batches: Sequence[int]) -> None:
     """Where no weights are trained."""
 
 
-class Owner:
+class OwnerActions:
     """Carries out a person's wishes; each is an event."""
 
     def __init__(

@@ -16,11 +16,11 @@ Each may object, or ask to wait for a person. All checks of the text come before
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import Protocol
+from typing import TypeAlias
 
 from anyio import to_thread
 
@@ -198,10 +198,8 @@ class Objection:
     waits: bool = False
 
 
-class DraftCheck(Protocol):
-    """A safety check: the secret scan, where imperatives come from, what a skill could reach."""
-
-    def __call__(self, proposal: Proposal) -> Sequence[Objection]: ...
+DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
+"""A safety check: the secret scan, where imperatives come from, what a skill could reach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,15 @@ A killed process cannot say what it was working on. So each item is recorded bef
 """
 
 import logging
+import os
+import pickle
+import struct
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Final, NamedTuple
 
 import anyio
@@ -124,3 +129,41 @@ class RetryGuard:
 
     def _item(self, item: object) -> WorkItem:
         return WorkItem(self._loop, str(item))
+
+
+_LENGTH: Final = struct.Struct("!Q")
+
+
+class CrashRecord:
+    """One writer at a time. Without a `handle`, creates the file; close it by leaving the context."""
+
+    def __init__(self, handle: int | None = None) -> None:
+        self.handle = _new() if handle is None else handle
+
+    def write(self, attempts: Attempts) -> None:
+        """Replace the record in one call, so that a killed process has written all of it or nothing."""
+        body = pickle.dumps(attempts, pickle.HIGHEST_PROTOCOL)
+        with suppress(OSError):  # no space left: the next crash is then counted against no item
+            os.pwrite(self.handle, _LENGTH.pack(len(body)) + body, 0)
+
+    def read(self) -> Attempts:
+        """Return the last record; an empty one if it was not written completely."""
+        head = os.pread(self.handle, _LENGTH.size, 0)
+        length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+        body = os.pread(self.handle, length, _LENGTH.size)
+        attempts = pickle.loads(body) if body and len(body) == length else Attempts()
+        assert isinstance(attempts, Attempts)
+        return attempts
+
+    def __enter__(self) -> "CrashRecord":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        os.close(self.handle)
+
+
+def _new() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("crash_record")  # needs no disk
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,22 +1,73 @@
 """What there is to learn from: failures that nothing has been made of, and what was tried before for the likes of them."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from metaclaw.domain.candidate import Candidate, Standing
+from metaclaw.domain.audience import Audience, audience_of
+from metaclaw.domain.candidate import Candidate, Probe, ProbeKind, Proposal, Standing
 from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.skill import SkillChange
 from metaclaw.domain.step import Step
-from metaclaw.domain.verdict import OpenFailure, Verdict
-from metaclaw.learn.recorded import RecordedSteps, without_bodies
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf
-from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import OpenFailure, Outcome, Verdict
+from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
 from metaclaw.learn.unmended import Shown
-from metaclaw.skills import Failure, FailureGroup, group_failures
-from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
+from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.skills import Failure, FailureGroup, Teams, applies, applying, group_failures
+from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlGenerations, SqlVerdicts
 from metaclaw.text import count_terms
+
+
+class SkillChanges:
+    """Remembers the newest change of a skill for each audience, and reads only generations it has not read. Blocks."""
+
+    def __init__(self, generations: SqlGenerations, teams: Teams) -> None:
+        self._generations = generations
+        self._teams = teams
+        self._newest: dict[Audience, SkillChange] = {}
+        # Changes of the generations after `_from` up to `_to` are in `_newest`.
+        self._from = self._to = 0
+
+    def without_overtaken(self, failures: list[OpenFailure], generation: int) -> list[OpenFailure]:
+        """The failures after whose turn and verdict no skill that applies to their speaker came into force or changed.
+
+        `generation` is the newest generation known to be in the database.
+        """
+        if not failures:
+            return []
+        self._read(min(one.generation for one in failures), generation)
+        last: dict[Scope, SkillChange | None] = {scope: self._last(scope) for scope in {one.scope for one in failures}}
+        return [one for one in failures if not _is_overtaken(one, last[one.scope])]
+
+    def _read(self, after: int, generation: int) -> None:
+        if after < self._from or not self._to:
+            self._newest, self._from, self._to = {}, after, after
+        if generation > self._to:
+            for change in self._generations.skill_changes(self._to):
+                audience = audience_of(change.skill)
+                if audience is not None:
+                    self._newest[audience] = change
+            self._to = generation
+
+    def _last(self, scope: Scope) -> SkillChange | None:
+        """The newest change of a skill for this speaker."""
+        mine = applying(scope, self._teams)
+        found = (
+            change
+            for change in self._newest.values()
+            if (change.skill.scope is None or change.skill.scope in mine) and change.skill.is_for_workspace(scope.workspace)
+        )
+        return max(found, key=lambda change: change.number, default=None)
+
+
+def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
+    # Of all changes the last decides: it has the highest number and the latest time.
+    return last is not None and last.number > failure.generation and last.published_at >= failure.judged_at
+
 
 _LISTED: Final = 5_000
 _LOOKED_AT: Final = 200
@@ -147,3 +198,81 @@ class Lessons:
 def _is_alike(candidate: Candidate, kind: str, terms: set[str]) -> bool:
     trigger = set(count_terms(candidate.proposal.skill.trigger))
     return candidate.proposal.kind == kind or len(trigger & terms) >= _ALIKE
+
+
+_FAILING: Final = 8
+_PASSING: Final = 8
+_KEPT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a turn was about, and for whom."""
+
+    terms: frozenset[str]
+    scope: Scope
+
+
+class Probes:
+    """Reads recorded turns. Blocks."""
+
+    def __init__(self, reader: LedgerReader, verdicts: SqlVerdicts, steps: StepBuilder, teams: Teams | None = None) -> None:
+        self._reader = reader
+        self._verdicts = verdicts
+        self._steps = steps
+        self._teams = teams
+        self._tasks: OrderedDict[TurnId, _Task | None] = OrderedDict()
+
+    def choose(self, proposal: Proposal) -> tuple[Probe, ...]:
+        """The failures it was made from, then others that look like them, and as many passing turns, the most similar first.
+
+        Where no failure taught it, the turn in which an instruction was given stands for one.
+        """
+        standings = self._reader.standings_of(proposal.support)
+        there = [turn for turn in proposal.support if turn in standings]
+        taught = [turn for turn in there if _failed(standings[turn].verdict)]
+        failing = dict.fromkeys([*(taught or there), *self._alike(proposal, Outcome.FAIL)])
+        passing = self._alike(proposal, Outcome.PASS)
+        return (
+            *(Probe(turn, ProbeKind.FAILING) for turn in list(failing)[:_FAILING]),
+            *(Probe(turn, ProbeKind.PASSING) for turn in passing[:_PASSING]),
+        )
+
+    def forget(self) -> None:
+        """Let go of what is remembered of turns; for when some of them are to be forgotten."""
+        self._tasks.clear()
+
+    def _alike(self, proposal: Proposal, outcome: Outcome) -> list[TurnId]:
+        """Turns of this outcome whose person may see the skill, by how much their task shares with it; none that share nothing."""
+        wanted = set(count_terms(f"{proposal.skill.trigger} {proposal.skill.body}"))
+        recent = [turn for turn in self._verdicts.recent(outcome, _LOOKED_AT) if turn not in proposal.support]
+        standings = self._reader.standings_of(recent) if outcome is Outcome.FAIL else {}
+        found = []
+        for turn in recent:
+            task = self._task(turn)
+            if task is None or not applies(proposal.skill.scope, task.scope, self._teams):
+                continue
+            shared = len(wanted & task.terms)
+            if shared and (outcome is not Outcome.FAIL or (turn in standings and _failed(standings[turn].verdict))):
+                found.append((shared, turn))
+        return [turn for _, turn in sorted(found, key=lambda one: -one[0])]
+
+    def _task(self, turn: TurnId) -> _Task | None:
+        """Read once: the same recent turns are looked at for every candidate, and reading one means parsing all of its request."""
+        if turn not in self._tasks:
+            recorded = self._reader.turn(turn)
+            step = None if recorded is None else self._steps.build(recorded, None)
+            self._tasks[turn] = None if step is None else _Task(frozenset(count_terms(step.task)), step.scope)
+            while len(self._tasks) > _KEPT:
+                self._tasks.popitem(last=False)
+        return self._tasks[turn]
+
+
+def _failed(verdict: Verdict | None) -> bool:
+    """Whether a skill could have helped: what the environment did, it could not."""
+    return verdict is not None and verdict.teaches
+
+
+def tasks_in_words(steps: Sequence[Step]) -> str:
+    """What the tasks of these steps were about, to look for skills that are near."""
+    return "\n".join(dict.fromkeys(step.task for step in steps))

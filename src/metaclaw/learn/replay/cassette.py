@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.step import Step
-from metaclaw.learn.answer_position import bare_id
-from metaclaw.learn.calls import Deed, Understood, understand
+from metaclaw.learn.replay.calls import CallEffect, CallMeaning, understand
+from metaclaw.learn.steps import bare_id
 
 # Clients empty old results to save room, and say so in their place.
 _EMPTIED: Final = re.compile(
@@ -27,13 +27,13 @@ class Take:
     """A call that was recorded, and its result where there was one."""
 
     call: ToolCall
-    understood: Understood
+    understood: CallMeaning
     result: ToolResult | None
 
     @property
     def changed(self) -> bool:
         """Whether it changed anything: a tool that could not write a file left it as it was."""
-        failed = self.understood.deed is Deed.WRITE and self.result is not None and self.result.is_error
+        failed = self.understood.deed is CallEffect.WRITE and self.result is not None and self.result.is_error
         return self.understood.changes and not failed
 
 
@@ -108,7 +108,7 @@ class Cassette:
         last = self._takes[-1] if len(self._takes) > self._start else None
         return last is not None and last.result is None and last.understood.key == understand(call).key
 
-    def _is_same_world(self, at: int, asked: Understood) -> bool:
+    def _is_same_world(self, at: int, asked: CallMeaning) -> bool:
         before = (take.understood for take in self._takes[:at] if take.changed)
         return _world(before, asked) == _world(self._changes, asked)
 
@@ -117,23 +117,23 @@ class Cassette:
         fresh = (at for at in fitting if at >= self._start and at not in self._played)
         return next(fresh, fitting[-1])
 
-    def _near(self, asked: Understood) -> tuple[int, str] | None:
+    def _near(self, asked: CallMeaning) -> tuple[int, str] | None:
         for at, take in enumerate(self._takes):
             known = take.understood
             if take.result is None or known.name != asked.name or known.deed is not asked.deed:
                 continue
             match asked.deed:
-                case Deed.NOTE:
+                case CallEffect.NOTE:
                     return at, "a note, in other words"
-                case Deed.LOOK if known.loose == asked.loose and self._is_same_world(at, asked):
+                case CallEffect.LOOK if known.loose == asked.loose and self._is_same_world(at, asked):
                     return at, "how much of it is wanted"
-                case Deed.WRITE if known.paths == asked.paths and not take.result.is_error and self._is_same_world(at, asked):
+                case CallEffect.WRITE if known.paths == asked.paths and not take.result.is_error and self._is_same_world(at, asked):
                     return at, "what is written"
                 case _:
                     continue
         return None
 
-    def _give(self, at: int, call: ToolCall, asked: Understood) -> ToolResult:
+    def _give(self, at: int, call: ToolCall, asked: CallMeaning) -> ToolResult:
         take = self._takes[at]
         self._played.add(at)
         if asked.changes and (take.changed or take.understood.key != asked.key):
@@ -144,7 +144,7 @@ class Cassette:
         return replace(result, call_id=call.id, extra={} if kind is None else {"type": kind})
 
 
-def _world(changes: Iterable[Understood], asked: Understood) -> dict[tuple[str, ...] | None, list[str]]:
+def _world(changes: Iterable[CallMeaning], asked: CallMeaning) -> dict[tuple[str, ...] | None, list[str]]:
     """The changes that may have to do with a call: in order where they are of the same files, in any order else."""
     world: dict[tuple[str, ...] | None, list[str]] = {}
     for change in changes:

@@ -32,7 +32,7 @@ class Arms:
     with_skill: ChatRequest
 
 
-class Stage:
+class ReplayPrompt:
     """A recorded turn's prompt, ready to have a skill put into it. `own_words` gives what a person says in a message."""
 
     def __init__(self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budgets: Budgets) -> None:

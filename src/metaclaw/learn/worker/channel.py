@@ -14,14 +14,14 @@ from typing import IO, Final, TypeAlias
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import MetaClawError
-from metaclaw.learn.retry_guard import WorkItem
+from metaclaw.learn.worker.retry_guard import WorkItem
 
 _LENGTH: Final = struct.Struct("!Q")
 _PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class LearnerStart:
     """The first word to a learner: the configuration, and every provider in order, with its models; those that are not on HTTP can
     be asked only through the program."""
 
@@ -30,12 +30,12 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class WakeLearner:
     """There is something to learn from."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class ForgetSession:
     """A session is to be forgotten: nothing that was read of it may stay in memory."""
 
     session: SessionId
@@ -51,7 +51,7 @@ class StoreCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CallResult:
     """The result of a call."""
 
     number: int
@@ -59,7 +59,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class CallError:
     """The error of a call."""
 
     number: int
@@ -67,7 +67,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LearnerReport:
     """How learning is, how many requests wait for the budget by purpose, how its loops are, what it is about (`reached` is the last
     row of the ledger it has looked at for messages), and what it will not touch again, with how often that was tried."""
 
@@ -81,8 +81,8 @@ class Told:
     set_aside: Mapping[WorkItem, int]
 
 
-ToLearner: TypeAlias = Begin | Wake | LetGo | Done | Failed
-FromLearner: TypeAlias = StoreCall | Told
+ToLearner: TypeAlias = LearnerStart | WakeLearner | ForgetSession | CallResult | CallError
+FromLearner: TypeAlias = StoreCall | LearnerReport
 
 
 class Channel:

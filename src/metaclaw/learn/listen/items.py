@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from importlib.resources import files
 from typing import Final, TypeVar
 
 from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Sampling, Text, Wire
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import JudgeError
+from metaclaw.privacy import PersonsMessage
+from metaclaw.text import split_sentences
 from metaclaw.wires import estimate_tokens
 
 MOST_TOKENS: Final = 1_450
@@ -81,7 +84,7 @@ correction: null, or what was wrong with the answer and what was wanted. What is
 _Named = TypeVar("_Named", bound=StrEnum)
 
 
-class Op(StrEnum):
+class ItemChange(StrEnum):
     """What an item does."""
 
     ADD = "add"
@@ -90,7 +93,7 @@ class Op(StrEnum):
     NONE = "none"
 
 
-class Reach(StrEnum):
+class ItemScope(StrEnum):
     """How far an item reaches."""
 
     EVERYWHERE = "everywhere"
@@ -99,15 +102,15 @@ class Reach(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class RuleItem:
     """One thing that a person laid down, changed or took back, as the model read it; not yet checked against the message."""
 
-    op: Op
+    op: ItemChange
     kind: SkillKind
     text: str
     when: str
     examples: tuple[str, ...] = ()
-    scope: Reach = Reach.EVERYWHERE
+    scope: ItemScope = ItemScope.EVERYWHERE
     targets: tuple[str, ...] = ()
     expires: date | None = None
     check: str | None = None
@@ -116,10 +119,10 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class ReadMessage:
     """What a model made of a message."""
 
-    items: tuple[Item, ...]
+    items: tuple[RuleItem, ...]
     correction: str | None
 
 
@@ -145,18 +148,18 @@ def head_and_tail(text: str, most: int) -> str:
     return f"{text[:half].rstrip()}\n[…]\n{text[-half:].lstrip()}"
 
 
-def read_answer(completion: Completion, today: date) -> Understood:
+def read_answer(completion: Completion, today: date) -> ReadMessage:
     """What an answer says: read leniently, validated strictly; an item that is broken is left out. Raises JudgeError where there is
     no answer to be read."""
     text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
     for document in _documents(_THINKING.sub(" ", text)):
         match document:
             case {"items": list(items), **rest}:
-                return Understood(_items(items, today), _words(rest.get("correction"), MAX_TEXT_CHARS) or None)
+                return ReadMessage(_items(items, today), _words(rest.get("correction"), MAX_TEXT_CHARS) or None)
             case {"items": None, "correction": correction} | {"correction": correction}:
-                return Understood((), _words(correction, MAX_TEXT_CHARS) or None)
+                return ReadMessage((), _words(correction, MAX_TEXT_CHARS) or None)
             case {"op": str(), "text": str()}:
-                return Understood(_items([document], today), None)
+                return ReadMessage(_items([document], today), None)
             case _:
                 continue
     raise JudgeError("the answer holds no list of items")
@@ -208,25 +211,25 @@ def _documents(text: str) -> Iterator[object]:
     yield from reversed(found)
 
 
-def _items(values: Sequence[object], today: date) -> tuple[Item, ...]:
+def _items(values: Sequence[object], today: date) -> tuple[RuleItem, ...]:
     found = (_item(value, today) for value in values[:_MAX_ITEMS] if isinstance(value, dict))
     return tuple(one for one in found if one is not None)
 
 
-def _item(value: dict[str, object], today: date) -> Item | None:
-    op = _named(Op.NONE, value.get("op"))
+def _item(value: dict[str, object], today: date) -> RuleItem | None:
+    op = _named(ItemChange.NONE, value.get("op"))
     kind = SkillKind.FACT if value.get("kind") == SkillKind.FACT.value else SkillKind.RULE
     text = _words(value.get("text"), MAX_TEXT_CHARS + 1)
     targets = _list(value.get("targets"), 64, 16)
-    if len(text) > MAX_TEXT_CHARS or (op in (Op.ADD, Op.REPLACE) and not any(map(str.isalnum, text))):
+    if len(text) > MAX_TEXT_CHARS or (op in (ItemChange.ADD, ItemChange.REPLACE) and not any(map(str.isalnum, text))):
         return None
-    return Item(
+    return RuleItem(
         op,
         kind,
         text,
         _words(value.get("when"), _MAX_WHEN_CHARS),
         _list(value.get("examples"), _MAX_EXAMPLE_CHARS, _MAX_EXAMPLES),
-        _named(Reach.EVERYWHERE, value.get("scope")),
+        _named(ItemScope.EVERYWHERE, value.get("scope")),
         targets,
         _day(value.get("expires"), today),
         *(_block(value.get(key)) for key in ("check", "violates", "complies")),
@@ -265,3 +268,55 @@ def _day(value: object, today: date) -> date | None:
 def _block(value: object) -> str | None:
     """A text of several lines; None for anything else, and for what is too long."""
     return value.strip() or None if isinstance(value, str) and len(value) <= _MAX_BLOCK_CHARS else None
+
+
+PHRASES: Final = "phrases"
+_DATA: Final[dict[str, dict[str, list[str]]]] = json.loads(
+    (files("metaclaw.learn.listen") / "phrases.json").read_text(encoding="utf-8")
+)
+_MAX_CHARS: Final = 300
+_SPACED: Final = re.compile(r"[a-zа-яё]")
+_FILLER: Final = re.compile(r"(?:\W|\b(?:hey|hi|ok|okay|and|also|so|please|btw|und|also|bitte|et|y|e|en|и)\b)*", re.IGNORECASE)
+_QUESTION: Final = ("?", "？", "か。", "吗。")
+
+
+def _any_of(kind: str) -> re.Pattern[str]:
+    phrases = {phrase for language in _DATA.values() for phrase in language[kind]}
+    ordered = sorted(phrases, key=lambda phrase: (-len(phrase), phrase))
+    return re.compile("|".join(_bounded(phrase) for phrase in ordered), re.IGNORECASE)
+
+
+def _bounded(phrase: str) -> str:
+    is_spaced = _SPACED.match(phrase.casefold()) is not None
+    return rf"\b{re.escape(phrase)}\b" if is_spaced and phrase[-1].isalnum() else re.escape(phrase)
+
+
+_SURE, _FACT, _CUE, _NOT, _RETRACT = map(_any_of, ("sure", "fact", "cue", "not", "retract"))
+
+
+def sure_rules(message: PersonsMessage) -> ReadMessage:
+    """The sentences of a message that begin with a sure phrase, as rules and facts in the person's words."""
+    return ReadMessage(tuple(_sure_items(message)), None)
+
+
+def is_promising(message: PersonsMessage, *, is_answer: bool) -> bool:
+    """Whether a message may lay something down or correct the answer before it: asked only where not all can be read, and in doubt
+    true. `is_answer` says that it follows an answer."""
+    return is_answer or _CUE.search(message.shown) is not None
+
+
+def takes_back(message: PersonsMessage) -> bool:
+    """Whether a message seems to take something back. What it takes back, only a model can tell."""
+    return _RETRACT.search(message.own.replace("’", "'")) is not None
+
+
+def _sure_items(message: PersonsMessage) -> Iterator[RuleItem]:
+    for sentence in split_sentences(message.own):
+        filler = _FILLER.match(sentence)
+        begin = 0 if filler is None else filler.end()
+        if len(sentence) > _MAX_CHARS or sentence.endswith(_QUESTION) or _NOT.search(sentence) or "…" in sentence:
+            continue
+        if _SURE.match(sentence, begin):
+            yield RuleItem(ItemChange.ADD, SkillKind.RULE, sentence, "")
+        elif _FACT.match(sentence, begin):
+            yield RuleItem(ItemChange.ADD, SkillKind.FACT, sentence, "")

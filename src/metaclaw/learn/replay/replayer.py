@@ -22,8 +22,8 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError, JudgeError, StoreError, UpstreamError
-from metaclaw.learn.cassette import Cassette, Miss, Nearest, Recording
-from metaclaw.learn.prompt import Stage, UnplayableError, askable, carried_on
+from metaclaw.learn.replay.cassette import Cassette, Miss, Nearest, Recording
+from metaclaw.learn.replay.prompt import ReplayPrompt, UnplayableError, askable, carried_on
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import Budgets
@@ -59,7 +59,7 @@ class PlayedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ReplayScore:
     """The outcome of a replay, and the tokens that judging it took."""
 
     outcome: Outcome
@@ -67,10 +67,10 @@ class Score:
     note: str = ""
 
 
-class Scorer(Protocol):
+class ReplayJudge(Protocol):
     """Tells the outcome of a replay."""
 
-    async def score(self, skill: Skill, played: "PlayedTurn") -> "Score":
+    async def score(self, skill: Skill, played: "PlayedTurn") -> "ReplayScore":
         """Raises JudgeError or UpstreamError where nobody can say."""
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
@@ -78,7 +78,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class PlacementRecord:
     """How the proxy places skills; `generation` gives the skills that were in force then (GenerationStore.at; it may block)."""
 
     generation: Callable[[int], SkillGeneration | None]
@@ -103,8 +103,8 @@ class CassetteReplayer:
         reader: LedgerReader,
         builder: StepBuilder,
         model_for: Callable[[str, str], Model | None],
-        score: Scorer,
-        place: Placing,
+        score: ReplayJudge,
+        place: PlacementRecord,
         limits: ReplayLimits | None = None,
     ) -> None:
         self._reader = reader
@@ -177,7 +177,7 @@ class CassetteReplayer:
             raise UnplayableError("the turn is no work of the agent's, or its request cannot be read")
         known = self._placed_skills(recorded.turn)
         own_words = partial(self._builder.own_words, recorded.turn.agent)
-        stage = Stage(recorded.turn, known, own_words, self._place.budgets)
+        stage = ReplayPrompt(recorded.turn, known, own_words, self._place.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
         answers = next((number for number, one in enumerate(steps, 1) if one.said_after is not None), len(steps))
@@ -232,7 +232,7 @@ class _Scene:
     turns: int
     step: Step
     recording: Recording
-    stage: Stage
+    stage: ReplayPrompt
     answers: int
 
     @property

@@ -1,15 +1,23 @@
-"""What learning has still to do, in numbers: whoever wants everything learned before going on waits until all of them are zero."""
+"""What `status` shows of learning: the work that is pending, and proposals that were rejected."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
-from metaclaw.learn.progress import ENDS_CURSOR, LISTEN_CURSOR, TURNS_CURSOR
+from metaclaw.domain.skill import Skill
+from metaclaw.learn.worker.supervision import ENDS_CURSOR, LISTEN_CURSOR, TURNS_CURSOR
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 
 PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
+_COUNTED: Final = 1_000
+_SHOWN: Final = 3
+_SHOWN_CHARS: Final = 120
+_DETAIL: Final = re.compile(r"[;:(]")
+_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 
 def senses(config: Config) -> bool:
@@ -18,7 +26,7 @@ def senses(config: Config) -> bool:
     return config.skills.learn or (policy is not None and policy.mode != "skills_only")
 
 
-class Learner(Protocol):
+class LearnerCounts(Protocol):
     """The loops, as far as only they know what they are about."""
 
     @property
@@ -38,7 +46,7 @@ class Learner(Protocol):
         """Kinds of failure that somebody is making a skill of."""
 
 
-class Pending:
+class PendingWork:
     """Counts what is under way. A judge that is to be asked again in a minute is not waited for, and neither is what waits for the
     learning budget, possibly until midnight: `learning.budget.waiting` in `/api/status` tells of that."""
 
@@ -47,7 +55,7 @@ class Pending:
         reader: LedgerReader,
         cursors: SqlCursors,
         candidates: SqlCandidates,
-        learner: Learner,
+        learner: LearnerCounts,
         waiting: Callable[[], Mapping[str, int]] = dict,
         *,
         listens: bool = True,
@@ -101,3 +109,26 @@ class Pending:
         evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self._candidates.interrupted()))
         drafts = 0 if waiting.get(Purpose.REPLAY) else self._candidates.count(Standing.DRAFT)
         return dict(zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True))
+
+
+def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:
+    """The rejected proposals: how many for each reason, and the newest with what they say. Blocks."""
+    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
+    last = [
+        {"name": one.proposal.skill.name, "text": _shown(one.proposal.skill), "reason": one.reason, "at": one.made_at.isoformat()}
+        for one in candidates.candidates(Standing.REJECTED, _SHOWN)
+    ]
+    return {"reasons": dict(reasons.most_common()), "last": last}
+
+
+def _kind_of_reason(reason: str) -> str:
+    """The first reason without what is special to one proposal: `it holds a secret`, `its trigger has N words`."""
+    first = _DETAIL.split(reason, maxsplit=1)[0]
+    return _NUMBER.sub("N", first).strip() or "no reason given"
+
+
+def _shown(skill: Skill) -> str:
+    """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
+    quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
+    text = " ".join(" ".join(quoted or [skill.body]).split())
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"

@@ -6,10 +6,10 @@ process that just does not run. What is here looks to the loops like the parts t
 
 import itertools
 import threading
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from anyio.to_thread import run_sync
 
@@ -20,8 +20,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
-from metaclaw.learn.channel import Done, Failed, StoreCall
-from metaclaw.skills import Library, ShelfView
+from metaclaw.learn.worker.channel import CallError, CallResult, StoreCall
+from metaclaw.skills import Library, Shelf, ShelfView
 from metaclaw.store import (
     Database,
     PriceServed,
@@ -47,7 +47,7 @@ class StoreCalls(Protocol):
 class StoreClient:
     """Sends calls over a channel, and hands each answer to the thread that waits for it."""
 
-    def __init__(self, send: "Send") -> None:
+    def __init__(self, send: Callable[[StoreCall], None]) -> None:
         self._send = send
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[object]] = {}
@@ -62,20 +62,14 @@ class StoreClient:
         self._send(StoreCall(number, name, arguments))
         return answer.result()
 
-    def hear(self, answer: Done | Failed) -> None:
+    def hear(self, answer: CallResult | CallError) -> None:
         """Pass the answer of a call to the thread that waits for it."""
         with self._lock:
             waiting = self._waiting.pop(answer.number)
-        if isinstance(answer, Done):
+        if isinstance(answer, CallResult):
             waiting.set_result(answer.value)
         else:
             waiting.set_exception(answer.error)
-
-
-class Send(Protocol):
-    """Sends a call; the order is kept."""
-
-    def __call__(self, call: StoreCall, /) -> None: ...
 
 
 class RemoteVerdicts(SqlVerdicts):
@@ -212,6 +206,10 @@ class RemoteShelf:
         """As `Shelf.publish`; the view afterwards has at least this change."""
         self._calls.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
         return self.follow()
+
+
+SkillShelf: TypeAlias = Shelf | RemoteShelf
+"""The skills in force, in the serving process or in the learner."""
 
 
 class RemoteEvents:
