@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from metaclaw.app.deeds import build_deeds
-from metaclaw.app.endpoints import build_endpoint, redaction
-from metaclaw.app.learning import Deed, Learner
-from metaclaw.config import Config, ProviderConfig, is_loopback
-from metaclaw.dashboard import (
+from metaclaw.api import (
     UNTRAINED,
     Api,
+    ApiParts,
     Cost,
     EnforcementRoutes,
     EventFeed,
-    Facts,
     LearningRoutes,
     PageParts,
     PolicyOwner,
@@ -36,8 +32,12 @@ from metaclaw.dashboard import (
     Status,
     Titles,
     WhyRoutes,
+    change_view,
 )
-from metaclaw.dashboard.views import change_view
+from metaclaw.app.deeds import build_deeds
+from metaclaw.app.endpoints import build_endpoint, redaction
+from metaclaw.app.learning import Deed, Learner
+from metaclaw.config import Config, ProviderConfig, is_loopback
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.compliance import MeasuredTurn, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -320,9 +320,9 @@ class House:
             intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
         )
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> ApiParts:
         status, overview = self._status(), self.overview
-        return Facts(
+        return ApiParts(
             status=status.tell,
             unready=status.unready,
             reader=self.reader,

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.generations import history, keep, pin, restore, retire, revert
-from metaclaw.cli.inforce import read_in_force, retired, with_authors
+from metaclaw.cli.home import read_in_force, retired, with_authors
 from metaclaw.cli.output import ask, counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.cli.packs import export, import_
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def _list_retired(home: Path, *, as_json: bool) -> None:
-    from metaclaw.dashboard.views import retired_skill_view
+    from metaclaw.api import retired_skill_view
 
     found = retired(home)
     if as_json:
@@ -216,7 +215,7 @@ def _state(skill: "Skill") -> str:
 
 
 def _shown_state(skill: "Skill") -> "SkillState":
-    from metaclaw.dashboard.views import state_of
+    from metaclaw.api import state_of
 
     return state_of(skill)
 
@@ -224,6 +223,69 @@ def _shown_state(skill: "Skill") -> "SkillState":
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+_NAMES_SHOWN = 5
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A file that ends in .zip, or a folder.",
+)
+@click.option("--yes", is_flag=True, help="Replace what is there without asking.")
+@json_option
+@click.pass_obj
+def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
+    """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
+    from metaclaw.skills import write_pack
+
+    found, skipped = read_in_force(home)
+    chosen = [skill for skill in found if not names or skill.name in names]
+    missing = sorted(set(names) - {skill.name for skill in chosen})
+    if missing or not chosen:
+        which = f"no skill named {plain(missing[0])}" if missing else "no skill to export"
+        raise SkillError(f"there is {which}; metaclaw skills list shows those there are")
+    write_pack(target, chosen, replace_file=yes)
+    if as_json:
+        print_json({"exported": [skill.name for skill in chosen], "to": str(target)})
+    else:
+        click.echo(f"Exported {counted(len(chosen), 'skill')} to {plain(target)}.")
+    for path, reason in () if names else skipped:
+        click.echo(f"left out {plain(path)}: {plain(reason)}", err=True)
+
+
+@click.command(name="import")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--replace", "--yes", "replace", is_flag=True, help="Replace skills of the same name without asking.")
+@json_option
+@click.pass_obj
+def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
+    """Take in the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
+    from metaclaw.config import load
+    from metaclaw.skills import read_pack, write_skill
+
+    folder, pack = load(home).skills.dir, read_pack(path)
+    taken = [skill.name for skill in pack.skills if (folder / skill.name).exists()]
+    if taken and not replace:
+        more = f" and {len(taken) - _NAMES_SHOWN} more" if len(taken) > _NAMES_SHOWN else ""
+        ask(f"There {'are skills' if len(taken) > 1 else 'is a skill'} named {', '.join(taken[:_NAMES_SHOWN])}{more}. Replace?")
+    for where, reason in pack.faults:
+        click.echo(f"skipped {plain(where)}: {plain(reason)}", err=True)
+    if not pack.skills:
+        raise SkillError(f"nothing in {plain(path)} is a skill that can be used")
+    for skill in pack.skills:
+        write_skill(folder, skill)
+    if as_json:
+        skipped = [{"path": where, "reason": reason} for where, reason in pack.faults]
+        print_json({"imported": [skill.name for skill in pack.skills], "replaced": taken, "skipped": skipped})
+    else:
+        replaced = f", {len(taken)} of them in place of others" if taken else ""
+        click.echo(f"Imported {counted(len(pack.skills), 'skill')}{replaced}.")
 
 
 for command in (history, revert, retire, restore, keep, pin, export, import_):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table
-from metaclaw.cli.progress import shown_while
+from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table, shown_while
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def _check_file(path: Path) -> dict[str, object]:
 
 def _check_server(home: Path) -> dict[str, object]:
     """A server checks its own files; that it can be read at this schema is what there is to say here."""
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.home import reading
     from metaclaw.config import load
     from metaclaw.store import Integrity
     from metaclaw.store.migration import HEAD
@@ -90,7 +89,7 @@ def _facts(found: "Integrity") -> dict[str, object]:
 @click.pass_obj
 def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     """Write a copy of the database to PATH, a file or a folder. The proxy may run."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import back_up, check_file
 
@@ -202,7 +201,7 @@ def migrate(home: Path, as_json: bool) -> None:
 
 def _finish_forgetting(home: Path) -> bool:
     """Delete what a restored database holds of forgotten sessions; whether nothing of them is left in its file."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf

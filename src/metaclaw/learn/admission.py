@@ -284,8 +284,8 @@ class CandidateAdmission:
     async def _publish(
         self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
     ) -> Candidate:
-        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now, or its evidence is
-        out of date."""
+        """Put a candidate's skill in force, unless what it replaces, or its name, has changed by now, or its evidence is out of
+        date."""
         if await run_sync(self._candidates.candidate, candidate.id) is None:
             return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
         proposal = candidate.proposal

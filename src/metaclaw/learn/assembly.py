@@ -59,7 +59,7 @@ _REMEMBERED: Final = 4_096
 
 
 class EventSink(Protocol):
-    """Makes things known to whoever follows the events."""
+    """Publishes events."""
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         """Whether it is on disk."""
@@ -144,7 +144,7 @@ class Learning:
         self.compliance = self._compliance(books.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        """Make something known to whoever follows the events."""
+        """Publish an event."""
         await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
@@ -368,7 +368,7 @@ class Learning:
         )
 
     def failed(self) -> None:
-        """Somebody found a turn to have failed; where no skills are learned, nobody takes it up."""
+        """Wake the fast loop after a turn was found to have failed; no-op where no skills are learned."""
         if self._config.skills.learn:
             self.fast.wakeup.notify()
 
@@ -398,7 +398,7 @@ def owner_of(
     serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
 ) -> OwnerActions:
     """Who carries out a person's wishes. `failed` is called when there is something new to learn from, by default by the loops of
-    `learning`; `let_go` with a session that is to be forgotten, for whoever else remembers something of it."""
+    `learning`; `let_go` with a session that is to be forgotten, for others that keep something of it."""
 
     def let_go_everywhere(session: SessionId) -> None:
         let_go(session)

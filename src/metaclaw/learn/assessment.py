@@ -1,4 +1,4 @@
-"""What a turn came to, from everyone who can say: a skill's own check, the detectors, the judge; and how a replay is scored."""
+"""The verdict on a turn, from its skills' checks, the detectors and the judge; the score of a replay; calibration of both."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -125,7 +125,7 @@ async def _uncounted(model: str) -> None:
 
 
 class Assessment:
-    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where nobody judges."""
+    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where there is none."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Assessment:
         return None if sensed.verdict is None else verdict(step, sensed, None, self._calibration())
 
     def has_judge(self, step: Step) -> bool:
-        """Whether anybody judges turns of this one's model."""
+        """Whether there is a judge for turns of this model."""
         return self._judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
@@ -204,7 +204,7 @@ class ReplayScorer:
         self._redact = redact
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
-        """The tokens of one vote; 0 where a check decides, None where nobody can judge."""
+        """The tokens of one vote; 0 where a check decides, None where there is no judge."""
         if _check_of(skill) is not None:
             return 0
         if self._judge_for(step.model) is None:
@@ -212,7 +212,7 @@ class ReplayScorer:
         return _vote_tokens(replay_requirement(step, ProbeKind.FAILING), in_words(step.answer, ()))
 
     async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
-        """Raises JudgeError where nobody can say."""
+        """Raises JudgeError where there is no verdict."""
         check = _check_of(skill)
         if check is not None and await run_sync(_tells, check, played):
             return ReplayScore(
@@ -222,7 +222,7 @@ class ReplayScorer:
             )
         judge = self._judge_for(played.step.model)
         if judge is None:
-            raise JudgeError("no check and nobody to judge")
+            raise JudgeError("no check and no judge")
         requirement = await run_sync(self._redact, replay_requirement(played.step, played.kind))
         shown = await run_sync(self._redact, in_words(played.answer, played.calls))
         votes = await judge.judge_replay(requirement, shown)

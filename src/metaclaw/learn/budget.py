@@ -5,8 +5,8 @@ grows with the day's traffic; a purpose that must not wait is refused instead. A
 used, so a crash loses at most the calls under way, and all processes count into the same sums.
 
 Each purpose may spend up to a share of the limit. That orders what is paid for: verdicts on turns and the training of weights stop
-first, then skills in the making, and reading what people say has the last fifth for itself. Where nobody set a limit, messages that
-may lay something down have a reserve beyond it: nothing else teaches if they are not read.
+first, then skills in the making, and reading what people say has the last fifth for itself. Without a limit, messages that may
+lay something down have a reserve beyond it: nothing else teaches if they are not read.
 """
 
 import logging

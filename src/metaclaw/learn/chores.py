@@ -1,4 +1,4 @@
-"""A daily chore: skills that nothing has asked for in a long time, although there was plenty to do, are retired."""
+"""Daily chores: retire stale skills, try skills again under another model, promote lessons to a wider scope, merge duplicates."""
 
 import json
 import logging
@@ -101,7 +101,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class ScopeMembers:
-    """Who speaks in a scope: these users, in these workspaces, or whoever has no user id; everyone where nobody is named."""
+    """Who is in a scope: these users, in these workspaces, or requests without a user id; everyone where none is named."""
 
     users: Collection[str] | None = None
     workspaces: Collection[str] | None = None
@@ -158,7 +158,7 @@ class Retrial:
                 log.info("skill_tried_again hash=%s model=%s", skill.content_hash, model)
 
     def _in_use(self, learned: Sequence[Skill]) -> list[Skill]:
-        """Live skills that have matched lately: which model serves the others, nobody knows."""
+        """Live skills that have matched lately: for others, the model that serves is not known."""
         live = [skill for skill in learned if skill.state is SkillState.LIVE and skill.author is Authorship.EVOLVER]
         found: list[Skill] = []
         for at in range(0, len(live), _AT_ONCE):
@@ -171,7 +171,7 @@ class Retrial:
         return use.times > 0 and self._now() - use.last_at < _LATELY
 
     def _other_model(self, skill: Skill) -> str | None:
-        """The model that serves now, if it is another one; None also where nobody knows with which one it was proven."""
+        """The model that serves now, if it is another one; None also where it is not known with which one it was proven."""
         model = self._uplift.model(skill)
         mine = None if model is None else accepted_candidate(self._candidates, skill)
         if model is None or mine is None or mine.certificate is None or not mine.certificate.model:
@@ -224,7 +224,7 @@ class ScopePromotion:
         return True
 
     def _proposal(self, promotion: Promotion) -> tuple[Proposal, str] | None:
-        """The proposal, and the model it was learned with; None where it was made before, or nobody knows who taught it."""
+        """The proposal, and the model it was learned with; None where it was made before, or its origin is not known."""
         skill = promotion.skill
         mark = f"widened {skill.content_hash}"
         parents = [parent for name in promotion.learned_in if (parent := self._shelf.view.get(name)) is not None]

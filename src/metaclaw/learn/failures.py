@@ -1,4 +1,4 @@
-"""What there is to learn from: failures that nothing has been made of, and what was tried before for the likes of them."""
+"""Failures that may become a skill, what was proposed for similar ones before, and the recorded turns to prove a skill on."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ class _Known:
 
 
 class Lessons:
-    """Reads the ledger for whoever learns. Blocks; one caller at a time."""
+    """Reads failures that may teach. Blocks; one caller at a time."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Lessons:
 
     def open_failures(self, generation: int) -> list[Failure]:
         """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is
-        not read again unless its verdict has changed, or somebody has gone on from it."""
+        not read again unless its verdict has changed, or its conversation has gone on."""
         failures = self._changes.without_overtaken(self._verdicts.open_failures(generation, _LISTED), generation)
         turns = [failure.turn for failure in failures[-_LOOKED_AT:]]
         standings = self._reader.standings_of(turns)
@@ -140,7 +140,7 @@ class Lessons:
         return None if known is None else known.followed_by
 
     def in_full(self, kind: FailureGroup) -> FailureGroup:
-        """The kind with everything that was said in its turns, for whoever is to write."""
+        """The kind with everything that was said in its turns, for the model that writes a skill."""
         whole = (self._recorded.step(failure.step.turn) for failure in kind.failures)
         pairs = zip(kind.failures, whole, strict=True)
         return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))

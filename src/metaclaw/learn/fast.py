@@ -1,4 +1,4 @@
-"""The second loop: failures that nobody spoke for become skills that take effect on the next request.
+"""The fast loop: failures become skills that take effect on the next request.
 
 Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
 is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
@@ -105,7 +105,7 @@ class FastLoop:
 
     @property
     def writing(self) -> int:
-        """Kinds of failure of which somebody is being asked to make a skill."""
+        """Groups of failures for which a model is writing a skill."""
         return self._writing
 
     async def run(self) -> None:

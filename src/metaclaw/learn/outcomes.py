@@ -291,12 +291,12 @@ class OutcomeLoop:
             await self._record(_unknown(turn, SET_ASIDE))
 
     def _read_around(self, row: TurnRow) -> _Seen:
-        """Only turns that nobody has looked at are read, and what lies between them and this one."""
+        """Only turns without a verdict are read, and the turns between them and this one."""
         earlier, is_open = self._before(row, _LOOK_BACK)
         if len(earlier) == _LOOK_BACK and is_open[-1]:
             # Many agents at work in one session: what this one follows may lie further back.
             earlier, is_open = self._before(row, _LOOK_FAR_BACK)
-        # A request that failed and was sent again: what followed shows what came of the second one.
+        # A request that failed and was sent again: what followed is the outcome of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
         if wanted < 0:
@@ -352,7 +352,7 @@ class OutcomeLoop:
         return [] if step is None else [step]
 
     def _last_open(self, session: SessionId) -> TurnRow | None:
-        """The last main turn of a session, if nobody has looked at it yet."""
+        """The last main turn of a session, if it has no verdict yet."""
         last = self._reader.last_main_turn(session)
         standing = None if last is None or last.id in self._asking else self._reader.standing_of(last.id)
         return last if standing is not None and standing.verdict is None else None
@@ -362,7 +362,7 @@ class OutcomeLoop:
         if verdict is not None:
             await self._record(verdict)
         elif not self._assessor.has_judge(step):
-            await self._record(_unknown(step.turn, "nobody judges"))
+            await self._record(_unknown(step.turn, "there is no judge"))
         elif self._allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
@@ -393,7 +393,7 @@ class OutcomeLoop:
             self._allowance.give_back()
             await self._put_off(step, later, BUDGET_USED)
         else:
-            verdict = asked or _unknown(step.turn, "nobody judges")
+            verdict = asked or _unknown(step.turn, "there is no judge")
             await self._record(verdict)
             if has_no_vote(verdict):
                 self._retrying.later(step.turn, tries)
@@ -426,7 +426,7 @@ class OutcomeLoop:
 
 
 def pause_s(in_vain: int) -> float:
-    """How long to wait after so many looks in a row that found nothing: longer once nobody has been at work for half a minute."""
+    """Poll interval after `in_vain` empty polls: longer after half a minute without turns."""
     return _LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S
 
 

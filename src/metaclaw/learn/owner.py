@@ -27,7 +27,7 @@ _P_FAIL: Final = {Outcome.PASS: 0.0, Outcome.FAIL: 1.0, Outcome.UNKNOWN: None}
 
 @dataclass(frozen=True, slots=True)
 class SkillFacts:
-    """What is known of a skill beside its text; the certificate is None where nobody had to prove it."""
+    """What is known of a skill beside its text; the certificate is None where it needed no proof."""
 
     certificate: Certificate | None = None
     learned_from: tuple[TurnId, ...] = ()
@@ -87,7 +87,7 @@ class OwnerActions:
         return verdict
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
-        """Take a skill out of force, whoever wrote it; the generation without it."""
+        """Take any skill out of force; the generation without it."""
         skill = self._shelf.view.get(name)
         why = reason or f"a person retired {name}"
         view = await run_sync(self._shelf.retire, name, why)

@@ -27,7 +27,7 @@ def senses(config: Config) -> bool:
 
 
 class LearnerCounts(Protocol):
-    """The loops, as far as only they know what they are about."""
+    """Counts that only the running loops know."""
 
     @property
     def reading(self) -> int:
@@ -43,7 +43,7 @@ class LearnerCounts(Protocol):
 
     @property
     def writing(self) -> int:
-        """Kinds of failure that somebody is making a skill of."""
+        """Groups of failures for which a skill is being written."""
 
 
 class PendingWork:

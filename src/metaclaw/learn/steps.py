@@ -181,7 +181,7 @@ class StepBuilder:
         return later[at - 1] if found is not None else None
 
     def own_words(self, agent: str, message: Message) -> str:
-        """What a person says in a message; empty where nobody does."""
+        """A person's own words in a message; empty where there are none."""
         if message.role is not Role.USER:
             return ""
         # Part by part: a client's reminder in one part must not swallow the person's words in the next.

@@ -1,4 +1,4 @@
-"""Skills and rules: files, the shelf of those in force, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
+"""Skills and rules: their files, the active shelf, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
 
 from metaclaw.skills.block import (
     Block,

@@ -396,7 +396,7 @@ def _most_from(lists: list[_PostingList]) -> list[int]:
 
 
 class _Draft:
-    """The next state of an index while it is being made. Nobody else sees it."""
+    """The next state of an index while it is being made."""
 
     def __init__(self, index: SkillIndex) -> None:
         self._index = index

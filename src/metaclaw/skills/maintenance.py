@@ -234,7 +234,7 @@ class _Situations:
                 self._having.setdefault(term, []).append(number)
 
     def hold_contrary(self, group: Sequence[Skill]) -> bool:
-        """Whether anybody's skill for the same situation says the contrary of one of these."""
+        """Whether another skill for the same situation contradicts one of these."""
         return any(
             other.name != skill.name and is_same_situation(skill, other) and contrary(skill.body, other.body) is not None
             for skill in group

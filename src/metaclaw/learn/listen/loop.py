@@ -2,7 +2,7 @@
 
 Messages of one person are read in the order in which they were said, those of different people at the same time. The cursor stays
 before the oldest message that has not been read: after a kill, unread messages are read. A provider that cannot be reached is asked
-again later; meanwhile sure phrases count, as they do where nobody can be asked.
+again later; meanwhile sure phrases count, as they do where no model can be asked.
 """
 
 import logging
@@ -183,7 +183,7 @@ class Listening:
             self._kept = progress.settled
 
     async def _spoken(self, row: TurnRow) -> SpokenMessage | None:
-        """The message of a turn; None where nobody says anything, or says again what the session was just read for."""
+        """The message of a turn; None where it holds no words of a person, or repeats what was just read in this session."""
         async with self._guard.attempt(row.id) as may:
             spoken = await run_sync(self._messages.read, row) if may else None
         if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
@@ -269,7 +269,7 @@ class Listening:
         return True
 
     async def _take_sure(self, one: _Waiting) -> None:
-        """Sure phrases count at once where nobody reads, or not yet."""
+        """Sure phrases count at once where no model reads the message, or not yet."""
         if not one.is_sure:
             one.is_sure = True
             sure = await run_sync(sure_rules, one.spoken.words)

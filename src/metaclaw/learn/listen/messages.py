@@ -62,7 +62,7 @@ class Messages:
         self._builder = builder
 
     def read(self, row: TurnRow) -> SpokenMessage | None:
-        """The message that a main turn begins with; None where nobody says anything new in it, or a program does."""
+        """The message that a main turn begins with; None where it holds no new words of a person."""
         earlier = self._reader.main_turns_before(row.session, row.seq, _LOOK_BACK)
         if earlier and earlier[0].segment == row.segment:
             return None
@@ -111,7 +111,7 @@ class Messages:
 
 
 def is_briefing(text: str) -> bool:
-    """Whether a text reads as what a program, or somebody who writes prompts, sends to a model: it gives it a role, or is long and
+    """Whether a text reads as a prompt that a program sends to a model: it gives the model a role, or is long and
     built of headings and lists."""
     if _GIVES_A_ROLE.match(text):
         return True

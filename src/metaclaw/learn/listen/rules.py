@@ -159,7 +159,7 @@ class RuleWriter:
                 return  # applied before, or forgotten, or older than a revert
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
         if not all(is_kept):
-            # Somebody changed the library meanwhile: what is still to be done is worked out once more.
+            # The library changed meanwhile: work out once more what is still to be done.
             await run_sync(self._catch_up)
             for lesson in await run_sync(self._lessons, spoken, understood, written_by):
                 await self._publish(spoken, lesson, turns, written_by)
@@ -179,7 +179,7 @@ class RuleWriter:
         """What is to change. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
-        # Of several things that a correction lays down, nobody knows which one the answer broke.
+        # Of several rules in one correction, it is not known which one the answer broke.
         is_alone = sum(item.op in (ItemChange.ADD, ItemChange.REPLACE) for item in understood.items) == 1
         for item in understood.items:
             lesson = self._lesson(spoken, item, understood.correction is not None, taken, written_by)
@@ -265,7 +265,7 @@ class RuleWriter:
         return (one for one in self._shelf.view.index.skills() if is_rule(one) and one.scope == scope)
 
     def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
-        """Whether this person may take it back in words: a rule of their own, or one for everyone where nobody else is known."""
+        """Whether this person may take it back in words: a rule of their own, or one for everyone where there is only one user."""
         is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (skill.scope is None and spoken.scope.user is None)
         return is_rule(skill) and is_theirs and not skill.pinned
 

@@ -104,7 +104,7 @@ class Cassette:
         return Miss(f"this call of {asked.name} was not recorded" if known else f"no call of {asked.name} was recorded")
 
     def closes(self, call: ToolCall) -> bool:
-        """Whether the recorded session ended with this very call, so that nobody ever saw a result."""
+        """Whether the recorded session ended with this very call, so that no result was recorded."""
         last = self._takes[-1] if len(self._takes) > self._start else None
         return last is not None and last.result is None and last.understood.key == understand(call).key
 

@@ -205,7 +205,7 @@ def carried_on(request: ChatRequest, answer: Sequence[Part], results: Sequence[T
     else:
         given = tuple(Message(Role.TOOL, (result,)) for result in results)
     choice = request.tool_choice
-    # Who must call a tool each time never comes to an end.
+    # A model that must call a tool each time would never end.
     free = None if choice is not None and choice.mode is ToolMode.REQUIRED else choice
     return replace(request, messages=(*request.messages, Message(Role.ASSISTANT, parts), *given), tool_choice=free)
 

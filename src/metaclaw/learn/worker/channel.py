@@ -1,6 +1,6 @@
-"""What the program and its learner say to each other: plain values, each behind its length, on pipes that nobody else has.
+"""Messages between the serving process and the learner: pickled values, each behind its length, on private pipes.
 
-The two are one program in two processes, so they speak pickle: nothing that came from outside is ever unpickled, only text in it.
+Both ends are the same program, so pickle is safe: nothing from outside is unpickled, except as text inside a message.
 """
 
 import pickle

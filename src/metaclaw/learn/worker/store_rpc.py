@@ -1,7 +1,7 @@
-"""The learner's side of whatever it may not do itself: it reads the store, and has the serving process write.
+"""Store calls of the learner: it reads the store itself and has the serving process write.
 
-So there is one process that writes, nothing is half done when a learner is killed, and serving never waits for a lock of a
-process that just does not run. What is here looks to the loops like the parts they know.
+So one process writes, nothing is half done when a learner is killed, and serving never waits for a lock of a process that is
+stopped. The classes here have the interface of the stores they replace.
 """
 
 import itertools
@@ -38,10 +38,10 @@ from metaclaw.store import (
 
 
 class StoreCalls(Protocol):
-    """Who carries them out."""
+    """Carries out calls in the serving process."""
 
     def run(self, name: str, *arguments: object) -> object:
-        """What came of it. Blocks. Raises what the one who did it raised."""
+        """Return the result, or raise the error of the call. Blocks."""
 
 
 class StoreClient:
@@ -232,8 +232,7 @@ class RemoteProvider:
         self._calls = calls
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """The whole answer at once: nobody here reads along."""
-        # Whoever has waited long enough goes on; the answer is then heard by nobody.
+        """Yield the answer when all of it is there."""
         deltas = await run_sync(self._calls.run, "generate", self.name, request, version, abandon_on_cancel=True)
         assert isinstance(deltas, tuple)
         for delta in deltas:

@@ -74,7 +74,7 @@ class Evolver:
         self._on_refused = on_refused
 
     async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError where nobody answers."""
+        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
         return (await self.evolve(kind, near, rejected)).proposals
 
     async def evolve(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:

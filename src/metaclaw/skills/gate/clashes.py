@@ -1,6 +1,6 @@
-"""Against what is there already: a candidate that says what a skill says, or the contrary of it, is not a new skill.
+"""Clashes: a candidate that repeats a skill in force, or contradicts it, is not a new skill.
 
-Compared with skills of the same scope and of wider ones; what belongs to somebody more specific is theirs. A more specific skill
+Compared with skills of the same scope and of wider ones; not with those of a narrower scope. A more specific skill
 may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
 
 The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are duplicates if they are for the same
