@@ -34,7 +34,7 @@ from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.retry_guard import AttemptLog, Attempts, WorkItem
+from metaclaw.learn.worker.supervision import AttemptLog, Attempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step

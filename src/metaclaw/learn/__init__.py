@@ -22,7 +22,6 @@ from metaclaw.learn.worker.channel import (
     ToLearner,
     WakeLearner,
 )
-from metaclaw.learn.worker.retry_guard import SET_ASIDE, AttemptLog, Attempts, CrashRecord, WorkItem
 from metaclaw.learn.worker.store_rpc import (
     RemoteCandidates,
     RemoteCompliance,
@@ -36,7 +35,7 @@ from metaclaw.learn.worker.store_rpc import (
     StoreCalls,
     StoreClient,
 )
-from metaclaw.learn.worker.supervision import Supervisor
+from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, Attempts, CrashRecord, Supervisor, WorkItem
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning, LearningStores, owner_of

@@ -25,8 +25,8 @@ from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
-from metaclaw.learn.worker.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
 from metaclaw.skills import (
     Admission,
@@ -45,10 +45,17 @@ from metaclaw.store import RefusedError, SqlCandidates
 from metaclaw.text import instructions, split_sentences, visible_text
 from metaclaw.upstream import spending_on
 
+log = logging.getLogger(__name__)
+
 _TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
 _MOST_KIN: Final = 48
 _NEAR: Final = 8
 _OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
+
+Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
+_PROVEN_AT_ONCE: Final = 2
+_REVERTED: Final = "skills were reverted after it was learned"
+_DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 
 
 class SafetyReview:
@@ -114,14 +121,6 @@ def _check_objections(skill: Skill) -> list[Objection]:
     return [] if program is None else [Objection(program, waits=True)]
 
 
-log = logging.getLogger(__name__)
-
-Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
-_PROVEN_AT_ONCE: Final = 2
-_REVERTED: Final = "skills were reverted after it was learned"
-_DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
-
-
 @dataclass(frozen=True, slots=True)
 class Learned:
     """What the gate is told of a proposal beside its text: on what to try it, which model it is for, which scopes its person is in.
@@ -167,7 +166,7 @@ class CandidateAdmission:
         return self._gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
-        """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
+        """Take a proposal through the gate: at once where nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
             proposal = replace(proposal, skill=named_apart(proposal.skill, self._shelf.view.get))
@@ -312,7 +311,7 @@ class CandidateAdmission:
         return accepted
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
-        """Keep a proposal that did not come as far as the gate, so that people see why nothing came of it."""
+        """Keep a proposal that did not come as far as the gate, so that people see why it was not taken."""
         generation, made_at = self._shelf.view.generation, self._now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
@@ -380,7 +379,7 @@ class CandidateAdmission:
         return replace(candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate)
 
     async def tell(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
-        """Write down what became of a skill where its coming into force is written down, for people and for the next writer."""
+        """Record on the candidate why its skill was retired or changed, for people and for the next request to a writer."""
         mine = await run_sync(self._accepted, skill)
         if mine is not None:
             await self._keep(replace(mine, reason=reason, certificate=certificate or mine.certificate))

@@ -1,4 +1,4 @@
-"""The learning part put together from the configuration: what is asked, how it is proven, and the loops that run beside serving."""
+"""Assembly of the learning part from the configuration: models, gate, replays, and the loops that run beside serving."""
 
 import os
 from collections import Counter
@@ -33,9 +33,8 @@ from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.status import senses
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.retry_guard import AttemptLog
 from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import TURNS_CURSOR, Supervisor
+from metaclaw.learn.worker.supervision import TURNS_CURSOR, AttemptLog, Supervisor
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
@@ -67,7 +66,7 @@ class EventSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LearningStores:
-    """Where what was learned is written down."""
+    """The stores that the loops write to."""
 
     verdicts: SqlVerdicts
     candidates: SqlCandidates
@@ -78,7 +77,7 @@ class LearningStores:
 
     @staticmethod
     def of(database: Database) -> "LearningStores":
-        """The database itself."""
+        """Stores that write to the database directly."""
         kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
         return LearningStores(*kept, SqlSpending(database), SqlCompliance(database))
 
@@ -101,7 +100,7 @@ class Learning:
         budget: Budget | None = None,
     ) -> None:
         """`books` are the database's own unless others are given, and `budget` is one that counts into them. `catch_up` brings the
-        shelf up to date, where it is not always so; it blocks. `book` tells what others fell over before."""
+        shelf up to date, where it is not always so; it blocks. `book` holds the failed attempts of earlier processes."""
         books = books or LearningStores.of(database)
         self._config = config
         self._ledger = ledger
@@ -148,7 +147,7 @@ class Learning:
         await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
-        """How learning is, for people: who is asked, how often, what it cost, and how far verdicts are to be believed."""
+        """The learning part of `status`: the models that are asked, and how good verdicts are."""
         config = self._config
         return {
             "on": config.skills.learn,
@@ -397,7 +396,7 @@ def owner_of(
     let_go: Callable[[SessionId], None] = lambda session: None,
     serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
 ) -> OwnerActions:
-    """Who carries out a person's wishes. `failed` is called when there is something new to learn from, by default by the loops of
+    """Build the actions of a person. `failed` is called when there is something new to learn from, by default by the loops of
     `learning`; `let_go` with a session that is to be forgotten, for others that keep something of it."""
 
     def let_go_everywhere(session: SessionId) -> None:

@@ -54,6 +54,13 @@ log = logging.getLogger(__name__)
 
 _MOST_MATCHING = 24
 
+_MOST_ANSWER_CHARS: Final = 8_000
+_MOST_REQUIREMENT_CHARS: Final = 2_000
+_JUDGE_TOKENS: Final = 450  # the judge's instructions, its schema and its answer
+_EVERY_S: Final = 600.0
+_MOST: Final = 5_000
+_LEAST_SHOWN: Final = 20
+
 
 def concerns(check: Check, answer: Sequence[Part]) -> bool:
     """Whether an answer holds what a check looks at: a call of its tools, or the words of a final answer, which calls no tool."""
@@ -113,11 +120,6 @@ def always_match(rule: Skill, task: str, scope: Scope) -> bool:
 
 def _says_something(answer: Sequence[Part]) -> bool:
     return any(isinstance(part, Text) and part.text.strip() for part in answer)
-
-
-_MOST_ANSWER_CHARS: Final = 8_000
-_MOST_REQUIREMENT_CHARS: Final = 2_000
-_JUDGE_TOKENS: Final = 450  # the judge's instructions, its schema and its answer
 
 
 async def _uncounted(model: str) -> None:
@@ -275,11 +277,6 @@ def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
     said = [part.text for part in answer if isinstance(part, Text)]
     asked = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
     return "\n".join([*done, *said, *asked])[:_MOST_ANSWER_CHARS]
-
-
-_EVERY_S: Final = 600.0
-_MOST: Final = 5_000
-_LEAST_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

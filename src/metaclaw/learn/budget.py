@@ -33,6 +33,8 @@ from metaclaw.ports import Purpose
 from metaclaw.store import SqlSpending, Sums
 from metaclaw.upstream import Charge, Spent, learned_item, waits_for_budget
 
+log = logging.getLogger(__name__)
+
 PRICES_AS_OF: Final = "2025-11"
 """When the built-in prices were written down. Prices change: `learning.prices` comes first."""
 
@@ -60,6 +62,19 @@ _BUILT_IN: Final = {
     "gemini-2.5-flash": (0.3, 2.5, 0.03),
 }
 _DATED: Final = re.compile(r"(?:-\d{4}-\d{2}-\d{2}|-\d{8}|@\d{8}|-latest|-\d{3,4})$")
+
+FLOOR_TOKENS: Final = 300_000
+RESERVE_TOKENS: Final = 1_000_000
+"""For reading what people say, beyond the default limit: about a thousand messages a day."""
+SHARE_OF_TRAFFIC: Final = 0.1
+_DAYS_AVERAGED: Final = 7
+_ITEMS_KEPT_DAYS: Final = 90
+_ALL: Final = 1.0
+_FOR_SKILLS: Final = 0.8
+_FOR_TURNS: Final = 0.6
+_NEVER_WAITS: Final = frozenset((Purpose.LISTEN,))
+_READ_AGAIN_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +110,6 @@ class Prices:
         plain = _DATED.sub("", model.rpartition("/")[2].lower())
         found = _BUILT_IN.get(plain)
         return None if found is None else Price(*found)
-
-
-log = logging.getLogger(__name__)
-
-FLOOR_TOKENS: Final = 300_000
-RESERVE_TOKENS: Final = 1_000_000
-"""For reading what people say, beyond the default limit: about a thousand messages a day."""
-SHARE_OF_TRAFFIC: Final = 0.1
-_DAYS_AVERAGED: Final = 7
-_ITEMS_KEPT_DAYS: Final = 90
-_ALL: Final = 1.0
-_FOR_SKILLS: Final = 0.8
-_FOR_TURNS: Final = 0.6
-_NEVER_WAITS: Final = frozenset((Purpose.LISTEN,))
-_READ_AGAIN_S: Final = 5.0
-_LOOK_AGAIN_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
 from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.steps import RecordedSteps
-from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import LoopWakeup
+from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
 from metaclaw.skills import ALWAYS, PROPOSED, Library, ShelfView, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow

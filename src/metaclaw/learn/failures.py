@@ -15,11 +15,20 @@ from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import OpenFailure, Outcome, Verdict
 from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
 from metaclaw.learn.unmended import Shown
-from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import Failure, FailureGroup, Teams, applies, applying, group_failures
 from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlGenerations, SqlVerdicts
 from metaclaw.text import count_terms
+
+_LISTED: Final = 5_000
+_LOOKED_AT: Final = 200
+_REMEMBERED: Final = 200
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
+_ALIKE: Final = 3  # terms that a rejected proposal's trigger and the failing tasks share
+_FAILING: Final = 8
+_PASSING: Final = 8
+_KEPT: Final = 1_000
 
 
 class SkillChanges:
@@ -67,13 +76,6 @@ class SkillChanges:
 def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
     # Of all changes the last decides: it has the highest number and the latest time.
     return last is not None and last.number > failure.generation and last.published_at >= failure.judged_at
-
-
-_LISTED: Final = 5_000
-_LOOKED_AT: Final = 200
-_REMEMBERED: Final = 200
-_EVER: Final = datetime.min.replace(tzinfo=UTC)
-_ALIKE: Final = 3  # terms that a rejected proposal's trigger and the failing tasks share
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +202,6 @@ def _is_alike(candidate: Candidate, kind: str, terms: set[str]) -> bool:
     return candidate.proposal.kind == kind or len(trigger & terms) >= _ALIKE
 
 
-_FAILING: Final = 8
-_PASSING: Final = 8
-_KEPT: Final = 1_000
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     """What a turn was about, and for whom."""
@@ -214,7 +211,7 @@ class _Task:
 
 
 class Probes:
-    """Reads recorded turns. Blocks."""
+    """Chooses the turns on which a proposal is replayed. Blocks."""
 
     def __init__(self, reader: LedgerReader, verdicts: SqlVerdicts, steps: StepBuilder, teams: Teams | None = None) -> None:
         self._reader = reader

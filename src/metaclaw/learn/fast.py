@@ -26,9 +26,8 @@ from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.failures import Lessons, Probes, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
 from metaclaw.learn.unmended import UnmendedFailures
-from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import LoopWakeup
+from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import Attempt, RefusedError, SqlCandidates
 
@@ -50,7 +49,7 @@ class FastRules:
 
 
 class FastLoop:
-    """Learns as soon as there is something to learn from."""
+    """Turns open failures into proposals and passes them to admission."""
 
     def __init__(
         self,
@@ -123,7 +122,7 @@ class FastLoop:
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
     async def learn(self, aside: TaskGroup) -> None:
-        """Take up whatever there is to learn from now."""
+        """Write skills for every group of failures that is ripe now."""
         self._is_looking = True
         try:
             await self._look(aside)

@@ -1,7 +1,6 @@
-"""The library's upkeep, from live evidence: trials end, harmful skills are retired; and once a day the larger chores.
+"""Maintenance of the skills in force, from live evidence: trials end, harmful skills are retired; larger chores run once a day.
 
-Cheap by design: only learned skills are looked at, a few of them at a time and the others the next time, and the list of them is
-made anew only when the library has changed.
+Only learned skills are looked at, a few at a time, and the list of them is made anew only when the library has changed.
 """
 
 import logging
@@ -20,8 +19,8 @@ from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
-from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import (
     LiveTask,
     ShelfView,
@@ -38,10 +37,19 @@ from metaclaw.skills import (
 )
 from metaclaw.store import DrawnTurn, LedgerReader, SqlCandidates, SqlCursors, SqlGenerations, SqlUses
 
+log = logging.getLogger(__name__)
+
 _LEAST_TURNS: Final = 20
 _RECENT: Final = 60
 _MOST_OF: Final = 2 / 3
 _ORDER: Final = (Outcome.UNKNOWN, Outcome.PASS, Outcome.FAIL)
+
+_EVERY_S: Final = 20.0
+_AT_ONCE: Final = 100
+_PAGE: Final = 500
+_PAGES: Final = 10
+_DAY: Final = timedelta(days=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UpliftReader:
@@ -92,16 +100,6 @@ def model_of_most(drawn: Sequence[DrawnTurn]) -> str | None:
         return None
     model, turns = Counter(one.model for one in drawn).most_common(1)[0]
     return model if turns >= _MOST_OF * len(drawn) else None
-
-
-log = logging.getLogger(__name__)
-
-_EVERY_S: Final = 20.0
-_AT_ONCE: Final = 100
-_PAGE: Final = 500
-_PAGES: Final = 10
-_DAY: Final = timedelta(days=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Chore(Protocol):

@@ -1,4 +1,4 @@
-"""Whom the program may ask for itself: listener, judge, evolver, and the models that served turns, for replays."""
+"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,10 +1,11 @@
-"""The first loop: every main turn gets a verdict as soon as what followed it is known.
+"""The outcome loop: every main turn gets a verdict as soon as what followed it is known.
 
-A turn is looked at when the next request of its session shows what came of it, and the last one when its session ends. What free
-detectors or a skill's own check can tell is told at once; only what stays undecided goes to the judge, aside, so that one slow
-question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times, after a restart too.
+A turn is assessed when the next request of its session arrives, and the last one when its session ends. Checks and detectors, which
+are free, decide first; only turns they cannot decide go to the judge, in the background. A judge has a share of the turns and a
+budget: questions beyond them wait, the turns most likely to have failed first, and their unknown verdict says why, so they outlive
+the process. A turn on which the judge gave no vote is asked about again, later each time.
 
-Stopped at any moment, it goes on where everything before is done (`LoopProgress`); what has its verdict is left alone.
+Stopped at any moment, it goes on where everything before is done (`LoopProgress`); turns that have a verdict are left alone.
 """
 
 import heapq
@@ -27,10 +28,11 @@ from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import Assessment
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
-from metaclaw.learn.worker.supervision import ENDS_CURSOR, TURNS_CURSOR, LoopProgress, LoopWakeup
+from metaclaw.learn.worker.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.outcome import fuse
 from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
+
+log = logging.getLogger(__name__)
 
 BUDGET_USED: Final = "waits for the learning budget"
 SHARE_USED: Final = "the judge's share is used up"
@@ -40,6 +42,15 @@ _IN_HAND: Final = 20.0
 _MOST_PUT_OFF: Final = 1000
 _MOST_RETRIES: Final = 1000
 _LOOKED_AT: Final = 1000
+
+_AT_ONCE: Final = 64
+_LOOK_BACK: Final = 8
+_LOOK_FAR_BACK: Final = 32
+_PAUSE_A_VERDICT_S: Final = 0.02
+_LOOK_EVERY_S: Final = 0.25
+_LOOK_SELDOM_S: Final = 1.0
+_IN_VAIN: Final = 120
+_JUDGED_AT_ONCE: Final = 4
 
 
 class JudgeAllowance:
@@ -129,12 +140,12 @@ class JudgeRetries:
         self._waiting: deque[DueQuestion] = deque(maxlen=_MOST_RETRIES)
 
     def later(self, turn: TurnId, tries: int) -> None:
-        """Asked so many times in vain: once more, unless that was often enough."""
+        """Ask once more after `tries` failed attempts, up to `MOST_TRIES`."""
         if tries < MOST_TRIES:
             self._waiting.append(DueQuestion(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1)))
 
     def due(self) -> list[DueQuestion]:
-        """Those whose time has come; they wait no longer."""
+        """Remove and return the questions that are due."""
         now = self._now()
         found = [one for one in self._waiting if one.at_s <= now]
         if found:
@@ -155,24 +166,12 @@ def has_no_vote(verdict: Verdict) -> bool:
     return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons
 
 
-log = logging.getLogger(__name__)
-
-_AT_ONCE: Final = 64
-_LOOK_BACK: Final = 8
-_LOOK_FAR_BACK: Final = 32
-_PAUSE_A_VERDICT_S: Final = 0.02
-_LOOK_EVERY_S: Final = 0.25
-_LOOK_SELDOM_S: Final = 1.0
-_IN_VAIN: Final = 120
-_JUDGED_AT_ONCE: Final = 4
-
-
 async def _always() -> bool:
     return True
 
 
 class _Hold(NamedTuple):
-    """What a question that is under way holds back."""
+    """The progress that a running question holds back."""
 
     progress: LoopProgress
     point: int
@@ -244,7 +243,7 @@ class OutcomeLoop:
                     await self.wakeup.wait(pause_s(in_vain))
 
     async def look(self, judging: TaskGroup) -> int:
-        """Take in what is new; how much there was."""
+        """Assess what is new; return how many rows there were."""
         turns = self._turns or await self._begin()
         rows = await run_sync(self._reader.turns_after, turns.reached, _AT_ONCE)
         if rows:
@@ -278,7 +277,7 @@ class OutcomeLoop:
             self._kept[name] = point
 
     async def _arrived(self, row: TurnRow, turns: LoopProgress, judging: TaskGroup) -> None:
-        """A new turn shows what came of the one before it."""
+        """Assess the turns that a new turn follows."""
         self._allowance.earn()
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:

@@ -1,4 +1,4 @@
-"""What a person may tell the learning part: their word on a turn, which skills are in force, what is to be forgotten."""
+"""What a person may do: give feedback on a turn, retire or revert skills, decide on candidates, forget a session."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,8 +1,9 @@
-"""Delete turns older than the configured number of days; what was learned from them stays.
+"""Deletion from the store: turns older than the configured days, what exceeds the size limit, and sessions that are forgotten.
 
 Deleting cannot be undone and a wall clock can be wrong, so a clock that jumped is not believed at once: if it is more than a day
 ahead of the last time retention ran, nothing is deleted until it has stayed ahead for a day. A clock that comes back is believed
-at once, since an earlier time only deletes less.
+at once, since an earlier time only deletes less. Each step of forgetting a session can be repeated: a program that ends in between
+finishes at its next start.
 """
 
 import logging
@@ -46,6 +47,15 @@ _EVERY_DOUBTED_S: Final = 60.0
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
+
+_FIRST_S: Final = 2.0
+_UPKEEP_EVERY_S: Final = 60.0
+_CHECK_EVERY_S: Final = 86_400.0
+TRAINED_ON: Final = "it was trained on a session that was forgotten"
+_WITHIN_S: Final = 30.0
+_COMPACT_BELOW_BYTES: Final = 256 << 20
+_TRIES: Final = 5
+_PAGE: Final = 200
 
 
 class Retention:
@@ -114,11 +124,6 @@ class Retention:
         self._cursors.move_cursor(cursor, (at - _EPOCH) // _US)
 
 
-_FIRST_S: Final = 2.0
-_UPKEEP_EVERY_S: Final = 60.0
-_CHECK_EVERY_S: Final = 86_400.0
-
-
 class StoreUpkeep:
     """Looks at the size once a minute and for damage once a day, in a thread."""
 
@@ -141,13 +146,6 @@ class StoreUpkeep:
         await run_sync(self._store.make_room)
         if given := await run_sync(self._store.give_back):
             log.info("unused space given back bytes=%d", given)
-
-
-TRAINED_ON: Final = "it was trained on a session that was forgotten"
-_WITHIN_S: Final = 30.0
-_COMPACT_BELOW_BYTES: Final = 256 << 20
-_TRIES: Final = 5
-_PAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts,
 Mark: TypeAlias = tuple[str, ...]
 """What stays of a message from request to request; empty for system text, which comes and goes."""
 
+_LOOK_AHEAD: Final = 64
+_REMEMBERED: Final = 40
+_MOST_LATER: Final = 6
+_LOOK_BACK: Final = 12
+
 
 @dataclass(frozen=True, slots=True)
 class ReadTurn:
@@ -132,10 +137,6 @@ def text_of(parts: Sequence[Part]) -> str:
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
-
-
-_LOOK_AHEAD: Final = 64
-_REMEMBERED: Final = 40
 
 
 class StepBuilder:
@@ -332,10 +333,6 @@ def _tools(request: ChatRequest) -> tuple[Tool, ...]:
 
 def _first_said(request: ChatRequest) -> Message | None:
     return next((message for message in request.messages if message.role is not Role.SYSTEM), None)
-
-
-_MOST_LATER: Final = 6
-_LOOK_BACK: Final = 12
 
 
 @dataclass(frozen=True, slots=True)

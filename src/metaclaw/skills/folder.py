@@ -25,6 +25,10 @@ _UNSETTLED_S = 0.1
 
 Signature = tuple[int, int, int]
 
+# Files that could not be written for a while may be behind by several generations; older ones are not looked at.
+_GENERATIONS_BACK = 8
+_MANY = 100
+
 
 class FolderChanges(NamedTuple):
     """Names of skill folders to read again, and of those that are gone."""
@@ -119,11 +123,6 @@ def modified_at(path: Path) -> float | None:
     return facts.st_mtime if stat.S_ISREG(facts.st_mode) else None
 
 
-# Files that could not be written for a while may be behind by several generations; older ones are not looked at.
-_GENERATIONS_BACK = 8
-_MANY = 100
-
-
 class NoText(Enum):
     """A file without a skill in it. An empty one may be left by a loss of power, and is no edit."""
 
@@ -139,7 +138,7 @@ class OwedChange(NamedTuple):
 
 
 class FolderUpkeep:
-    """The files that do not say yet what the generation in force says. One writer at a time."""
+    """Brings files in line with the generation in force. One writer at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

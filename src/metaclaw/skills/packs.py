@@ -63,7 +63,7 @@ def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = Fals
 
 
 def vouched(skill: Skill) -> Skill:
-    """The skill as one that a person brought."""
+    """The skill as a person's own, live."""
     return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
 
 

@@ -1,4 +1,4 @@
-"""Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
+"""Rules and facts: made and changed from the fields of a command or an API call, compared, and a library of examples."""
 
 import re
 import tomllib

@@ -26,6 +26,13 @@ _SAME_SITUATION = 0.8
 _SAME_BUT_FINER = 0.6
 _SKILL = SkillKind.SKILL
 
+# Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
+_MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error")
+MOST_LISTABLE = 512
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
+Group = Mapping[str, Skill]
+_EMPTY: Group = {}
+
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
     """The scopes that include this speaker, each with how specific it is. None stands for no particular speaker."""
@@ -116,11 +123,6 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str)) if isinstance(named, Iterable) else ()
 
 
-def say_the_same(one: str, other: str) -> bool:
-    """Whether two triggers tell of the same situation."""
-    return _overlap(_terms(one), _terms(other))
-
-
 def _both_ways(kind: str, who: str) -> dict[str, int]:
     """An id with its kind and by itself; the latter not where it reads like a scope of another kind."""
     named = {kind + who: _KINDS[kind]}
@@ -129,10 +131,6 @@ def _both_ways(kind: str, who: str) -> dict[str, int]:
 
 def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
-
-
-# Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
-_MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error")
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:
@@ -161,13 +159,6 @@ def is_untouchable(skill: Skill) -> bool:
 def may_be_withheld(skill: Skill) -> bool:
     """Whether this skill may be withheld at random to measure its effect: a person's own words never are."""
     return skill.author is Authorship.EVOLVER and not skill.pinned and skill.kind is _SKILL
-
-
-MOST_LISTABLE = 512
-"""A scope with more skills than this is never listed whole, so only their number is kept."""
-
-Group = Mapping[str, Skill]
-_EMPTY: Group = {}
 
 
 class Members:

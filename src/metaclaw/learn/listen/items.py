@@ -1,4 +1,4 @@
-"""The listen call: what a model is asked about one message of a person, under 1,500 tokens, and how its answer is read."""
+"""What a message lays down: rule items found by sure phrases (`phrases.json`), or by a model in a call of at most 1,500 tokens."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, S
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import JudgeError
 from metaclaw.privacy import PersonsMessage
-from metaclaw.text import split_sentences
+from metaclaw.text import json_documents, split_sentences
 from metaclaw.wires import estimate_tokens
 
 MOST_TOKENS: Final = 1_450
@@ -80,7 +80,6 @@ check: how to tell that it was followed, only where that is certain: "not: REGEX
 null.
 correction: null, or what was wrong with the answer and what was wanted. What is wanted next time, too, is also an item."""
 
-
 _Named = TypeVar("_Named", bound=StrEnum)
 
 
@@ -120,7 +119,7 @@ class RuleItem:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """What a model made of a message."""
+    """A message as a model, or sure phrases, read it."""
 
     items: tuple[RuleItem, ...]
     correction: str | None
@@ -152,7 +151,8 @@ def read_answer(completion: Completion, today: date) -> ReadMessage:
     """What an answer says: read leniently, validated strictly; an item that is broken is left out. Raises JudgeError where there is
     no answer to be read."""
     text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
-    for document in _documents(_THINKING.sub(" ", text)):
+    documents = list(json_documents(_THINKING.sub(" ", text), _MOST_OPENINGS, openings="{"))
+    for document in reversed(documents):  # the last first: models think aloud before they answer
         match document:
             case {"items": list(items), **rest}:
                 return ReadMessage(_items(items, today), _words(rest.get("correction"), MAX_TEXT_CHARS) or None)
@@ -192,23 +192,6 @@ def _safe(text: str) -> str:
 def _line(text: str, most: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def _documents(text: str) -> Iterator[object]:
-    """The JSON objects in a text, the last first: models think aloud before they answer."""
-    decoder = json.JSONDecoder()
-    at, found = 0, list[object]()
-    for _ in range(_MOST_OPENINGS):
-        at = text.find("{", at)
-        if at < 0:
-            break
-        try:
-            document, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            at += 1
-        else:
-            found.append(document)
-    yield from reversed(found)
 
 
 def _items(values: Sequence[object], today: date) -> tuple[RuleItem, ...]:

@@ -32,8 +32,7 @@ from metaclaw.learn.listen.items import (
 )
 from metaclaw.learn.listen.messages import Messages, SpokenMessage
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
-from metaclaw.learn.worker.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR, LoopProgress, LoopWakeup
+from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow

@@ -1,4 +1,4 @@
-"""A tool call in canonical form, and what it does to the world: looks at it, takes a note, changes a file, or who knows what.
+"""A tool call in canonical form, and what it does to the world: looks at it, takes a note, changes a file, or anything.
 
 Two calls with one `key` are the same call: the order of keys, blanks, harmless quotes and a model's remarks about what it is doing
 make no difference. What a call does is judged by its tool's name and its command; whatever is not known to be harmless changes

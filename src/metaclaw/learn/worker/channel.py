@@ -14,7 +14,7 @@ from typing import IO, Final, TypeAlias
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import MetaClawError
-from metaclaw.learn.worker.retry_guard import WorkItem
+from metaclaw.learn.worker.supervision import WorkItem
 
 _LENGTH: Final = struct.Struct("!Q")
 _PIECE_BYTES: Final = 1 << 20
@@ -22,8 +22,8 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LearnerStart:
-    """The first word to a learner: the configuration, and every provider in order, with its models; those that are not on HTTP can
-    be asked only through the program."""
+    """The first message to a learner: the configuration, and every provider in order, with its models. Those that are not on HTTP
+    can be asked only through the program."""
 
     config: Config
     providers: tuple[tuple[str, tuple[str, ...] | None], ...]
@@ -43,7 +43,7 @@ class ForgetSession:
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """Do this for the learner, and say what came of it."""
+    """Carry out a call for the learner; answered by `CallResult` or `CallError`."""
 
     number: int
     name: str
@@ -68,8 +68,9 @@ class CallError:
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """How learning is, how many requests wait for the budget by purpose, how its loops are, what it is about (`reached` is the last
-    row of the ledger it has looked at for messages), and what it will not touch again, with how often that was tried."""
+    """The state of learning: facts for `status`, how many requests wait for the budget by purpose, the states of its loops,
+    counts of pending work (`reached` is the last row of the ledger it has looked at for messages), and items it has set aside,
+    with the number of attempts."""
 
     facts: Mapping[str, object]
     waiting: Mapping[str, int]
@@ -109,7 +110,7 @@ class Channel:
         return None if body is None else pickle.loads(body)
 
     def close(self) -> None:
-        """Say no more: the other side gets None from then on."""
+        """Close the sending side: the other side receives None from then on."""
         with self._sending, suppress(OSError):
             self._outgoing.close()
 

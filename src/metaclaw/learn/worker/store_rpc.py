@@ -173,7 +173,7 @@ class RemoteShelf:
 
     @property
     def view(self) -> ShelfView:
-        """The generation that was followed to last."""
+        """The generation that was read last."""
         return self._view
 
     def follow(self) -> ShelfView:

@@ -80,7 +80,7 @@ class FailureGroup:
 
     @property
     def turns(self) -> tuple[TurnId, ...]:
-        """The turns that failed, in order of birth."""
+        """The turns that failed, oldest first."""
         return tuple(failure.step.turn for failure in self.failures)
 
 

@@ -51,7 +51,18 @@ class PassRate:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """Pass rates of matching tasks with the skill and without it."""
+    """Pass rates of matching tasks with the skill and without it, and what a wrong decision would cost.
+
+    Each rate has a Beta distribution: Beta(1, 1) before anything is known, one more pass or failure for each task. Their difference
+    d is taken as normal with the mean and variance that follow. Then
+
+        loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
+        loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
+
+    A decision is made as soon as its expected loss is small enough to be accepted; where no more evidence may be bought or waited
+    for, the smaller one decides. This is no significance test: the error rates that follow from the limits are simulated
+    (`python -m benchmarks.gate`, docs/decisions/0032).
+    """
 
     with_skill: PassRate = PassRate()
     without: PassRate = PassRate()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.skills import Failure, group_failures, ripe_groups
-from metaclaw.skills.evolve.failures import is_on_users_word
+from metaclaw.skills.evolve.failures import CORRECTION_READ, is_on_users_word
 from tests.skills.evolve.building import make_failure, make_step, make_verdict, not_taught_by
 
 _TASKS = (
@@ -138,3 +138,11 @@ def test_a_verdict_on_another_turn_is_refused() -> None:
 
     with pytest.raises(ValueError, match="not about turn t_1"):
         Failure(step, make_verdict(other))
+
+
+def test_a_correction_that_a_model_read_is_enough_alone() -> None:
+    failure = make_failure("Make the label", "Labels are A6, you know.", detector=CORRECTION_READ)
+    (kind,) = group_failures([failure])
+    assert is_on_users_word(failure)
+    assert ripe_groups(kind, 100)
+    assert not is_on_users_word(make_failure("Make the label", "Labels are A6, you know."))

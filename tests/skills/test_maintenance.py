@@ -1,13 +1,16 @@
 """Promotion: a lesson of several users may become everybody's, and nobody's own words ever do."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.maintenance import find_promotions
+from metaclaw.skills.maintenance import Life, find_merges, find_promotions, find_retirements
+from tests.skills.gate.replays import skill
 
 TRIGGER = "When reading CSV exports from German accounting software"
 STEPS = "1. Look at the separator.\n2. Read with a decimal comma.\n3. Add up one column.\n\nDo not replace commas by hand."
@@ -70,3 +73,38 @@ def test_no_word_that_fewer_than_three_users_wrote_ever_leaves_them(added: list[
             writers = sum(word in words for words in added)
             if writers < 3:
                 assert word not in promotion.skill.body
+
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+LEARNED = Skill(SkillName("learned"), "When reading CSV exports", "Use a decimal comma.", author=Authorship.EVOLVER)
+
+
+def retired(skill: Skill, days: int = 900, opportunities: int = 90_000) -> list[str]:
+    return [str(one.skill) for one in find_retirements([Life(skill, NOW - timedelta(days=days), opportunities)], NOW)]
+
+
+def test_a_skill_is_stale_only_after_both_time_and_opportunities() -> None:
+    assert retired(LEARNED, days=100, opportunities=600) == ["learned"]
+    assert retired(LEARNED, days=100, opportunities=20) == []
+    assert retired(LEARNED, days=10, opportunities=6_000) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"author": Authorship.PERSON}, {"pinned": True}, {"author": Authorship.INSTRUCTION}, {"state": SkillState.RETIRED}],
+    ids=["written", "pinned", "said", "retired"],
+)
+def test_what_a_person_wrote_said_or_pinned_does_not_go_stale(fields: dict[str, object]) -> None:
+    assert retired(replace(LEARNED, **fields)) == []  # type: ignore[arg-type]
+
+
+def test_a_skill_on_trial_may_go_stale() -> None:
+    assert retired(replace(LEARNED, state=SkillState.CANARY)) == ["learned"]
+
+
+def test_near_duplicates_that_the_program_wrote_may_be_merged() -> None:
+    pair = [skill("one"), skill("two")]
+    assert [[one.name for one in group] for group in find_merges(pair)] == [["one", "two"]]
+    assert find_merges([skill("one"), replace(skill("two"), author=Authorship.PERSON)]) == []
+    assert find_merges([skill("one"), replace(skill("two"), pinned=True)]) == []
+    assert find_merges([skill("one", scope="user:a"), skill("two", scope="user:b")]) == []
