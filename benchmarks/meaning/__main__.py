@@ -20,7 +20,7 @@ from benchmarks.retrieval_library import make_library
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.engine.meaning import INSTALL, MeaningSearch, missing_packages
+from metaclaw.engine.embedding import INSTALL, MeaningSearch, missing_packages
 from metaclaw.skills import SkillIndex
 
 _IN_FULL = 3

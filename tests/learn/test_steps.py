@@ -28,8 +28,8 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import HIRED, Exchange, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder, without_bodies
-from metaclaw.proxy.origin import glue, tasks
-from metaclaw.proxy.origin.clients import CLIENTS
+from metaclaw.proxy.sessions import recognition, wrappers
+from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.store import RecordedTurn
 from metaclaw.wires import wire_format
 from tests.learn.house import CORRECTION, TASK, House, Talk
@@ -337,7 +337,7 @@ def captured(shared: Path, name: str) -> ChatRequest:
 def own_words(agent: str, text: str) -> str:
     """As the proxy takes a person's words out of a message."""
     client = next(client for client in CLIENTS if client.name == agent)
-    return tasks.words(client, glue.without_ephemeral(text))
+    return recognition.words(client, wrappers.without_ephemeral(text))
 
 
 def spoken(request: ChatRequest) -> list[Message]:

@@ -20,7 +20,7 @@ from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
-from metaclaw.store import Counts, LearningCounts, SqlSpending
+from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
 from metaclaw.upstream import ProviderFailure, Reachability
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Status:
     mode: str
     store_kind: str
     store_health: Callable[[], StoreHealth]
-    counts: Callable[[], Counts]
+    counts: Callable[[], LedgerCounts]
     shelf: Callable[[], ShelfView]
     shelf_trouble: Callable[[], str | None]
     providers: Sequence[ProviderFacts]

@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.compliance import Compliance, RuleRecord
-from metaclaw.domain.eligibility import RoleKind, Standing
+from metaclaw.domain.eligibility import RoleKind, TurnStanding
 from metaclaw.domain.enforcement import EnforcedRule
 from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
-from metaclaw.skills import Undone, can_hold, check_state_of, enforce_of, is_rule, on_error_of, question_of, rule_text, rule_when
+from metaclaw.skills import (
+    Undone,
+    can_hold,
+    check_state_of,
+    enforce_of,
+    is_rule,
+    on_break_of,
+    on_error_of,
+    question_of,
+    rule_text,
+    rule_when,
+)
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -69,7 +80,7 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
     }
 
 
-def role_view(turn: TurnRow | Turn, standing: Standing) -> Json:
+def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
     """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
     if standing.role is not None:
         return standing.role.kind.value
@@ -279,6 +290,7 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
         "check_note": named["check_note"],
         "enforce": enforce_of(rule),
         "on_error": on_error_of(rule),
+        "on_break": on_break_of(rule),
         "can_hold": can_hold(rule),
         "question": question_of(rule),
         "author": rule.author.value,

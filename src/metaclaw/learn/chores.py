@@ -38,7 +38,7 @@ from metaclaw.skills import (
     prove,
     read_skills,
 )
-from metaclaw.store import SqlCandidates, SqlCursors, SqlGenerations, SqlUses, Use
+from metaclaw.store import SkillUse, SqlCandidates, SqlCursors, SqlGenerations, SqlUses
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +100,10 @@ class Expiry:
         lives = [self._life(skill, uses[skill.name]) for skill in skills if self._is_long_ago(uses.get(skill.name))]
         return [life for life in lives if life is not None]
 
-    def _is_long_ago(self, use: Use | None) -> bool:
+    def _is_long_ago(self, use: SkillUse | None) -> bool:
         return use is not None and self._now() - use.last_at >= self._rules.stale_after
 
-    def _life(self, skill: Skill, use: Use) -> Life | None:
+    def _life(self, skill: Skill, use: SkillUse) -> Life | None:
         since = self._generations.in_force(skill.name)
         if since is None:
             return None
@@ -181,7 +181,7 @@ class Retrial:
             found += [one for one in some if one.name in uses and self._is_lately(uses[one.name])]
         return found
 
-    def _is_lately(self, use: Use) -> bool:
+    def _is_lately(self, use: SkillUse) -> bool:
         return use.times > 0 and self._now() - use.last_at < _LATELY
 
     def _other_model(self, skill: Skill) -> str | None:

@@ -18,7 +18,7 @@ from metaclaw.learn.unmended import Shown
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import Failure, FailureGroup, Teams, applies, applying, group_failures
-from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlGenerations, SqlVerdicts
+from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlGenerations, SqlVerdicts
 from metaclaw.text import count_terms
 
 _LISTED: Final = 5_000
@@ -147,7 +147,7 @@ class Lessons:
         pairs = zip(kind.failures, whole, strict=True)
         return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
 
-    def kind_of(self, attempt: Attempt) -> FailureGroup | None:
+    def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
         """The kind that an interrupted attempt was about; None where nothing of it is a failure any more."""
         standings = self._reader.standings_of(attempt.turns)
         found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]

@@ -29,7 +29,7 @@ from metaclaw.learn.unmended import UnmendedFailures
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
-from metaclaw.store import Attempt, RefusedError, SqlCandidates
+from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +251,7 @@ class FastLoop:
         teacher = self._lessons.newest(proposal.support)
         return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
-    async def _resume(self, attempt: Attempt, aside: TaskGroup) -> None:
+    async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
         kind = await run_sync(self._lessons.kind_of, attempt)
         if kind is None:
             await run_sync(self._candidates.end_attempt, attempt.number)

@@ -27,7 +27,7 @@ _SAME_BUT_FINER = 0.6
 _SKILL = SkillKind.SKILL
 
 # Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
-_MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error")
+_MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
 MOST_LISTABLE = 512
 """A scope with more skills than this is never listed whole, so only their number is kept."""
 Group = Mapping[str, Skill]

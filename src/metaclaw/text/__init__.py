@@ -1,7 +1,7 @@
 """Plain text: hidden characters, sentences, terms, word lists, and JSON inside prose."""
 
 from metaclaw.text.characters import HIDDEN, hides_characters, may_contain_hidden, visible_form, without_hidden_characters
-from metaclaw.text.json_documents import json_documents
+from metaclaw.text.json_text import json_documents
 from metaclaw.text.sentences import (
     Imperative,
     begins_with_rule,
