@@ -34,7 +34,7 @@ from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.supervision import AttemptLog, Attempts, WorkItem
+from metaclaw.learn.worker.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step
@@ -137,7 +137,7 @@ class House:
         self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=10), clock=self.clock)
         self.build()
 
-    def build(self, attempts: Attempts | None = None) -> None:
+    def build(self, attempts: WorkAttempts | None = None) -> None:
         database = self.database
         self.book = AttemptLog(attempts)
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
@@ -287,7 +287,7 @@ class House:
 
     def die_of(self, loop: str, item: object, times: int = 3) -> None:
         """Learners were killed so many times in a row while they had this in hand, and there is another one."""
-        self.build(Attempts(counts={WorkItem(loop, str(item)): times}))
+        self.build(WorkAttempts(counts={WorkItem(loop, str(item)): times}))
 
     async def sense(self) -> None:
         """Look once, and wait until the judge has answered."""

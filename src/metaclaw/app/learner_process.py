@@ -25,7 +25,6 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError
 from metaclaw.learn import (
     SET_ASIDE,
-    Attempts,
     CallError,
     CallResult,
     Channel,
@@ -36,6 +35,7 @@ from metaclaw.learn import (
     StoreCall,
     ToLearner,
     WakeLearner,
+    WorkAttempts,
     WorkItem,
 )
 
@@ -68,7 +68,7 @@ class LearnerProcess:
         self._outbox: Outbox | None = None
         self._told: LearnerReport | None = None
         self._facts: Mapping[str, object] = {}
-        self._attempts = Attempts()
+        self._attempts = WorkAttempts()
         self._set_aside: Mapping[WorkItem, int] = {}
         self.pid: int | None = None
         self.finished = 0

@@ -35,7 +35,7 @@ from metaclaw.learn.worker.store_rpc import (
     StoreCalls,
     StoreClient,
 )
-from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, Attempts, CrashRecord, Supervisor, WorkItem
+from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, CrashRecord, Supervisor, WorkAttempts, WorkItem
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning, LearningStores, owner_of
@@ -50,7 +50,6 @@ __all__ = [
     "SET_ASIDE",
     "UNLEARNED",
     "AttemptLog",
-    "Attempts",
     "Budget",
     "CallError",
     "CallResult",
@@ -86,6 +85,7 @@ __all__ = [
     "Supervisor",
     "ToLearner",
     "WakeLearner",
+    "WorkAttempts",
     "WorkItem",
     "newest_curve",
     "owner_of",

@@ -33,7 +33,7 @@ from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
-from metaclaw.skills import ALWAYS, PROPOSED, Library, ShelfView, Teams, check_state_of, examine, rule_text, rule_when
+from metaclaw.skills import ALWAYS, PROPOSED, ShelfView, SkillLibrary, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 
@@ -207,7 +207,7 @@ class ComplianceLoop:
             found = self._generations.at(generation)
             if found is None:
                 return current
-            library = Library.of(found.skills)
+            library = SkillLibrary.of(found.skills)
             known = self._views[generation] = ShelfView(generation, library.hash, library.index)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)

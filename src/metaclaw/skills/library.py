@@ -36,7 +36,7 @@ _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
 
 
-class Library:
+class SkillLibrary:
     """The index over a set of skills together with their content hashes, so that 100,000 texts are not hashed for one change."""
 
     __slots__ = ("_hash", "_hashes", "index")
@@ -50,9 +50,9 @@ class Library:
         return len(self.index)
 
     @staticmethod
-    def of(skills: Sequence[Skill]) -> "Library":
+    def of(skills: Sequence[Skill]) -> "SkillLibrary":
         """The library of these skills."""
-        return Library(SkillIndex(), []).changed(skills, ())
+        return SkillLibrary(SkillIndex(), []).changed(skills, ())
 
     @property
     def hash(self) -> str:
@@ -69,7 +69,7 @@ class Library:
         """Every skill, in no particular order."""
         return self.index.skills()
 
-    def changed(self, put: Sequence[Skill], removed: Iterable[str]) -> "Library":
+    def changed(self, put: Sequence[Skill], removed: Iterable[str]) -> "SkillLibrary":
         """The next library: `removed` names taken out, `put` added or, where the name is known, replaced."""
         removed = [name for name in removed if self.get(name) is not None]
         if not put and not removed:
@@ -81,7 +81,7 @@ class Library:
                 del hashes[bisect_left(hashes, outdated.content_hash)]
         hashes += [skill.content_hash for skill in put]
         hashes.sort()  # all but the last few are in order already, which makes this a single pass
-        return Library(self.index.changed(put, removed), hashes)
+        return SkillLibrary(self.index.changed(put, removed), hashes)
 
 
 class Budgets(NamedTuple):

@@ -37,7 +37,7 @@ from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
-from metaclaw.skills.library import Library, ShelfView
+from metaclaw.skills.library import ShelfView, SkillLibrary
 from metaclaw.skills.scopes import is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Shelf:
         self._writing = threading.Lock()
         self._scan = FolderScan(folder, clock)
         self._upkeep = FolderUpkeep(folder)
-        self._library = self._stored = Library.of(())
+        self._library = self._stored = SkillLibrary.of(())
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
         self._edits: dict[str, str] = {}
@@ -172,7 +172,7 @@ class Shelf:
         if not self._began:
             latest = self._generations.latest()
             self._upkeep.recall(self._generations, latest)
-            self._library = self._stored = Library.of(latest.skills)
+            self._library = self._stored = SkillLibrary.of(latest.skills)
             self._number = latest.number
             self._began = True
         if not (is_waited_for and self._upkeep.is_behind):

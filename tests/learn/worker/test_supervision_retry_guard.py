@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from metaclaw.learn.worker.supervision import AttemptLog, Attempts, CrashRecord, RetryGuard, WorkItem
+from metaclaw.learn.worker.supervision import AttemptLog, CrashRecord, RetryGuard, WorkAttempts, WorkItem
 
 pytestmark = pytest.mark.anyio
 
@@ -64,10 +64,10 @@ async def test_who_is_cancelled_has_not_fallen() -> None:
     assert await take(guard, "t_1")
 
 
-def after(deaths: Sequence[frozenset[WorkItem]]) -> Attempts:
-    failures = Attempts()
+def after(deaths: Sequence[frozenset[WorkItem]]) -> WorkAttempts:
+    failures = WorkAttempts()
     for in_hand in deaths:
-        failures = Attempts(in_hand, failures.counts).after_death()
+        failures = WorkAttempts(in_hand, failures.counts).after_death()
     return failures
 
 
@@ -83,7 +83,7 @@ async def test_what_was_in_hand_at_three_deaths_is_set_aside_and_deaths_with_emp
 
 async def test_of_those_that_were_in_hand_when_something_died_one_is_done_at_a_time() -> None:
     suspects = [WorkItem("judging", f"t_{number}") for number in range(4)]
-    noted: list[Attempts] = []
+    noted: list[WorkAttempts] = []
     book = AttemptLog(after([frozenset(suspects)]), noted.append)
     judging = RetryGuard("judging", book)
 
@@ -97,7 +97,7 @@ async def test_of_those_that_were_in_hand_when_something_died_one_is_done_at_a_t
         group.start_soon(judge, "t_of_good_repute")
     assert max(len(failures.in_hand & set(suspects)) for failures in noted) == 1
     assert max(len(failures.in_hand) for failures in noted) == 2
-    assert noted[-1] == Attempts()
+    assert noted[-1] == WorkAttempts()
 
 
 def test_what_was_in_hand_is_on_the_slate_when_its_process_is_killed() -> None:
@@ -119,11 +119,11 @@ with guard.attempt_now("deadly"):
             assert killed.returncode == -signal.SIGKILL
             assert crash_record.read().in_hand == {WorkItem("sensing", "deadly")}
             crash_record.write(crash_record.read().after_death())
-            assert crash_record.read() == Attempts(frozenset(), {WorkItem("sensing", "deadly"): deaths})
+            assert crash_record.read() == WorkAttempts(frozenset(), {WorkItem("sensing", "deadly"): deaths})
 
 
 def test_a_slate_nobody_wrote_on_says_nothing_and_is_closed() -> None:
     with CrashRecord() as crash_record:
-        assert crash_record.read() == Attempts()
+        assert crash_record.read() == WorkAttempts()
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(crash_record.handle)

@@ -21,7 +21,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.worker.channel import CallError, CallResult, StoreCall
-from metaclaw.skills import Library, Shelf, ShelfView
+from metaclaw.skills import Shelf, ShelfView, SkillLibrary
 from metaclaw.store import (
     Database,
     PriceServed,
@@ -168,7 +168,7 @@ class RemoteShelf:
         self._generations = generations
         self._calls = calls
         self._following = threading.Lock()
-        self._library = Library.of(())
+        self._library = SkillLibrary.of(())
         self._view = ShelfView(0, self._library.hash, self._library.index)
 
     @property
@@ -189,7 +189,7 @@ class RemoteShelf:
         """Read all skills again. Blocks. For when earlier generations were edited, because something was forgotten."""
         with self._following:
             changes = self._generations.since(0)
-            self._library = Library.of(changes.put)
+            self._library = SkillLibrary.of(changes.put)
             self._view = ShelfView(changes.number, self._library.hash, self._library.index)
             return self._view
 

@@ -147,22 +147,22 @@ class WorkItem(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class WorkAttempts:
     """`in_hand`: items begun and not finished. `counts`: failed attempts at each item."""
 
     in_hand: frozenset[WorkItem] = frozenset()
     counts: Mapping[WorkItem, int] = field(default_factory=dict)
 
-    def after_death(self) -> "Attempts":
+    def after_death(self) -> "WorkAttempts":
         """The attempts for the next process: every item in hand counts as failed once more."""
         fallen = {item: self.counts.get(item, 0) + 1 for item in self.in_hand}
-        return Attempts(frozenset(), {**self.counts, **fallen})
+        return WorkAttempts(frozenset(), {**self.counts, **fallen})
 
 
 class AttemptLog:
     """Attempts of all loops of a process. `note` is called with every change before it takes effect."""
 
-    def __init__(self, before: Attempts | None = None, note: Callable[[Attempts], None] = lambda failures: None) -> None:
+    def __init__(self, before: WorkAttempts | None = None, note: Callable[[WorkAttempts], None] = lambda failures: None) -> None:
         self._note = note
         self._in_hand: frozenset[WorkItem] = frozenset()
         self._counts = {} if before is None else dict(before.counts)
@@ -188,7 +188,7 @@ class AttemptLog:
                 self._set_aside[item] = failures
                 return False
             self._in_hand |= {item}
-            self._note(Attempts(self._in_hand, self._counts))
+            self._note(WorkAttempts(self._in_hand, self._counts))
             return True
 
     def end(self, item: WorkItem, *, failures: int) -> None:
@@ -200,7 +200,7 @@ class AttemptLog:
                 if len(self._counts) >= _REMEMBERED:
                     self._counts.clear()
                 self._counts[item] = failures
-            self._note(Attempts(self._in_hand, self._counts))
+            self._note(WorkAttempts(self._in_hand, self._counts))
 
 
 class RetryGuard:
@@ -251,19 +251,19 @@ class CrashRecord:
     def __init__(self, handle: int | None = None) -> None:
         self.handle = _new() if handle is None else handle
 
-    def write(self, attempts: Attempts) -> None:
+    def write(self, attempts: WorkAttempts) -> None:
         """Replace the record in one call, so that a killed process has written all of it or nothing."""
         body = pickle.dumps(attempts, pickle.HIGHEST_PROTOCOL)
         with suppress(OSError):  # no space left: the next crash is then counted against no item
             os.pwrite(self.handle, _LENGTH.pack(len(body)) + body, 0)
 
-    def read(self) -> Attempts:
+    def read(self) -> WorkAttempts:
         """Return the last record; an empty one if it was not written completely."""
         head = os.pread(self.handle, _LENGTH.size, 0)
         length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
         body = os.pread(self.handle, length, _LENGTH.size)
-        attempts = pickle.loads(body) if body and len(body) == length else Attempts()
-        assert isinstance(attempts, Attempts)
+        attempts = pickle.loads(body) if body and len(body) == length else WorkAttempts()
+        assert isinstance(attempts, WorkAttempts)
         return attempts
 
     def __enter__(self) -> "CrashRecord":
