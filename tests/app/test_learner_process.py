@@ -17,7 +17,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.channel import Begin, Failed, StoreCall
+from metaclaw.learn.worker.channel import CallError, LearnerStart, StoreCall
 from metaclaw.skills import Shelf
 from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 
@@ -33,7 +33,7 @@ async def learner_of(home: Path) -> AsyncIterator[tuple[LearnerProcess, Callable
     ledger = SqlLedger(database)
     shelf = Shelf(config.skills.dir, SqlGenerations(database))
     learner = LearnerProcess(
-        begin=lambda: Begin(config, ()),
+        begin=lambda: LearnerStart(config, ()),
         commands=WorkerCommands(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database))).by_name,
         has_work=lambda: bool(work),
     )
@@ -128,6 +128,6 @@ def test_whoever_waits_for_an_errand_is_told_that_it_failed_whatever_went_wrong(
     outbox: Outbox = Outbox()
     carry_out(StoreCall(7, "note_uses", ()), {"note_uses": fail}, outbox)
     told = outbox.get_nowait()
-    assert isinstance(told, Failed)
+    assert isinstance(told, CallError)
     assert (told.number, isinstance(told.error, MetaClawError)) == (7, True)
     assert str(error) in str(told.error)

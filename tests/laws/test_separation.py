@@ -25,7 +25,7 @@ from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.learn.failures import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
     BatchState,

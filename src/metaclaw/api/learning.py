@@ -28,7 +28,7 @@ from metaclaw.skills import Rulebook, ShelfView
 from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import Owner
+    from metaclaw.learn import OwnerActions
 
 _MOST_ROWS = 1000
 _MOST_COMMENT_CHARS = 10_000
@@ -49,7 +49,7 @@ class LearningRoutes:
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], ShelfView]
-    owner: Callable[[], Awaitable["Owner"]]
+    owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None

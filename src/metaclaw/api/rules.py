@@ -18,7 +18,7 @@ from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_BREAK, O
 from metaclaw.store import SqlCompliance
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import Owner
+    from metaclaw.learn import OwnerActions
 
 T = TypeVar("T")
 Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
@@ -63,7 +63,7 @@ class RuleRoutes:
 
     rulebook: Rulebook
     compliance: SqlCompliance
-    owner: Callable[[], Awaitable["Owner"]]
+    owner: Callable[[], Awaitable["OwnerActions"]]
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
     """Told of a rule that was said in a turn. Blocks."""
 

@@ -18,10 +18,9 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.spending import SERVED, Spending
 from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
-from metaclaw.learn.budget import Budget, SpendingStore
-from metaclaw.learn.prices import PRICES_AS_OF
+from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
-from metaclaw.store import LearningCounts, LedgerCounts
+from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
 from metaclaw.upstream import ProviderFailure, Reachability
 
 T = TypeVar("T")
@@ -211,7 +210,7 @@ class Cost:
     """Reads what was spent. `waiting` is how many requests wait for the budget, by purpose."""
 
     budget: Budget
-    spending: SpendingStore
+    spending: SqlSpending
     waiting: Callable[[], Mapping[str, int]] = dict
 
     def table(self) -> list[Route]:

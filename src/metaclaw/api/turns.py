@@ -15,7 +15,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Considered, Fate, Library, ShelfView, Teams, applies, explain
+from metaclaw.skills import Budgets, Considered, Fate, ShelfView, SkillLibrary, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -301,7 +301,7 @@ class WhyRoutes:
         considered = explain(
             turn,
             _task(turn),
-            ShelfView(number, turn.stamp.library_hash, Library.of(skills).index),
+            ShelfView(number, turn.stamp.library_hash, SkillLibrary.of(skills).index),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
             today=turn.times.received_at.astimezone().date(),
@@ -357,7 +357,7 @@ def _considered_view(one: Considered) -> dict[str, Json]:
 
 def _task(turn: Turn) -> str:
     """What the person asked for last, in their own words; empty where that cannot be read."""
-    from metaclaw.learn.steps import StepBuilder, read_request  # half of what learns comes along
+    from metaclaw.learn import StepBuilder, read_request  # half of what learns comes along
     from metaclaw.proxy import own_words
 
     builder = StepBuilder(own_words)

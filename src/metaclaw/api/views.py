@@ -28,7 +28,7 @@ from metaclaw.skills import (
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import SkillFacts
+    from metaclaw.learn import SkillFacts
 
 _MOST_LESSONS = 20
 

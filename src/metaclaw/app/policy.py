@@ -33,9 +33,7 @@ from metaclaw.train import (
 from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
-    from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.slow.assembly import SlowLearning
-    from metaclaw.learn.supervise import Supervisor
+    from metaclaw.learn import Learning, SlowLearning, Supervisor
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -126,7 +124,7 @@ class PolicyRuntime:
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
         """The slow loop, not started yet."""
-        from metaclaw.learn.slow.assembly import SlowLearning
+        from metaclaw.learn import SlowLearning
 
         return SlowLearning(
             self._config,

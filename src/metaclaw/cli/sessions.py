@@ -334,7 +334,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
     from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
-    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf
     from metaclaw.store import SqlGenerations
 
@@ -420,7 +420,7 @@ def verdict_in_words(verdict: "Verdict | None") -> str:
 
 
 def _messages(turn: "Turn") -> "tuple[Message, ...]":
-    from metaclaw.learn.steps import read_request
+    from metaclaw.learn import read_request
 
     try:
         return tuple(read_request(turn.wire, turn.exchange.request).messages)

@@ -17,7 +17,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
-from metaclaw.learn.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.examples import Examples
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.hindsight import Hints
@@ -32,7 +32,7 @@ from metaclaw.learn.slow.starvation import Starvation
 from metaclaw.learn.slow.variations import Variations
 from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.watch import CanaryWatch
-from metaclaw.learn.supervise import Supervisor
+from metaclaw.learn.worker.supervision import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams

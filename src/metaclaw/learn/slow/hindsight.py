@@ -13,7 +13,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.ports import Tokeniser
 from metaclaw.train import LEAST_GAIN, ScoredGroup, StepRecord, TrainingData, imitate_hinted, with_hint
 from metaclaw.wires import plain

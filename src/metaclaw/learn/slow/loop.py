@@ -30,7 +30,7 @@ from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
 from metaclaw.learn.slow.variations import Variations
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.worker.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 
@@ -119,7 +119,7 @@ class Slow:
         self._dropped: set[int] = set()
         self._in_hand: int | None = None
         self._let_go = anyio.Event()
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self.state = State.WAITING
         self.trouble: str | None = None
         self.tally: Tally | None = None
