@@ -1,4 +1,4 @@
-"""How the program is, in one tree: what `metaclaw status` and `/api/status` tell."""
+"""The state of the program (`/api/status`) and what its own calls cost (`/api/cost`)."""
 
 import asyncio
 import time
@@ -65,7 +65,7 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Asks every part how it is."""
+    """Collects the state of every part."""
 
     mode: str
     store_kind: str

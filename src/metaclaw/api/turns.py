@@ -68,7 +68,7 @@ class Titles:
             return [one for one in ids if one not in self._known]
 
     def forget(self, session: SessionId) -> None:
-        """Let go of a session that is to be forgotten."""
+        """Forget the title of a session."""
         with self._lock:
             self._known.pop(session, None)
 

@@ -78,7 +78,7 @@ def role_view(turn: TurnRow | Turn, standing: Standing) -> Json:
 
 
 def verdict_view(verdict: Verdict | None) -> Json:
-    """What a turn came to; null until somebody has looked at it."""
+    """The verdict on a turn; null if it has not been judged."""
     if verdict is None:
         return None
     votes = verdict.votes

@@ -304,7 +304,7 @@ def _started(status: dict[str, Json]) -> StartedProxy:
 @json_option
 @click.pass_obj
 def stop(home: Path, timeout_s: float, as_json: bool) -> None:
-    """Stop the running proxy: answers under way are finished first."""
+    """Stop the running proxy; running answers are finished first."""
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
     if as_json:

@@ -25,7 +25,7 @@ _BRIEF = {
 @json_option
 @click.pass_obj
 def status(home: Path, show_all: bool, as_json: bool) -> int:
-    """Say how the running proxy is: first what is wrong and what waits for you, then what it serves and learns."""
+    """Show the state of the running proxy: problems and decisions that wait for you first, then what it serves and learns."""
     if as_json and find(home) is None:
         print_json({"running": False, "home": str(home), "start_with": "metaclaw start --detach"})
         return 1

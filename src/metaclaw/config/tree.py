@@ -32,7 +32,7 @@ class ProxyConfig(Section):
     port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
     api_key: Secret | None = Field(
         default=None,
-        description="What a caller must present. Generated and stored here at the first start.",
+        description="The key that callers must send. Generated and stored here at the first start.",
         examples=["env:METACLAW_KEY"],
     )
     max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
@@ -83,8 +83,8 @@ class ProxyConfig(Section):
 class ProviderConfig(Section):
     """One model provider. Without any, the embedded model serves."""
 
-    name: str = Field(description="How status, logs and `--set providers.NAME.key=value` call it.", examples=["openai"])
-    kind: ProviderKind = Field(description="What it speaks; `embedded` is the model inside this program.", examples=["openai"])
+    name: str = Field(description="Its name in status, logs and `--set providers.NAME.key=value`.", examples=["openai"])
+    kind: ProviderKind = Field(description="Its API; `embedded` is the model inside this program.", examples=["openai"])
     base_url: str | None = Field(
         default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
         description="Its address: with `/v1` for openai, without for anthropic. Default: the vendor's own.",
@@ -96,7 +96,8 @@ class ProviderConfig(Section):
         examples=["env:OPENAI_API_KEY"],
     )
     models: Names = Field(
-        default=(), description="Models that go to this provider. A model nobody lists goes to the first of its wire."
+        default=(),
+        description="Models that go to this provider. A model that no provider lists goes to the first provider of its wire.",
     )
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
@@ -209,7 +210,7 @@ class SkillsConfig(Section):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description='With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to learn its worth.',
+        description='With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to measure its uplift.',
     )
 
     @field_validator("dir", mode="before")
@@ -230,7 +231,7 @@ class JudgeConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="Which provider answers. Default: the first with a key of its own; without one, nobody judges.",
+        description="Which provider answers. Default: the first with a key of its own; without one, no model judges turns.",
         examples=["openai"],
     )
     model: str | None = Field(
@@ -349,8 +350,8 @@ class PrivacyConfig(Section):
 
     redact: bool = Field(
         default=True,
-        description="Before anybody else sees a turn, replace also what your environment and dotfiles hold; "
-        "what looks like a secret is always replaced.",
+        description="Before a turn is sent to a judge, an evolver or a trainer, also replace values from your environment "
+        "and dotfiles; text that looks like a secret is always replaced.",
     )
     retention_days: int = Field(default=0, ge=0, le=36_500, description="Forget turns older than this; 0 keeps them.")
 

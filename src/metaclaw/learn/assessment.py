@@ -130,7 +130,7 @@ class ReplayScorer:
             )
         judge = self._judge_for(played.step.model)
         if judge is None:
-            raise JudgeError("no check and nobody to judge")
+            raise JudgeError("no check and no judge")
         requirement = await run_sync(self._redact, replay_requirement(played.step, played.kind))
         shown = await run_sync(self._redact, in_words(played.answer, played.calls))
         votes = await judge.judge_replay(requirement, shown)

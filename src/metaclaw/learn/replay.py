@@ -138,7 +138,7 @@ class CassetteReplayer:
         if model is None:
             return unknown(note=f"the model {scene.turn.model} of provider {scene.turn.provider} cannot be asked by the program")
         if self._scorer.estimate(skill, scene.step) is None:
-            return unknown(note="it has no check, and nobody judges")
+            return unknown(note="it has no check, and no judge is configured")
         run = await self._play(model, prompt, scene.recording, seed, limit)
         if run.answer is None:
             return unknown(run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens)
@@ -146,7 +146,7 @@ class CassetteReplayer:
             score = await self._scorer.score(skill, PlayedTurn(scene.step, probe.kind, run.answer, run.calls))
         except (JudgeError, UpstreamError) as error:
             log.info("replay_not_scored turn=%s error=%s", probe.turn, error)
-            return unknown(run.tokens, f"nobody could judge it: {error}", is_unavailable=isinstance(error, BudgetError))
+            return unknown(run.tokens, f"it could not be judged: {error}", is_unavailable=isinstance(error, BudgetError))
         return ReplayResult(probe, score.outcome, run.tokens + score.tokens, "; ".join(filter(None, (run.note, score.note))))
 
     def forget(self) -> None:

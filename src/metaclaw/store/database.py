@@ -200,7 +200,7 @@ class Database:
         deadline_s = time.monotonic() + _SECLUSION_S
         while pool.checkedout() > own:
             if time.monotonic() > deadline_s:
-                raise StoreError("the files of the database were removed, and somebody still uses them; trying again")
+                raise StoreError("the files of the database were removed while a process still uses them; trying again")
             time.sleep(0.001)
         self.engine.dispose()
 

@@ -188,7 +188,7 @@ class ConnectionPool:
 
     def _forget(self, connection: ProviderConnection) -> None:
         if connection not in self._connections:
-            return  # lost while being opened, or to make room: whoever did that has its place
+            return  # lost while being opened, or closed to make room: its slot is already released
         self._connections.remove(connection)
         if connection in self._idle:
             self._idle.remove(connection)

@@ -35,7 +35,7 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """Where the pages get what the API does not tell. `words` gives a person's own words in a text of an agent."""
+    """Data of the pages that the API does not have. `words` gives a person's own words in a text of an agent."""
 
     overview: Overview
     titles: Titles
@@ -43,7 +43,7 @@ class PageParts:
     rulebook: Rulebook
     words: Words
     health: Callable[[], tuple[object, ...]] = tuple
-    """Something that changes when a provider fails or answers again."""
+    """A value that changes when a provider fails or recovers."""
     curve: Callable[[], Sequence[float]] = tuple
     """The mean reward of each training step of the newest run. Blocks."""
 

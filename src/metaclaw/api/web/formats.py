@@ -171,8 +171,13 @@ def signal(detector: object) -> str:
 
 def judged_by(source: object) -> str:
     """Who gave a verdict, in words."""
-    told = {"user": "your word", "judge": "the judge's word", "detector": "seen in what came next", "check": "a check's result"}
-    return told.get(str(source), "no word yet")
+    told = {
+        "user": "your verdict",
+        "judge": "the judge's verdict",
+        "detector": "seen in what followed",
+        "check": "a check's result",
+    }
+    return told.get(str(source), "no verdict yet")
 
 
 def audience(scope: object) -> str:

@@ -91,7 +91,7 @@ class LocalServer(EmbeddingServer):
         super().__init__(pipe, file)
         self._model = model
         self._token_s = _AIM_S / _FEWEST_TOKENS
-        # Requests wait for an answer, indexing can wait for everybody: on Linux a thread has a niceness of its own.
+        # Requests go before indexing: on Linux a thread has a niceness of its own.
         self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
         self._ordinary = self._embed(ORDINARY_REQUESTS)
 
