@@ -19,9 +19,7 @@ from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
 from metaclaw.errors import TrainingError
-from metaclaw.train.gate import Evidence, Pair, Ruling, judge_candidate
-from metaclaw.train.golden import GoldenScore
-from metaclaw.train.regression import compare_golden
+from metaclaw.train import Evidence, GoldenScore, Pair, Ruling, compare_golden, judge_candidate
 
 _HELD_OUT_SEED: Final = 5_000
 """Held-out questions of a trial are others than those of any house-rules run."""

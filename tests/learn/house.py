@@ -50,8 +50,8 @@ from metaclaw.privacy import Redactor, render_step
 from metaclaw.skills import Evolver, Gate, GateMode, Shelf, write_skill
 from metaclaw.store import (
     Database,
+    LedgerLimits,
     LedgerReader,
-    Limits,
     SqlBatches,
     SqlCandidates,
     SqlCursors,
@@ -143,7 +143,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.database: Database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
-        self.ledger = SqlLedger(self.database, Limits(patience_s=10), clock=self.clock)
+        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=10), clock=self.clock)
         self.build()
 
     def build(self, attempts: Attempts | None = None) -> None:

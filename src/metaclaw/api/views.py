@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.compliance import Compliance, RuleRecord
-from metaclaw.domain.eligibility import RoleKind, Standing
+from metaclaw.domain.eligibility import RoleKind, TurnStanding
 from metaclaw.domain.enforcement import EnforcedRule
 from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
@@ -69,7 +69,7 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
     }
 
 
-def role_view(turn: TurnRow | Turn, standing: Standing) -> Json:
+def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
     """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
     if standing.role is not None:
         return standing.role.kind.value

@@ -72,9 +72,9 @@ def start(
         return 0
     # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
     gc.disable()
-    from metaclaw.app import Serving, run
+    from metaclaw.app import StartedProxy, run
 
-    def ready(serving: Serving) -> None:
+    def ready(serving: StartedProxy) -> None:
         if not detached:
             announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
 

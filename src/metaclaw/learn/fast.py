@@ -31,7 +31,7 @@ from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.unmended import UnmendedFailures
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.skills import Failure, FailureGroup, Teams, applying, ripe_groups
-from metaclaw.store import Attempt, RefusedError, SqlCandidates
+from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +260,7 @@ class Fast:
         teacher = self._lessons.newest(proposal.support)
         return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
-    async def _resume(self, attempt: Attempt, aside: TaskGroup) -> None:
+    async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
         kind = await run_sync(self._lessons.kind_of, attempt)
         if kind is None:
             await run_sync(self._candidates.end_attempt, attempt.number)

@@ -15,7 +15,7 @@ from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.learn.unmended import Shown
 from metaclaw.skills import Failure, FailureGroup, group_failures
-from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
+from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.text import count_terms
 
 _LISTED: Final = 5_000
@@ -94,7 +94,7 @@ class Lessons:
         pairs = zip(kind.failures, whole, strict=True)
         return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
 
-    def kind_of(self, attempt: Attempt) -> FailureGroup | None:
+    def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
         """The kind that an interrupted attempt was about; None where nothing of it is a failure any more."""
         standings = self._reader.standings_of(attempt.turns)
         found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
