@@ -5,6 +5,7 @@ x = x - lr * decay * x          x = x - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -44,3 +45,27 @@ class AdamW:
         first_bias, second_bias = 1.0 - adam.beta1**self.steps, 1.0 - adam.beta2**self.steps
         spread = self.second.sqrt().div_(math.sqrt(second_bias)).add_(adam.eps)
         values.addcdiv_(self.first, spread, value=-adam.learning_rate / first_bias)
+
+
+def save_state(values: Tensor, gradient: Tensor, adamw: AdamW, pieces: int) -> dict[str, Tensor]:
+    """Everything that was learned and accumulated, as copies on the CPU."""
+    copies = {name: vector.detach().cpu().clone() for name, vector in _vectors(values, gradient, adamw).items()}
+    return copies | {"steps": torch.tensor(adamw.steps), "pieces": torch.tensor(pieces)}
+
+
+def restore_state(values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping[str, Tensor]) -> int:
+    """Fill all of it from a state that `save` gave, in place, and return the pieces; one of another shape is refused."""
+    vectors = _vectors(values, gradient, adamw)
+    if set(state) != {*vectors, "steps", "pieces"}:
+        raise TrainingError(f"a learner's state does not consist of {', '.join(sorted(state)) or 'nothing'}")
+    for name, vector in vectors.items():
+        if state[name].shape != vector.shape or not bool(state[name].isfinite().all()):
+            raise TrainingError(f"the state's {name} is not of this learner's size, or not finite")
+    for name, vector in vectors.items():
+        vector.copy_(state[name])
+    adamw.steps = int(state["steps"])
+    return int(state["pieces"])
+
+
+def _vectors(values: Tensor, gradient: Tensor, adamw: AdamW) -> dict[str, Tensor]:
+    return {"adapter": values, "moment_1": adamw.first, "moment_2": adamw.second, "gradient": gradient}

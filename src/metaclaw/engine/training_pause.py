@@ -1,4 +1,4 @@
-"""The turnstile: whoever works beside serving stands still while anybody holds it.
+"""The pause of training while answers are made: holds are counted, and processes stand still while there is one.
 
 On few cores a low priority is not enough, so the trainer's whole process group is stopped by a signal before an answer is begun,
 and goes on after it. One event loop calls it; none of its methods waits.
@@ -14,52 +14,52 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Walker(Protocol):
-    """What can be made to stand still, at once and from outside."""
+class Pausable(Protocol):
+    """A process that can be stopped and continued from outside, at once."""
 
     def stop(self) -> None: ...
     def go(self) -> None: ...
 
 
-class Turnstile:
-    """Counted holds, each with its reason. The first stops every walker before it returns, the last release lets them go.
+class TrainingPause:
+    """Counted holds, each with its reason. The first stops every member before it returns; the last release lets them continue.
 
-    `settle_s` is how long everybody stands on after the last release, so that a burst of requests is one stop and not many.
+    `settle_s` is how long members stay stopped after the last release, so that a burst of requests is one stop.
     """
 
     def __init__(self, *, settle_s: float = 0.0) -> None:
         self._settle_s = settle_s
         self._holds: dict[str, int] = {}
-        self._walkers: list[Walker] = []
+        self._members: list[Pausable] = []
         self._is_still = False
         self._settling: asyncio.TimerHandle | None = None
 
     @property
     def is_still(self) -> bool:
-        """Whether walkers stand still now."""
+        """Whether members are stopped now."""
         return self._is_still
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why they stand still; empty while they go, and while they settle."""
+        """Why they are stopped; empty while they run, and during `settle_s`."""
         return tuple(self._holds)
 
     def hold(self, reason: str) -> None:
-        """Everybody stands still when this returns, until the matching `release`."""
+        """Stop all members until the matching `release`; they are stopped when this returns."""
         self._holds[reason] = self._holds.get(reason, 0) + 1
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
         if not self._is_still:
             self._is_still = True
-            for walker in self._walkers:
-                walker.stop()
+            for member in self._members:
+                member.stop()
 
     def release(self, reason: str) -> None:
         """Take one hold back. Raises ValueError if there is none for this reason."""
         count = self._holds.get(reason)
         if count is None:
-            raise ValueError(f"nobody holds the turnstile for {reason!r}")
+            raise ValueError(f"training is not paused for {reason!r}")
         if count > 1:
             self._holds[reason] = count - 1
             return
@@ -76,16 +76,16 @@ class Turnstile:
         finally:
             self.release(reason)
 
-    def attach(self, walker: Walker) -> None:
-        """From now on this one stands and goes with the others; at once, if the turnstile is held."""
-        self._walkers.append(walker)
+    def attach(self, member: Pausable) -> None:
+        """Add a member; it is stopped at once while there is a hold."""
+        self._members.append(member)
         if self._is_still:
-            walker.stop()
+            member.stop()
 
-    def detach(self, walker: Walker) -> None:
-        """Forget a walker; one that is not attached is no error."""
-        if walker in self._walkers:
-            self._walkers.remove(walker)
+    def detach(self, member: Pausable) -> None:
+        """Remove a member; unknown ones are ignored."""
+        if member in self._members:
+            self._members.remove(member)
 
     def _settle(self) -> None:
         try:
@@ -100,14 +100,14 @@ class Turnstile:
     def _go(self) -> None:
         self._settling = None
         self._is_still = False
-        for walker in self._walkers:
-            walker.go()
+        for member in self._members:
+            member.go()
 
 
 if sys.platform != "win32":
 
     class ProcessGroup:
-        """A walker: all processes of a group, by signal. Let go of it before its leader is waited for: numbers are given again."""
+        """All processes of a group, stopped by signal. Detach it before its leader is waited for: process ids are reused."""
 
         def __init__(self, leader: int) -> None:
             self._leader = leader
@@ -131,7 +131,7 @@ if sys.platform != "win32":
 
 
 class FlagFile:
-    """A walker where there are no such signals (Windows): one who agreed to look at a file between two pieces of work."""
+    """For systems without such signals (Windows): a process that looks at a file between two pieces of work."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

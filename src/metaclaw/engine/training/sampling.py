@@ -15,6 +15,8 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 _BLOCK: Final = 256
 """Tokens whose weights are added up before one of them is looked for: far less to add up in order than a whole vocabulary."""
@@ -103,3 +105,41 @@ def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Groups to draw. `shares` are the random numbers: [group, rollout, token], double precision, on the CPU."""
+
+    prompts: Sequence[Sequence[int]]
+    shares: Tensor
+    temperature: float
+    end_ids: frozenset[int]
+
+    @property
+    def count(self) -> int:
+        """Rollouts of each group."""
+        return self.shares.shape[1]
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a rollout."""
+        return self.shares.shape[2]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(map(len, self.prompts))
+
+
+class Decoder(Protocol):
+    """Draws waves from the weights it was made for."""
+
+    def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
+        """How many rollouts fit one wave, when groups have so many and the longest prompt so many tokens."""
+
+    def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
+        """Tokens and log-probabilities: [group, rollout, token], on the CPU. What follows an end token means nothing.
+
+        `check` is called between decode steps, or between a few of them, and may raise to stop.
+        """

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.batch import Progress
 from metaclaw.domain.chat import Json
-from metaclaw.engine.training.pieces import Pieces, remove_run
+from metaclaw.engine.training.run_files import Pieces, remove_run
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}

@@ -11,17 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.linear import Change
-from metaclaw.engine.llama import Changes, Llama, interleave
-from metaclaw.engine.steps import Steps
-from metaclaw.engine.training.lora import Adapter, Pair, Shapes, projection_shapes
-from metaclaw.engine.training.merged import add_change
+from metaclaw.engine.checkpoint import Shape, Steps
+from metaclaw.engine.llama import Change, Changes, Llama, interleave
+from metaclaw.engine.training.lora import Adapter, Pair, Shapes, add_change, projection_shapes
 from metaclaw.engine.training.peft import reading_adapter
 from metaclaw.errors import TrainingError
 
 
-class Recipe:
+class AdaptedWeights:
     """A version in the making: `base` with the adapter in a folder. `tensors` are the base's own, in any dtype."""
 
     def __init__(self, base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The turnstile: counted holds, and real processes that stand still while one is left."""
+"""The training_pause: counted holds, and real processes that stand still while one is left."""
 
 import contextlib
 import statistics
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.turnstile import FlagFile, ProcessGroup, Turnstile
+from metaclaw.engine.training_pause import FlagFile, ProcessGroup, TrainingPause
 
 _SPIN = """
 import threading
@@ -27,7 +27,7 @@ spin()
 
 
 class _Witness:
-    """A walker that knows whether it goes."""
+    """A member that knows whether it goes."""
 
     def __init__(self) -> None:
         self.goes = True
@@ -63,79 +63,79 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the proc
 
 @given(st.lists(st.sampled_from([*"abcABC", "attach", "detach"]), max_size=40))
 def test_walkers_stand_still_exactly_while_somebody_holds(actions: list[str]) -> None:
-    turnstile = Turnstile()
+    training_pause = TrainingPause()
     held: list[str] = []
-    walkers = [_Witness()]
-    turnstile.attach(walkers[0])
+    members = [_Witness()]
+    training_pause.attach(members[0])
     for action in actions:
         match action:
             case "attach":
-                walkers.append(_Witness())
-                turnstile.attach(walkers[-1])
+                members.append(_Witness())
+                training_pause.attach(members[-1])
             case "detach":
-                if walkers:
-                    turnstile.detach(walkers.pop())
+                if members:
+                    training_pause.detach(members.pop())
             case reason if reason.islower():
-                turnstile.hold(reason)
+                training_pause.hold(reason)
                 held.append(reason)
             case reason if reason.lower() in held:
-                turnstile.release(reason.lower())
+                training_pause.release(reason.lower())
                 held.remove(reason.lower())
-        assert turnstile.is_still == bool(held)
-        assert set(turnstile.reasons) == set(held)
-        assert all(walker.goes != bool(held) for walker in walkers)
+        assert training_pause.is_still == bool(held)
+        assert set(training_pause.reasons) == set(held)
+        assert all(member.goes != bool(held) for member in members)
 
 
 def test_a_release_that_nobody_held_for_is_an_error_and_changes_nothing() -> None:
-    turnstile = Turnstile()
-    turnstile.hold("answer")
+    training_pause = TrainingPause()
+    training_pause.hold("answer")
     with pytest.raises(ValueError, match="window shut"):
-        turnstile.release("window shut")
-    assert turnstile.is_still
+        training_pause.release("window shut")
+    assert training_pause.is_still
 
 
 def test_a_block_that_fails_releases_what_it_held() -> None:
-    turnstile = Turnstile()
+    training_pause = TrainingPause()
     with contextlib.suppress(RuntimeError):
-        with turnstile.holding("answer"):
-            assert turnstile.reasons == ("answer",)
+        with training_pause.holding("answer"):
+            assert training_pause.reasons == ("answer",)
             raise RuntimeError("the answer failed")
-    assert not turnstile.is_still
+    assert not training_pause.is_still
 
 
 @pytest.mark.anyio
 async def test_a_burst_of_answers_is_one_stop_and_walkers_go_on_after_it_has_settled() -> None:
-    turnstile, walker = Turnstile(settle_s=0.02), _Witness()
-    turnstile.attach(walker)
+    training_pause, member = TrainingPause(settle_s=0.02), _Witness()
+    training_pause.attach(member)
     for _ in range(5):
-        with turnstile.holding("answer"):
+        with training_pause.holding("answer"):
             await anyio.lowlevel.checkpoint()
-    assert turnstile.is_still
-    assert walker.stops == 1
+    assert training_pause.is_still
+    assert member.stops == 1
     with anyio.fail_after(60):
-        while not walker.goes:
+        while not member.goes:
             await anyio.sleep(0.005)
-    assert not turnstile.is_still
+    assert not training_pause.is_still
 
 
 def test_without_an_event_loop_nobody_settles() -> None:
-    turnstile = Turnstile(settle_s=10.0)
-    turnstile.hold("window shut")
-    turnstile.release("window shut")
-    assert not turnstile.is_still
+    training_pause = TrainingPause(settle_s=10.0)
+    training_pause.hold("window shut")
+    training_pause.release("window shut")
+    assert not training_pause.is_still
 
 
 @needs_linux
 def test_a_held_group_has_less_than_a_millisecond_of_processor_time_left(spinner: int) -> None:
-    turnstile = Turnstile()
-    turnstile.attach(ProcessGroup(spinner))
+    training_pause = TrainingPause()
+    training_pause.attach(ProcessGroup(spinner))
     overruns = []
     for _ in range(20):
-        turnstile.hold("answer")
+        training_pause.hold("answer")
         before = _used_s(spinner)
         time.sleep(0.03)
         overruns.append(_used_s(spinner) - before)
-        turnstile.release("answer")
+        training_pause.release("answer")
         _until_it_works(spinner)
     assert statistics.median(overruns) < 0.001
     assert max(overruns) < 0.01
@@ -149,24 +149,24 @@ def _until_it_works(pid: int) -> None:
 
 
 @needs_linux
-def test_a_group_that_comes_while_the_turnstile_is_held_is_stopped_at_once(spinner: int) -> None:
-    turnstile = Turnstile()
-    turnstile.hold("window shut")
-    turnstile.attach(ProcessGroup(spinner))
+def test_a_group_that_comes_while_training_is_paused_is_stopped_at_once(spinner: int) -> None:
+    training_pause = TrainingPause()
+    training_pause.hold("window shut")
+    training_pause.attach(ProcessGroup(spinner))
     before = _used_s(spinner)
     time.sleep(0.03)
     assert _used_s(spinner) - before < 0.01
 
 
 def test_holding_costs_a_request_next_to_nothing(spinner: int) -> None:
-    turnstile = Turnstile()
-    turnstile.attach(ProcessGroup(spinner))
+    training_pause = TrainingPause()
+    training_pause.attach(ProcessGroup(spinner))
     times = []
     for _ in range(300):
         started = time.perf_counter()
-        turnstile.hold("answer")
+        training_pause.hold("answer")
         times.append(time.perf_counter() - started)
-        turnstile.release("answer")
+        training_pause.release("answer")
     assert statistics.median(times) < 50e-6
 
 
@@ -174,9 +174,9 @@ def test_a_group_that_has_ended_is_no_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE, process_group=0)
     assert process.stdout is not None
     process.stdout.read()  # to its end, which is the process's; nobody has waited for it yet
-    turnstile = Turnstile()
-    turnstile.attach(ProcessGroup(process.pid))
-    with turnstile.holding("answer"):
+    training_pause = TrainingPause()
+    training_pause.attach(ProcessGroup(process.pid))
+    with training_pause.holding("answer"):
         pass
     assert process.wait() == 0
     process.stdout.close()
@@ -184,8 +184,8 @@ def test_a_group_that_has_ended_is_no_error() -> None:
 
 def test_where_there_are_no_signals_a_file_says_stand_still(tmp_path: Path) -> None:
     flag = tmp_path / "stand-still"
-    turnstile = Turnstile()
-    turnstile.attach(FlagFile(flag))
-    with turnstile.holding("answer"):
+    training_pause = TrainingPause()
+    training_pause.attach(FlagFile(flag))
+    with training_pause.holding("answer"):
         assert flag.exists()
     assert not flag.exists()

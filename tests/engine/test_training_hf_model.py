@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.ids import TurnId
-from metaclaw.engine.training.foreign import ForeignLearner, learner_for
+from metaclaw.engine.training.hf_model import HfLearner, learner_for
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import read_adapter, write_adapter
@@ -54,11 +54,11 @@ def _write_words(folder: Path) -> None:
 
 
 @pytest.fixture
-def learner(stranger: Path) -> ForeignLearner:
-    return ForeignLearner(stranger, rank=4, seed=3)
+def learner(stranger: Path) -> HfLearner:
+    return HfLearner(stranger, rank=4, seed=3)
 
 
-def _changed(learner: ForeignLearner, size: float = 0.3) -> Adapter:
+def _changed(learner: HfLearner, size: float = 0.3) -> Adapter:
     generator = torch.Generator().manual_seed(5)
     adapter = learner.adapter()
     pairs = {name: Pair(a, size * torch.randn(b.shape, generator=generator)) for name, (a, b) in adapter.pairs.items()}
@@ -73,7 +73,7 @@ def _data(drawn: list[list[Rollout]]) -> list[Datum]:
     ]
 
 
-def test_logprobs_are_those_of_scoring_and_of_plain_transformers(stranger: Path, learner: ForeignLearner) -> None:
+def test_logprobs_are_those_of_scoring_and_of_plain_transformers(stranger: Path, learner: HfLearner) -> None:
     learner.adopt(_changed(learner))
     drawn = learner.sample(_PROMPTS, Drawing(4, 10, seed=2))
     pairs = [(prompt, rollout.tokens_T) for prompt, group in zip(_PROMPTS, drawn, strict=True) for rollout in group]
@@ -89,7 +89,7 @@ def test_logprobs_are_those_of_scoring_and_of_plain_transformers(stranger: Path,
         assert scores == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_rollouts_end_with_an_end_token_and_repeat_with_their_seed(learner: ForeignLearner) -> None:
+def test_rollouts_end_with_an_end_token_and_repeat_with_their_seed(learner: HfLearner) -> None:
     drawn = learner.sample(_PROMPTS, Drawing(24, 30, seed=1))
     rollouts = [rollout for group in drawn for rollout in group]
     assert {rollout.is_whole for rollout in rollouts} == {True, False}
@@ -104,7 +104,7 @@ def test_rollouts_end_with_an_end_token_and_repeat_with_their_seed(learner: Fore
     assert all(one == other for one, other in greedy)
 
 
-def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: ForeignLearner) -> None:
+def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: HfLearner) -> None:
     drawn = learner.sample(_PROMPTS, Drawing(3, 6, seed=4))
     data = _data(drawn)
     before = learner.score([(datum.prompt, datum.tokens_T) for datum in data])
@@ -118,7 +118,7 @@ def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: Forei
     assert gain > 0
 
 
-def test_the_gradient_is_the_slope_of_the_loss(learner: ForeignLearner) -> None:
+def test_the_gradient_is_the_slope_of_the_loss(learner: HfLearner) -> None:
     learner.adopt(_changed(learner, 0.1))
     data = [replace(datum, logprobs_T=None) for datum in _data(learner.sample(_PROMPTS, Drawing(3, 6, seed=4)))]
     loss = Loss(LossKind.CROSS_ENTROPY)
@@ -135,7 +135,7 @@ def test_the_gradient_is_the_slope_of_the_loss(learner: ForeignLearner) -> None:
     assert (found[0] - found[1]) / 2e-3 == pytest.approx(slope, rel=0.02, abs=0.02)
 
 
-def test_the_distance_to_the_untrained_model_is_seen(learner: ForeignLearner) -> None:
+def test_the_distance_to_the_untrained_model_is_seen(learner: HfLearner) -> None:
     data = _data(learner.sample(_PROMPTS, Drawing(3, 6, seed=4)))
     learner.adopt(_changed(learner))
     assert learner.accumulate(data, Loss()).kl is None
@@ -145,11 +145,11 @@ def test_the_distance_to_the_untrained_model_is_seen(learner: ForeignLearner) ->
 
 
 def test_going_on_from_a_state_equals_never_having_stopped(stranger: Path) -> None:
-    def teach(learner: ForeignLearner, data: list[Datum]) -> None:
+    def teach(learner: HfLearner, data: list[Datum]) -> None:
         learner.accumulate(data, Loss())
         learner.apply(Adam(learning_rate=1e-2), 30)
 
-    one, other = (ForeignLearner(stranger, rank=4, seed=3) for _ in range(2))
+    one, other = (HfLearner(stranger, rank=4, seed=3) for _ in range(2))
     data = _data(one.sample(_PROMPTS, Drawing(3, 6, seed=4)))
     teach(one, data)
     one.accumulate(data[:3], Loss())
@@ -163,7 +163,7 @@ def test_going_on_from_a_state_equals_never_having_stopped(stranger: Path) -> No
         other.restore({})
 
 
-def test_an_adapter_travels_in_pefts_format(stranger: Path, learner: ForeignLearner, tmp_path: Path) -> None:
+def test_an_adapter_travels_in_pefts_format(stranger: Path, learner: HfLearner, tmp_path: Path) -> None:
     changed = _changed(learner)
     write_adapter(tmp_path / "adapter", changed, str(stranger))
     learner.adopt(read_adapter(tmp_path / "adapter"))
@@ -180,7 +180,7 @@ def test_an_adapter_travels_in_pefts_format(stranger: Path, learner: ForeignLear
 def test_a_model_we_run_ourselves_says_and_learns_the_same_here(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    own, foreign = Learner(folder, rank=4, seed=3), ForeignLearner(folder, rank=4, seed=3)
+    own, foreign = Learner(folder, rank=4, seed=3), HfLearner(folder, rank=4, seed=3)
     drawn = own.sample(_PROMPTS, Drawing(3, 8, seed=4))
     assert [[rollout.tokens_T for rollout in group] for group in foreign.sample(_PROMPTS, Drawing(3, 8, seed=4))] == [
         [rollout.tokens_T for rollout in group] for group in drawn
@@ -196,7 +196,7 @@ def test_a_model_we_run_ourselves_says_and_learns_the_same_here(tmp_path: Path) 
 
 def test_each_model_gets_the_learner_that_runs_it(stranger: Path, tmp_path: Path) -> None:
     assert isinstance(learner_for(make_tiny_model(tmp_path / "tiny"), rank=2, seed=0), Learner)
-    assert isinstance(learner_for(stranger, rank=2, seed=0), ForeignLearner)
+    assert isinstance(learner_for(stranger, rank=2, seed=0), HfLearner)
     with pytest.raises(TrainingError, match=str(tmp_path)):
         learner_for(tmp_path, rank=2, seed=0)
 
@@ -209,23 +209,23 @@ def _raise() -> None:
     raise _EnoughError
 
 
-def _tokens_beyond(learner: ForeignLearner) -> object:
+def _tokens_beyond(learner: HfLearner) -> object:
     return learner.sample([[5], [_WORDS]], Drawing(1, 2))
 
 
-def _too_long(learner: ForeignLearner) -> object:
+def _too_long(learner: HfLearner) -> object:
     return learner.score([([5] * 60, [6] * 5)])
 
 
-def _nothing(learner: ForeignLearner) -> object:
+def _nothing(learner: HfLearner) -> object:
     return learner.accumulate([], Loss())
 
 
-def _without_logprobs(learner: ForeignLearner) -> object:
+def _without_logprobs(learner: HfLearner) -> object:
     return learner.accumulate([Datum(TurnId("t9"), (5,), (6,), (1.0,), None)], Loss())
 
 
-def _another_models(learner: ForeignLearner) -> None:
+def _another_models(learner: HfLearner) -> None:
     learner.adopt(Adapter(4, 8.0, {"elsewhere": Pair(torch.zeros(4, 3), torch.zeros(3, 4))}))
 
 
@@ -240,7 +240,7 @@ def _another_models(learner: ForeignLearner) -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_and_changes_nothing(
-    learner: ForeignLearner, do: Callable[[ForeignLearner], object], word: str
+    learner: HfLearner, do: Callable[[HfLearner], object], word: str
 ) -> None:
     before = learner.state()
     with pytest.raises(TrainingError, match=word):
@@ -248,7 +248,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
     assert all(torch.equal(value, before[name]) for name, value in learner.state().items())
 
 
-def test_a_loss_that_is_not_finite_accumulates_nothing(learner: ForeignLearner) -> None:
+def test_a_loss_that_is_not_finite_accumulates_nothing(learner: HfLearner) -> None:
     good = _data(learner.sample(_PROMPTS, Drawing(3, 6, seed=4)))
     learner.accumulate(good, Loss())
     before = learner.state()
@@ -258,16 +258,16 @@ def test_a_loss_that_is_not_finite_accumulates_nothing(learner: ForeignLearner) 
     assert all(torch.equal(value, before[name]) for name, value in learner.state().items())
 
 
-def test_a_check_that_raises_stops_the_drawing(learner: ForeignLearner) -> None:
+def test_a_check_that_raises_stops_the_drawing(learner: HfLearner) -> None:
     with pytest.raises(_EnoughError):
         learner.sample(_PROMPTS, Drawing(2, 5), _raise)
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=str(tmp_path)):
-        ForeignLearner(tmp_path, rank=4, seed=0)
+        HfLearner(tmp_path, rank=4, seed=0)
 
 
-def test_a_pair_with_nothing_drawn_scores_nothing(learner: ForeignLearner) -> None:
+def test_a_pair_with_nothing_drawn_scores_nothing(learner: HfLearner) -> None:
     scores = learner.score([(_PROMPTS[0], []), (_PROMPTS[0], [7]), (_PROMPTS[1], [])])
     assert [len(score) for score in scores] == [0, 1, 0]

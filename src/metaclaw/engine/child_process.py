@@ -1,6 +1,7 @@
-"""One run of the trainer process, seen from the program: started, asked one thing at a time, stopped and let go on, ended."""
+"""The engine process and the trainer process as the program sees them: started, sent messages, ended."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -8,25 +9,101 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
+from metaclaw.engine import frames
 from metaclaw.engine.pipe import Unpacker
-from metaclaw.engine.training import frames
-from metaclaw.engine.turnstile import FlagFile, ProcessGroup
+from metaclaw.engine.training import frames as trainer_frames
+from metaclaw.engine.training_pause import FlagFile, ProcessGroup
+
+_ENGINE_READ_BYTES: Final = 1 << 16
+_PATIENCE_S: Final = 2.0
+
+
+class EngineProcess:
+    """The process and its two pipes. It holds no other file of ours: Python's files and sockets are not inherited."""
+
+    def __init__(self, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
+        self._process = process
+        self._writer = writer
+        self._reader = reader
+
+    @classmethod
+    async def spawn(cls, arguments: Sequence[str], threads: int) -> "EngineProcess":
+        """Start the engine. A session of its own keeps a terminal's Ctrl-C away from it: it ends when its input ends."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "metaclaw.engine",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=_engine_environment(threads),
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        return cls(process, process.stdin, process.stdout)
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def send(self, frame: bytes) -> None:
+        """Write one packed message; to an engine that has gone it is lost, and its end is noticed where its messages are read."""
+        if not self._writer.is_closing():
+            self._writer.write(frame)
+
+    async def messages(self) -> AsyncIterator[frames.FromEngine]:
+        """Everything the engine says, until it ends."""
+        unpacker = Unpacker()
+        while chunk := await self._reader.read(_ENGINE_READ_BYTES):
+            for body in unpacker.feed(chunk):
+                yield frames.from_engine.decode(body)
+
+    async def close(self) -> int:
+        """End the process, by closing its input and, if that does not help, by force; its exit status."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            return await self._process.wait()
+
+
+def _engine_environment(threads: int) -> dict[str, str]:
+    return {
+        # Waiting threads sleep instead of spinning: on a busy machine that is faster, and it leaves the cores to the proxy.
+        "OMP_WAIT_POLICY": "passive",
+        # A slot of the cache is used from its beginning: with huge pages its first token would take megabytes in each layer.
+        "NUMPY_MADVISE_HUGEPAGE": "0",
+        # The memory of weights that have gone goes back to the system at once: where torch has mimalloc, and with glibc.
+        "MIMALLOC_ARENA_PURGE_MULT": "0",
+        "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
 
 log = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 1 << 20
-_Answer: TypeAlias = frames.FromTrainer | None
+_TRAINER_READ_BYTES: Final = 1 << 20
+_Answer: TypeAlias = trainer_frames.FromTrainer | None
 _Asked: TypeAlias = "tuple[bytes, asyncio.Future[_Answer]]"
 
 
-class TrainerChild:
-    """A Walker: the process, its pipes, and a thread that waits for it, so that the event loop never does.
+class TrainerProcess:
+    """A Pausable: the process, its pipes, and a thread that waits for it, so that the event loop never does.
 
     It leads a process group of its own, so that a Ctrl-C does not reach it and all of it can be stopped. On Linux the group is a
     session, too: priorities are compared between sessions there, and it gives its own the lowest. Elsewhere it stays in our
@@ -42,7 +119,7 @@ class TrainerChild:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env=_environment(threads),
+            env=_trainer_environment(threads),
             start_new_session=sys.platform == "linux",
             process_group=0 if has_signals and sys.platform != "linux" else None,
         )
@@ -124,10 +201,10 @@ class TrainerChild:
                 rest = rest[self._process.stdin.write(rest) :]
         except OSError:
             return None
-        while chunk := self._process.stdout.read(_READ_BYTES):
+        while chunk := self._process.stdout.read(_TRAINER_READ_BYTES):
             for body in unpacker.feed(chunk):
-                answer: frames.FromTrainer = frames.from_trainer.decode(body)
-                if not isinstance(answer, frames.Preparing):
+                answer: trainer_frames.FromTrainer = trainer_frames.from_trainer.decode(body)
+                if not isinstance(answer, trainer_frames.Preparing):
                     return answer
                 log.debug("trainer converting=%d%%", round(answer.share * 100))
         return None
@@ -138,7 +215,7 @@ def _settle(answered: "asyncio.Future[_Answer]", answer: _Answer) -> None:
         answered.set_result(answer)
 
 
-def _environment(threads: int) -> dict[str, str]:
+def _trainer_environment(threads: int) -> dict[str, str]:
     return {
         # Waiting threads sleep instead of spinning, as in the serving engine.
         "OMP_WAIT_POLICY": "passive",
