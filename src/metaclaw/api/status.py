@@ -22,7 +22,7 @@ from metaclaw.learn.budget import Budget, SpendingStore
 from metaclaw.learn.prices import PRICES_AS_OF
 from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
 from metaclaw.store import LearningCounts, LedgerCounts
-from metaclaw.upstream import ProviderFailure, Reachability
+from metaclaw.upstream import ProviderFailure, ProviderReachability
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class ProviderFacts:
     models: tuple[str, ...]
     state: Callable[[], str]
     failure: Callable[[], ProviderFailure | None] = lambda: None
-    reachability: Reachability | None = None
+    reachability: ProviderReachability | None = None
     """For a provider over a network."""
 
     async def tell(self) -> dict[str, object]:

@@ -184,7 +184,7 @@ _LOG_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class StartedProxy:
+class LaunchedProxy:
     """What the new proxy says about itself."""
 
     model: str | None
@@ -193,7 +193,7 @@ class StartedProxy:
 
 def launch(
     home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
-) -> tuple[ApiClient, StartedProxy]:
+) -> tuple[ApiClient, LaunchedProxy]:
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead.
 
     With `ends_with_parent` the proxy stops when this process is gone, also where that was killed.
@@ -291,10 +291,10 @@ def _start_progress(line: str, waited_s: float) -> str:
     return f"starting, {duration(waited_s)}{doing}"
 
 
-def _started(status: dict[str, Json]) -> StartedProxy:
+def _started(status: dict[str, Json]) -> LaunchedProxy:
     models = [model for provider in rows(at(status, "providers")) for model in rows(at(provider, "models"))]
     count = at(status, "skills", "count")
-    return StartedProxy(str(models[0]) if models else None, count if isinstance(count, int) else 0)
+    return LaunchedProxy(str(models[0]) if models else None, count if isinstance(count, int) else 0)
 
 
 @click.command()
