@@ -51,11 +51,6 @@ class ConnectionPool:
         """Connections that are open or being opened."""
         return self._taken
 
-    @property
-    def idle_connections(self) -> int:
-        """Connections that wait for a call."""
-        return len(self._idle)
-
     async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:
         """Send a call and return once the answer's head is here. Raises UpstreamError.
 
