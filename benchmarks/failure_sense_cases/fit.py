@@ -107,7 +107,7 @@ def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
 
 def _regress(rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
     """Gradient descent (Adam) on the log-loss with a Gaussian prior around the beliefs."""
-    beliefs = {**dict.fromkeys(sorted({name for found, _ in rows for name in found}), 0.0), **BELIEFS}
+    beliefs = BELIEFS | dict.fromkeys(sorted({name for found, _ in rows for name in found} - BELIEFS.keys()), 0.0)
     names = list(beliefs)
     place = {name: index + 1 for index, name in enumerate(names)}
     shown = [([0, *(place[name] for name in found)], failed) for found, failed in rows]
