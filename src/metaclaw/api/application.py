@@ -53,7 +53,7 @@ class ApiParts:
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
     sign_in: SignIn | None = None
     pages: PageParts | None = None
-    """What the pages for a browser need; without both of these there are none."""
+    """Parts of the pages; both `sign_in` and `pages` must be set, or no pages are served."""
 
 
 class Api:

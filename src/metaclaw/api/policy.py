@@ -42,7 +42,7 @@ class PolicyOwner(Protocol):
         """Go back to an earlier version, or by one step; the version that answers then."""
 
     def training(self) -> Mapping[str, Json]:
-        """What training is doing: state, step, version, paused_reason, and more."""
+        """The state of training: state, step, version, paused_reason, and more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 class FindingState(StrEnum):
-    """How a subject is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -41,7 +41,7 @@ class FindingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """What was found about one subject, and what to do about it."""
+    """A finding about one subject, and its remedy."""
 
     name: str
     state: FindingState
@@ -341,7 +341,7 @@ def missing_for_calendars(config: "Config") -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ProviderReply:
-    """What came back."""
+    """The result of asking a provider for its models."""
 
     was_reached: bool
     is_good: bool

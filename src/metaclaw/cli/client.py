@@ -107,7 +107,7 @@ def expect(status: int, body: Json) -> dict[str, Json]:
 
 
 def at(value: Json, *path: str) -> Json:
-    """What stands at a path inside an answer, None where nothing does."""
+    """The value at a path inside a response, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value

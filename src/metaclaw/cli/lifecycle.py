@@ -146,7 +146,7 @@ def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | Non
 
 
 def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
-    """What a client of this vendor must be told; its own credentials are needed where its provider passes them on."""
+    """Environment variables for a client of this vendor; it needs its own credentials if its provider passes them on."""
     name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
     first = next((one for one in config.fallback_order if one.kind == vendor), None)
     if first is not None and first.api_key is not None and first.api_key.is_passthrough:
@@ -185,7 +185,7 @@ _LOG_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class LaunchedProxy:
-    """What the new proxy says about itself."""
+    """Model and number of skills of the new proxy."""
 
     model: str | None
     skills: int
@@ -217,7 +217,7 @@ def launch(
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """What the child has written so far."""
+    """The lines that the child has logged."""
 
     path: Path
     began_at: int
@@ -285,7 +285,7 @@ def _is_ready(api: ApiClient) -> bool:
 
 
 def _start_progress(line: str, waited_s: float) -> str:
-    """What the proxy does while it starts, from the newest line of its log."""
+    """The progress of the start, from the newest line of the log."""
     state = re.search(r"state='(?:starting: )?([^']+)'", line)
     doing = f": embedded model, {state[1]}" if state else ""
     return f"starting, {duration(waited_s)}{doing}"

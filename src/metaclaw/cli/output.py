@@ -1,4 +1,4 @@
-"""What commands print: facts as JSON, or words; text from outside never reaches the terminal as control codes."""
+"""Output of commands: JSON, tables, facts and progress. Control codes in foreign text never reach the terminal."""
 
 import json
 import shutil

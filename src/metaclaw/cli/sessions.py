@@ -142,7 +142,7 @@ def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[Session
 
 
 def _went(reader: "LedgerReader", session: "SessionRow") -> str:
-    """How the turns of a session went, in few words."""
+    """The verdicts on a session's turns in a few words."""
     turns = [row.id for row in reader.turns_of(session.id, _MOST_SEARCHED) if row.kind.value == "main"]
     outcomes = [one.verdict.outcome.value for one in reader.standings_of(turns).values() if one.verdict is not None]
     failed, good = outcomes.count("fail"), outcomes.count("pass")
@@ -388,7 +388,7 @@ def is_continued(turn: "Turn") -> bool:
 
 
 def answered(turn: "Turn") -> str:
-    """What the model answered: its words, and each tool it called on a line of its own."""
+    """The model's answer: its text, and one line for each tool call."""
     from metaclaw.domain.chat import Text, ToolCall
     from metaclaw.wires import said_parts
 

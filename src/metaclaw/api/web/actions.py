@@ -251,6 +251,6 @@ def _number(form: Form, name: str) -> int:
 
 
 def back_path(path: str) -> str:
-    """Where to return to: a path of our own pages, and nothing else."""
+    """The path to return to if it is one of our own pages, else `/`."""
     is_own = path == "/" or path.startswith(("/?", "/ui/"))
     return quote(path, safe="/?=&%+:@~.-_") if is_own and "//" not in path and "\\" not in path else "/"

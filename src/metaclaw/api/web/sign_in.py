@@ -67,7 +67,7 @@ class SignIn:
         return None
 
     def form_token(self, session: str) -> str:
-        """What every form of a session's pages carries."""
+        """The token that every form of a session's pages carries."""
         return self._signature("form", session)
 
     def is_form_token(self, session: str, token: str) -> bool:

@@ -36,7 +36,7 @@ class PowerdWakeup:
     def __init__(self, notify: Notify | None = None) -> None:
         self._notify = notify
         self._descriptor, self._token = -1, -1
-        self._rung = asyncio.Event()
+        self._fired = asyncio.Event()
         self._is_armed = False
 
     @property
@@ -50,7 +50,7 @@ class PowerdWakeup:
         descriptor, token = ctypes.c_int(-1), ctypes.c_int(-1)
         status = self._notify.notify_register_file_descriptor(_NAME, descriptor, 0, token)
         if status != _STATUS_OK:
-            raise SignalError(f"macOS does not tell of its person (notify status {status})")
+            raise SignalError(f"macOS does not report user activity (notify status {status})")
         self._descriptor, self._token, self._is_armed = descriptor.value, token.value, False
         os.set_blocking(self._descriptor, False)
         asyncio.get_running_loop().add_reader(self._descriptor, self._read)
@@ -58,14 +58,14 @@ class PowerdWakeup:
     async def fires(self, within_s: float) -> bool:
         """Whether something was posted since it was armed; waits for it at most so long."""
         if not self._is_armed:
-            self._rung.clear()
+            self._fired.clear()
             self._is_armed = True
-        has_rung = await has_fired(self._rung, within_s)
-        self._is_armed = not has_rung
-        return has_rung
+        was_fired = await has_fired(self._fired, within_s)
+        self._is_armed = not was_fired
+        return was_fired
 
     def disarm(self) -> None:
-        """What is posted meanwhile is not news."""
+        """Ignore notifications until it is armed again."""
         self._is_armed = False
 
     def end(self) -> None:
@@ -78,7 +78,7 @@ class PowerdWakeup:
     def _read(self) -> None:
         """Discard the tokens: there is only one name. The end of the stream ends the wakeup."""
         if os.read(self._descriptor, 4096):
-            self._rung.set()
+            self._fired.set()
         else:
             self.end()
 

@@ -74,7 +74,7 @@ class WaylandInput:
 
 
 class _Message(NamedTuple):
-    """What the compositor says: to which of our objects, which event, and what with it."""
+    """An event of the compositor: object id, opcode and payload."""
 
     to: int
     event: int
