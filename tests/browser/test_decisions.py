@@ -135,13 +135,13 @@ def test_learned_skills_are_put_in_force_or_turned_away(program: Program, page: 
     assert page.findings() == []
     page.press("Put in force", "[aria-label='uses-a-host']")
     page.sees("uses-a-host is in force")
-    page.press("Turn away", "[aria-label='writes-dates']")
+    page.press("Reject", "[aria-label='writes-dates']")
     page.agree()
-    page.sees("writes-dates is turned away")
+    page.sees("writes-dates is rejected")
     live = {one["name"] for one in program.get("/api/skills")["skills"]}
     assert "uses-a-host" in live
     assert "writes-dates" not in live
-    page.press("Take it after all", "#notice")
+    page.press("Accept it after all", "#notice")
     page.sees("writes-dates is in force, as yours")
 
 

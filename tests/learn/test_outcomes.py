@@ -135,7 +135,7 @@ async def test_where_nobody_judges_nothing_is_taken_from_the_share(new_house: Ne
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
     await house.sense()
-    assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "there is no judge")
+    assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "no judge is configured")
     assert house.allowance.questions == 0
 
 

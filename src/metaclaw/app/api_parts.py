@@ -23,7 +23,7 @@ from metaclaw.learn import PENDING, UNLEARNED, Models, rejected_proposals, sense
 from metaclaw.proxy import Provider, own_words
 from metaclaw.skills import Budgets
 from metaclaw.store import SqlBatches, SqlCandidates, SqlCompliance, SqlForgetting, SqlPolicies
-from metaclaw.upstream import HttpEndpoint, ProviderHealth, Reachability
+from metaclaw.upstream import HttpEndpoint, ProviderHealth, ProviderReachability
 
 if TYPE_CHECKING:
     from metaclaw.app.application import Application
@@ -137,7 +137,7 @@ def _provider_facts(provider: Provider, embedded: "EmbeddedModel | None", health
             provider.models,
             lambda: f"{provider.open_connections} connections",
             failure,
-            Reachability(provider),
+            ProviderReachability(provider),
         )
     if embedded is not None and provider is embedded:
         return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
@@ -267,20 +267,25 @@ def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) ->
     vocabulary = Vocabulary(policy.tokenizer)
     key = None if policy.api_key is None else policy.api_key.resolve()
     ends = vocabulary.end_ids
-    if policy.backend == "weaver":
-        backend = weaver_backend(
-            load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
-        )
-    else:
-        backend = tinker_backend(
-            load_tinker(policy.backend),
-            policy.base_model,
-            vocabulary.decode,
-            end_ids=ends,
-            name=policy.backend,
-            base_url=policy.base_url,
-            api_key=key,
-        )
+    match policy.backend:
+        case "weaver":
+            backend = weaver_backend(
+                load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
+            )
+        case "tinker" | "mint":
+            backend = tinker_backend(
+                load_tinker(policy.backend),
+                policy.base_model,
+                vocabulary.decode,
+                end_ids=ends,
+                name=policy.backend,
+                base_url=policy.base_url,
+                api_key=key,
+            )
+        case "embedded":
+            raise AssertionError("it is no service")
+        case _:
+            assert_never(policy.backend)
     sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
     return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
 

@@ -145,7 +145,7 @@ def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
 
 
 def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
-    """What to say about a trial."""
+    """The result of a trial in words."""
     if trial.code != 0 or not trial.answer:
         tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
         return [f"{agent.title} gave no answer (exit code {trial.code}). The end of what it printed:", tail, "See metaclaw doctor."]
@@ -206,7 +206,7 @@ def _require_passthrough(agent: "Agent", passthrough: frozenset[str]) -> None:
 
 
 def _url(home: Path, config: "Config") -> str:
-    """Where the proxy listens now, else where it will."""
+    """The URL of the running proxy, else the configured one."""
     from metaclaw.cli.client import OPEN_HOSTS
     from metaclaw.instance import find
 

@@ -87,7 +87,7 @@ class Verdict:
         if self.p_fail is not None and not 0.0 <= self.p_fail <= 1.0:
             raise ValueError(f"p_fail of turn {self.turn} is {self.p_fail}, not a probability")
         if (self.outcome is Outcome.FAIL) != (self.fault is not None):
-            raise ValueError(f"verdict on turn {self.turn}: a failure, and only a failure, has somebody at fault")
+            raise ValueError(f"verdict on turn {self.turn}: a fault is given for a failure, and only for a failure")
 
     @property
     def score(self) -> float | None:

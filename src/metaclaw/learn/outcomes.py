@@ -361,7 +361,7 @@ class OutcomeLoop:
         if verdict is not None:
             await self._record(verdict)
         elif not self._assessor.has_judge(step):
-            await self._record(_unknown(step.turn, "there is no judge"))
+            await self._record(_unknown(step.turn, "no judge is configured"))
         elif self._allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
@@ -392,7 +392,7 @@ class OutcomeLoop:
             self._allowance.give_back()
             await self._put_off(step, later, BUDGET_USED)
         else:
-            verdict = asked or _unknown(step.turn, "there is no judge")
+            verdict = asked or _unknown(step.turn, "no judge is configured")
             await self._record(verdict)
             if has_no_vote(verdict):
                 self._retrying.later(step.turn, tries)

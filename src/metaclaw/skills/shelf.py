@@ -292,7 +292,7 @@ class Shelf:
 
     def _refuse_unreadable(self, name: str) -> None:
         if name in self._skipped or name in self._half_written:
-            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: mend or remove it first")
+            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first")
 
     def _refuse_unknown(self, names: Iterable[str]) -> None:
         for name in names:

@@ -227,14 +227,14 @@ _PLAIN_QUERY = re.compile(r"[\x21\x22\x24-\x7e]*")
 _SENDABLE = re.compile(r"[\x20-\x7e]+")
 
 
-class Passthrough(Enum):
+class PassthroughKey(Enum):
     """In place of a key: forward the caller's own credentials."""
 
     PASSTHROUGH = "passthrough"
 
 
-PASSTHROUGH: Final = Passthrough.PASSTHROUGH
-ApiKey: TypeAlias = str | Passthrough | None
+PASSTHROUGH: Final = PassthroughKey.PASSTHROUGH
+ApiKey: TypeAlias = str | PassthroughKey | None
 
 
 class HttpEndpoint:

@@ -52,7 +52,7 @@ class ProviderCandidate:
 def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tuple[ProviderCandidate, ...]:
     """The providers to try, first to last.
 
-    First those that list the model, in configured order. Where nobody lists it, `provider/model` picks that provider; else the
+    First those that list the model, in configured order. If none lists it, `provider/model` picks that provider; else the
     one that leads is picked, else the first that speaks the request's own wire, else the first of all. Then, as further
     fallbacks and in configured order, every provider that lists the model without that prefix or takes any model. The prefix that
     picked a provider is stripped from what is sent.

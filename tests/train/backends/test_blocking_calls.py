@@ -64,7 +64,7 @@ async def test_a_server_that_is_not_there_is_noticed_at_once() -> None:
         await here.check()
     # A success is believed for a while; who asks for the first time finds out.
     await here.check()
-    with pytest.raises(TrainingError, match=f"nobody answers at 127.0.0.1:{port}"):
+    with pytest.raises(TrainingError, match=f"no server answers at 127.0.0.1:{port}"):
         await Reachability(f"http://127.0.0.1:{port}").check()
 
 
@@ -88,7 +88,7 @@ async def test_work_is_given_up_when_its_server_goes_away_and_only_then() -> Non
 
         assert await reach.during(work()) == 7
         waiting = asyncio.ensure_future(asyncio.Event().wait())
-    with pytest.raises(BackendDownError, match="nobody answers"):
+    with pytest.raises(BackendDownError, match="no server answers"):
         async with asyncio.timeout(5):
             await reach.during(waiting)
     assert waiting.cancelled() or waiting.cancelling()

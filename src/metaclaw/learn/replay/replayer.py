@@ -138,7 +138,7 @@ class CassetteReplayer:
         if model is None:
             return unknown(note=f"the model {scene.turn.model} of provider {scene.turn.provider} cannot be asked by the program")
         if self._scorer.estimate(skill, scene.step) is None:
-            return unknown(note="it has no check and no judge")
+            return unknown(note="it has no check, and no judge is configured")
         run = await self._play(model, prompt, scene.recording, seed, limit)
         if run.answer is None:
             return unknown(run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens)

@@ -77,7 +77,7 @@ _LEFTOVERS = (
     ("a point in time", re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d[T ]\d\d:\d\d")),
     ("a point in time", re.compile(r"\b1[5-9]\d{8}(?:\d{3})?\b")),
     (
-        "a personal folder",
+        "a user's folder",
         re.compile(r"(?<![\w.])/(?:home|Users)/[\w.-]+|(?<![\w.])/root/\w+|\b[A-Za-z]:\\Users\\[\w.-]+|(?<![\w.])/tmp/[\w.-]{6,}"),
     ),
 )

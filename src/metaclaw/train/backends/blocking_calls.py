@@ -91,7 +91,7 @@ class Reachability:
             async with asyncio.timeout(self._timeout_s):
                 _, writer = await asyncio.open_connection(host, port)
         except OSError as error:
-            raise BackendDownError(f"nobody answers at {host}:{port}: {str(error) or 'the connection timed out'}") from error
+            raise BackendDownError(f"no server answers at {host}:{port}: {str(error) or 'the connection timed out'}") from error
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()

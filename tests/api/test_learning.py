@@ -103,11 +103,11 @@ async def test_a_skill_whose_file_cannot_be_read_stands_in_the_way(stage: Stage)
     stage.shelf.publish([skill("dates")], (), "learned dates")
     learned = stage.shelf.view.generation
     spoil(stage, "dates")
-    assert "mend or remove it first" in await stage.refused(409, "POST", "/api/skills/dates/retire")
+    assert "correct or remove it first" in await stage.refused(409, "POST", "/api/skills/dates/retire")
     mend(stage, "dates")
     stage.shelf.sync()
     spoil(stage, "dates")
-    assert "mend or remove it first" in await stage.refused(409, "POST", "/api/generations/revert", json={"generation": learned})
+    assert "correct or remove it first" in await stage.refused(409, "POST", "/api/generations/revert", json={"generation": learned})
 
 
 @pytest.mark.parametrize("number", [None, "1", 1.5, True, -1, 2**31, [1], {"generation": 1}])
