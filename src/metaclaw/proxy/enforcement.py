@@ -68,11 +68,11 @@ from metaclaw.wires import (
     deltas_of,
     encode_json,
     has_call_mark,
+    plain_text,
     streamed_facts,
     whole_calls,
     wire_format,
 )
-from metaclaw.wires.attempt import plain_text
 
 log = logging.getLogger(__name__)
 

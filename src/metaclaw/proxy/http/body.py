@@ -17,6 +17,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import WireError
 from metaclaw.proxy.http.client import too_large
 from metaclaw.proxy.http.spans import Span, UnsafeBytesError, first_value, item_spans, raw_items, skip_blanks, written_spans
+from metaclaw.wires import wire_format
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -102,7 +103,7 @@ class Body(dict[str, Json]):
 
 def list_key(wire: Wire) -> str:
     """Where a wire keeps its messages."""
-    return "input" if wire is Wire.RESPONSES else "messages"
+    return wire_format(wire).list_key
 
 
 def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:

@@ -129,11 +129,6 @@ def written_spans(body: bytes, key: str, raws: list[bytes]) -> list[Span] | None
     return spans if len(spans) == len(raws) and body[spans[-1][1]] == _CLOSING else None
 
 
-def top_level_spans(body: bytes) -> dict[str, Span]:
-    """Where the value of each key of the body, an object, stands."""
-    return field_spans(body, _object_span(body))
-
-
 def value_span(body: bytes, span: Span, key: str) -> Span:
     """Where the value of `key` stands in the object at `span`."""
     begin = _only_value(body, span, key)

@@ -15,6 +15,7 @@ import msgspec
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.proxy.http.body import Body, Listed, count_parts, list_key
 from metaclaw.proxy.sessions.wrappers import lasting, without_ephemeral
+from metaclaw.wires import wire_format
 
 DIGEST_BYTES: Final = 32
 # Lone surrogates, numbers beyond 64 bits, absurd nesting.
@@ -94,7 +95,7 @@ class Conversation:
     def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
         """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
         self.items = _items(wire, body)
-        self.system = [] if wire is Wire.CHAT else _system_texts(wire, body)
+        self.system = _plain_texts(wire_format(wire).system_texts(body))
         first = _leading_system(self.items, self.system)
         self.root = cache.root(self.system)
         self.digests: list[bytes] = [] if earlier is None else [earlier]
@@ -210,14 +211,6 @@ def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
     if isinstance(items, str):
         return (items,)
     return items if isinstance(items, list) else ()
-
-
-def _system_texts(wire: Wire, body: Mapping[str, Json]) -> list[str]:
-    """System text that stands outside the list; the chat wire has none."""
-    if wire is Wire.RESPONSES:
-        return _plain_texts(body.get("instructions"))
-    # Claude Code's first block is an accounting line whose suffix may differ from request to request.
-    return [text for text in _plain_texts(body.get("system")) if not text.startswith("x-anthropic-billing-header")]
 
 
 def _leading_system(items: Sequence[Json], texts: list[str]) -> int:

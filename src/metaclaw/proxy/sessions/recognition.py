@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import HIRED, Scope, TurnKind
@@ -20,6 +19,7 @@ from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import Client, Request
 from metaclaw.proxy.sessions.conversation import Conversation
 from metaclaw.proxy.sessions.wrappers import is_heartbeat, is_machine_text, without_ephemeral, without_machine_tags
+from metaclaw.wires import wire_format
 
 _UNKNOWN: Final = Client("unknown")
 _MAX_KNOWN: Final = 1024
@@ -247,8 +247,8 @@ def _counting(request: Request, path: str) -> str | None:
     """Counting tokens sends a request's body to another path, and leaves out the limit that every real request must have."""
     if path:
         return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
-    unlimited = request.wire is Wire.MESSAGES and "max_tokens" not in request.body and "stream" not in request.body
-    return "count-tokens" if unlimited else None
+    required = wire_format(request.wire).required_key
+    return "count-tokens" if required and required not in request.body and "stream" not in request.body else None
 
 
 def _generic(request: Request) -> str | None:

@@ -18,8 +18,9 @@ from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.wishes import make_message
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.train.backends.service import Request
-from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens
+from metaclaw.train.hosts.speech import Speech, in_tokens
 from metaclaw.upstream import TIMEOUT, UNREACHABLE
+from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class SamplerModel:
         )
         rollout = await self._draw(version, asked, weights)
         speech = Speech(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
-        yield Begin(new_id(ID_PREFIXES[request.wire]), self.models[0], Usage(len(asked.prompt), 0))
+        yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
         for delta in (*speech.push(rollout.tokens_T, rollout.logprobs_T), *speech.finish()):
             yield delta
         yield speech.end(is_whole=rollout.is_whole)

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage, Wire
+from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage
 from metaclaw.engine.frames import Generate
 from metaclaw.engine.prompt import Prompt
 from metaclaw.engine.text import Detokenizer, StopFinder, Vocabulary
@@ -13,7 +13,6 @@ from metaclaw.engine.toolcalls import CallParser
 from metaclaw.errors import WireError
 from metaclaw.train.backends.service import Request
 
-ID_PREFIXES: Final = {Wire.CHAT: "chatcmpl-", Wire.RESPONSES: "resp_", Wire.MESSAGES: "msg_"}
 _SEED_BITS: Final = 30
 
 

@@ -23,9 +23,9 @@ from metaclaw.ports import Call, HttpProvider, Reply
 from metaclaw.train.backends.service import Request
 from metaclaw.train.hosts.loading import LoadingHost
 from metaclaw.train.hosts.naming import name_of
-from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens
+from metaclaw.train.hosts.speech import Speech, in_tokens
 from metaclaw.upstream import MALFORMED
-from metaclaw.wires.sse import EventParser
+from metaclaw.wires import EventParser, wire_format
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class VllmModel:
         speech = Speech(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
         is_whole = True
         async with self._asked(self._body(asked, version), version) as reply:
-            yield Begin(new_id(ID_PREFIXES[request.wire]), self.models[0], Usage(len(asked.prompt), 0))
+            yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
             async for choice in self._choices(reply):
                 for delta in speech.push(choice.token_ids or [], _numbers(choice)):
                     yield delta
