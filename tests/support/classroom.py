@@ -13,9 +13,8 @@ from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.layout import Objective, Reduction, Row
-from metaclaw.train.backends.service import Drawn, Request, Sampler, Trainee
-from metaclaw.train.backends.softmax import END, Softmax
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, Sampler, SampleRequest, Trainee
+from tests.support.softmax import END, Softmax
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Classroom:
         self.published[path] = copy.deepcopy(self.models[model])
         return path
 
-    def sample(self, path: str | None, request: Request) -> list[Drawn]:
+    def sample(self, path: str | None, request: SampleRequest) -> list[DrawnSequence]:
         self._note("sample")
         policy = self._policy(path)
         answers = [
@@ -74,7 +73,7 @@ class Classroom:
             for number in range(request.count)
         ]
         return [
-            Drawn(tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), drawn[-1][0] == END)
+            DrawnSequence(tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), drawn[-1][0] == END)
             for drawn in answers
         ]
 
@@ -170,7 +169,7 @@ class PracticeSampler:
         self._path = path
         self.is_closed = False
 
-    async def sample(self, request: Request) -> list[Drawn]:
+    async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
         return self._room.sample(self._path, request)
 
     async def score(self, tokens: Sequence[int]) -> list[float]:

@@ -199,9 +199,6 @@ def _become(request: int, output: int, errors: int) -> None:
 
 
 def _main() -> int:
-    import metaclaw.app
-    import metaclaw.cli.root
-    import metaclaw.cli.start  # noqa: F401
     from metaclaw.cli import main
 
     with Path(os.devnull).open() as nothing:

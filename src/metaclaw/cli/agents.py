@@ -173,7 +173,7 @@ def tried(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int]":
 def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: bool = False) -> "Endpoint":
     """The proxy as the agent must know it: where it runs, or where it will by the configuration."""
     from metaclaw.agents import Endpoint
-    from metaclaw.cli.start import prepared
+    from metaclaw.cli.lifecycle import prepared
 
     config = prepared(home, [])
     key = config.proxy.api_key

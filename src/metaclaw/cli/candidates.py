@@ -33,9 +33,9 @@ def candidates() -> None:
 @click.pass_obj
 def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
     """List candidates, newest first."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.api import candidate_view
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import candidate_view
     from metaclaw.domain.candidate import Standing
     from metaclaw.store import SqlCandidates
 
@@ -56,7 +56,7 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, candidate: str, as_json: bool) -> None:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
-    from metaclaw.dashboard.views import candidate_view
+    from metaclaw.api import candidate_view
 
     found = _read(home, candidate)
     proposal = found.proposal
@@ -113,7 +113,7 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
 
 def _resolved(home: Path, named: str) -> str:
     """The whole id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import SqlCandidates
 
@@ -130,7 +130,7 @@ def _resolved(home: Path, named: str) -> str:
 
 
 def _read(home: Path, candidate: str) -> "Candidate":
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.candidate import CandidateId
     from metaclaw.store import SqlCandidates

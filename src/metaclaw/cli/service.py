@@ -51,7 +51,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
 
     A service does not see your shell's variables: keys written as env:NAME are read from service.env in the home folder.
     """
-    from metaclaw.cli.start import prepared
+    from metaclaw.cli.lifecycle import prepared
 
     prepared(home, [])
     systemctl = _require_systemctl() if starts else None

@@ -1,4 +1,4 @@
-"""`metaclaw status`: how the running proxy is, in words or as JSON."""
+"""`metaclaw status`: how the running proxy is. `metaclaw doctor`: check everything it needs, and say what to do."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,3 +299,32 @@ def _provider(provider: Json) -> str:
     models = ", ".join(str(model) for model in rows(at(provider, "models")))
     kind = f"{at(provider, 'kind')}: {wires}" if wires else str(at(provider, "kind"))
     return f"{at(provider, 'name')} ({kind}), {at(provider, 'state')}" + (f"; serves {models}" if models else "")
+
+
+@click.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds for each provider."
+)
+@json_option
+@click.pass_obj
+def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
+    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if something fails."""
+    from metaclaw.cli.checks import FindingState, examine
+
+    findings = list(examine(home, timeout_s))
+    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
+    if as_json:
+        print_json(
+            {
+                "healthy": not failed,
+                "checks": [{"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy} for f in findings],
+            }
+        )
+        return 1 if failed else 0
+    for finding in findings:
+        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
+        if finding.remedy is not None:
+            click.echo(f"{'':18} → {plain(finding.remedy)}")
+    warned = sum(finding.state is FindingState.WARN for finding in findings)
+    click.echo(f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed")
+    return 1 if failed else 0

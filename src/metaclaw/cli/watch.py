@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from metaclaw.cli.client import OPEN_HOSTS, Api, NotRunningError, at, connect, expect, rows
+from metaclaw.cli.client import OPEN_HOSTS, ApiClient, NotRunningError, at, connect, expect, rows
 from metaclaw.cli.output import plain
 from metaclaw.domain.chat import Json
 from metaclaw.errors import MetaClawError
@@ -56,7 +56,7 @@ def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
             click.echo(f"{_clock(event)}  {line}")
 
 
-def _follow(home: Path, cursor: str) -> Iterator[tuple[Api, StreamedEvent]]:
+def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
     """Events behind the cursor, for ever; only a proxy that does not run at the beginning is an error."""
     _, api = connect(home)
     is_waiting = False
@@ -81,7 +81,7 @@ def _follow(home: Path, cursor: str) -> Iterator[tuple[Api, StreamedEvent]]:
                 raise
 
 
-def _events(api: Api, cursor: str) -> Iterator[StreamedEvent]:
+def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
     """What one connection brings, until it ends. The first has no kind: it only says where the stream begins."""
     parts = urlsplit(api.url)
     host = parts.hostname or "127.0.0.1"
@@ -107,7 +107,7 @@ def _events(api: Api, cursor: str) -> Iterator[StreamedEvent]:
         connection.close()
 
 
-def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
+def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None:
     data = event.data
     match event.kind:
         case "generation":
@@ -159,7 +159,7 @@ def _everywhere(data: dict[str, Json]) -> str:
     )
 
 
-def _generation(api: Api, data: dict[str, Json]) -> str:
+def _generation(api: ApiClient, data: dict[str, Json]) -> str:
     """The reason, and the words of the rules that came into force."""
     words: list[str] = []
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:

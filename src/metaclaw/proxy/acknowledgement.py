@@ -13,8 +13,7 @@ from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnKind
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.skills import rule_text
-from metaclaw.skills.rules import UNKNOWN_PROJECT
+from metaclaw.skills import UNKNOWN_PROJECT, rule_text
 from metaclaw.wires import Footer, wire_format
 
 _MOST_SESSIONS: Final = 1024

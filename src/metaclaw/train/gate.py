@@ -1,21 +1,26 @@
-"""The gate for weights: what a candidate must show before it serves. Pure: it is given scores and answers, and weighs them.
+"""The gate for weights: what a candidate must show before it serves. Pure: it is given scores and answers, and decides.
 
-Candidate and serving version answer the same held-out prompts with the same skills and seeds. Each pair of answers is worth
-something by two measures: the one that trained the candidate, and a strict one that did not (decision 36). Each gives a gain in
-[-1, 1]. The evidence may be looked at after every pair (`betting`), and the first moment at which it was decisive stands:
+Candidate and serving version answer the same held-out prompts with the same skills and seeds. Each pair of answers is scored by
+two measures: the one that trained the candidate, and a strict one that did not (decision 38). Each gives a gain in [-1, 1]. The
+evidence may be looked at after every pair (`bets`), and the first moment at which it was decisive stands:
 
-- a weight is not a finite number, or the KL limit is passed                    → reject
-- the golden set got worse by more than its margin (`regression`)               → reject
-- the answers have degenerated (`degeneration`)                                 → reject
+- a weight is not a finite number, or the KL limit is passed                     → reject
+- the golden set got worse by more than its margin (`golden`)                    → reject
+- the answers have degenerated (`degeneration`)                                  → reject
 - it gained by checks that accept one answer to any question, and no judge voted → reject
-- worse is shown by a measure, on the pairs or those of one skill (`skillwise`) → reject
+- worse is shown by a measure, on all pairs or on those of one skill             → reject
 - better is shown by the strict measure, the other is not lower, the golden set holds, no skill is suspect or hardly tried
-                                                                                → promote
+                                                                                 → promote
 - `most` pairs, or all there are, were not enough    → reject: not shown better, or improved only by the measure it was trained on
-- else                                               → undecided: so many more pairs, or the golden set, are wanted
+- else                                               → undecided: more pairs, or the golden set, are wanted
 
-A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse by a measure with at
-most `alpha_harm`. A pair of which one answer could not be scored is left out and counted.
+A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse by a measure with
+probability at most `alpha_harm`. A pair of which one answer could not be scored is left out and counted.
+
+**Each skill alone.** A gain elsewhere must not hide that one skill was lost. With k skills in the prompts of the pairs, each
+must show k times as much: evidence of k/alpha from `least` pairs on means worse there; evidence of k·`suspicion`, or fewer than
+`least` pairs, leaves the skill open, and more pairs are drawn. A pair counts for every skill in its prompt. While new skills
+come up k grows, and a candidate that is no worse on any is called worse with probability at most alpha·(1 + ln k).
 """
 
 import math
@@ -25,11 +30,9 @@ from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport
-from metaclaw.train.betting import GainBets
+from metaclaw.train.bets import GainBets
 from metaclaw.train.degeneration import DegenerationRules, HeldOutAnswer, describe_length, find_degeneration
-from metaclaw.train.golden import GoldenScore
-from metaclaw.train.regression import GoldenRules, compare_golden
-from metaclaw.train.skillwise import SkillGain, SkillRules, weigh_skills
+from metaclaw.train.golden import GoldenRules, GoldenScore, compare_golden
 
 _MOST_SHOWN = 60
 
@@ -61,6 +64,35 @@ class Pair:
     def strict_gain(self) -> float | None:
         """What the candidate did better by the second measure; None where it cannot be said."""
         return _gain(self.strict_candidate, self.strict_serving)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRules:
+    """When a skill counts as lost."""
+
+    alpha: float = 0.05
+    least: int = 8
+    suspicion: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SkillGain:
+    """How a candidate does on the prompts of one skill. `is_open` says that more should be seen, `is_suspect` that it looks bad."""
+
+    skill: SkillName
+    pairs: int
+    better: int
+    worse: int
+    mean_gain: float
+    e_worse: float
+    is_worse: bool
+    is_open: bool
+    is_suspect: bool
+
+    @property
+    def words(self) -> str:
+        """For a report."""
+        return f"on the prompts of {self.skill}: better in {self.better} of {self.pairs}, worse in {self.worse}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +212,36 @@ def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], 
     # What is better on the whole may have lost one thing; and where that is suspected to the end, what serves stays.
     word = "not shown harmless" if is_last else "open"
     return [f"{word} {one.words}" for one in skills if one.is_suspect or (one.is_open and not is_last)]
+
+
+def weigh_skills(pairs: Sequence[Pair], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
+    """Every skill that stood in a prompt, in the order in which they came; by the measure that trains or by the strict one."""
+    gains: dict[SkillName, list[float]] = {}
+    for pair in pairs:
+        if (gain := pair.strict_gain if strictly else pair.gain) is not None:
+            for skill in dict.fromkeys(pair.skills):
+                gains.setdefault(skill, []).append(gain)
+    return [_weigh(skill, found, len(gains), rules or SkillRules()) for skill, found in gains.items()]
+
+
+def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRules) -> SkillGain:
+    bets, most = GainBets(), 0.0
+    for number, gain in enumerate(gains, 1):
+        bets.add(-gain)
+        # The first moment at which it was decisive stands.
+        most = max(most, bets.e_value) if number >= rules.least else most
+    is_suspect = bets.e_value >= rules.suspicion * skills
+    return SkillGain(
+        skill=skill,
+        pairs=len(gains),
+        better=sum(gain > 0 for gain in gains),
+        worse=sum(gain < 0 for gain in gains),
+        mean_gain=math.fsum(gains) / len(gains),
+        e_worse=bets.e_value,
+        is_worse=most >= skills / rules.alpha,
+        is_open=is_suspect or len(gains) < rules.least,
+        is_suspect=is_suspect,
+    )
 
 
 def _gain(candidate: float | None, serving: float | None) -> float | None:

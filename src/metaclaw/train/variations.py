@@ -54,14 +54,14 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VariationKind:
     """What requests of one kind have in common: their rare words, and what numbers stand in which place, by how many there are."""
 
     rare: frozenset[str]
     spans: Mapping[int, tuple[Span, ...]]
 
     @classmethod
-    def of(cls, tasks: Sequence[str]) -> "Kind":
+    def of(cls, tasks: Sequence[str]) -> "VariationKind":
         """What these requests have in common."""
         rows: dict[int, list[list[str]]] = {}
         for task in tasks:
@@ -81,13 +81,13 @@ def _rare(tasks: Sequence[str]) -> frozenset[str]:
     return frozenset(word for word, count in counts.items() if count <= most and len(word) >= _LEAST_CHARS)
 
 
-def vary(task: str, kind: Kind, chance: random.Random) -> str | None:
+def vary(task: str, kind: VariationKind, chance: random.Random) -> str | None:
     """A request like this one; None where nothing in it can be changed."""
     varied = _with_numbers(_with_words(task, kind, chance), kind, chance)
     return varied if varied != task else None
 
 
-def _with_words(task: str, kind: Kind, chance: random.Random) -> str:
+def _with_words(task: str, kind: VariationKind, chance: random.Random) -> str:
     words = _WORD.findall(task)
     if not words or sum(word in kind.rare for word in words) > _MOST_RARE * len(words):
         return task
@@ -97,7 +97,7 @@ def _with_words(task: str, kind: Kind, chance: random.Random) -> str:
     return _WORD.sub(lambda found: new.get(found[0], found[0]), task)
 
 
-def _with_numbers(task: str, kind: Kind, chance: random.Random) -> str:
+def _with_numbers(task: str, kind: VariationKind, chance: random.Random) -> str:
     spans = kind.spans.get(len(_NUMBER.findall(task)), ())
     drawn = iter([span.draw(chance) for span in spans])
     return _NUMBER.sub(lambda found: next(drawn), task) if spans else task

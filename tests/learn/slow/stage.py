@@ -30,14 +30,13 @@ from metaclaw.learn.steps import StepBuilder
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
-from metaclaw.store.scribe import Scribe
-from metaclaw.train.backends.softmax import END, encode
-from metaclaw.train.backends.toy import ToyBackend
+from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import golden_items
-from metaclaw.train.regression import GoldenRules
+from metaclaw.train.golden import GoldenRules, golden_items
 from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
+from tests.support.softmax import END, encode
+from tests.support.toy_backend import ToyBackend
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 _OWNER = Scope()
@@ -155,7 +154,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
         self.database.prepare()
-        self.scribe = Scribe(self.database, 1 << 20)
+        self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.generations = SqlGenerations(self.database)
         self.shelf = Shelf(self.folder / "skills", self.generations)
         self.shelf.load()
@@ -256,7 +255,7 @@ class Stage:
     def talk(self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER) -> list[TurnId]:
         """So many turns that the policy made with the skill in its prompt."""
         turns = [self._turn(speaker) for _ in range(count)]
-        self.scribe.write(turns)
+        self.turn_writer.write(turns)
         for turn in turns:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]

@@ -11,8 +11,8 @@ from metaclaw.domain.skill import Skill
 from metaclaw.learn.slow.examples import Examples, worked_examples
 from metaclaw.learn.slow.lessons import Least
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.train.backends.softmax import END
 from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
+from tests.support.softmax import END
 
 
 @pytest.mark.parametrize(

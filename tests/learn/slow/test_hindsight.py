@@ -10,11 +10,11 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.learn.slow.hindsight import Hints, distil, may_help
 from metaclaw.learn.slow.lessons import Least
-from metaclaw.train.backends.softmax import END, encode
-from metaclaw.train.exploration import is_flat
+from metaclaw.train.advantages import ScoredGroup
+from metaclaw.train.imitation import is_flat
 from metaclaw.train.records import StepRecord
-from metaclaw.train.scored import Scored
 from tests.learn.slow.stage import STARS, AsciiTokeniser, CutError, Stage
+from tests.support.softmax import END, encode
 from tests.train.made import rollout
 
 HINT = encode("hint:")
@@ -119,8 +119,8 @@ async def test_a_run_with_hints_that_is_cut_and_goes_on_ends_where_an_uninterrup
         assert (await _trained(tmp_path / f"cut-{number}", cuts))[0] == expected
 
 
-def scored(*rewards: float | None) -> Scored:
-    return Scored(TurnId("t"), (1,), tuple(rollout(number) for number in range(1, len(rewards) + 1)), rewards)
+def scored(*rewards: float | None) -> ScoredGroup:
+    return ScoredGroup(TurnId("t"), (1,), tuple(rollout(number) for number in range(1, len(rewards) + 1)), rewards)
 
 
 @pytest.mark.parametrize(

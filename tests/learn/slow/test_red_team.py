@@ -22,11 +22,11 @@ from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills.checks import check_of, examine
-from metaclaw.train.backends.softmax import encode
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
 from tests.learn.slow.red_team import BUSES, HACKS, HONEST, Bus, Case, before, question
 from tests.learn.slow.stage import AsciiTokeniser
+from tests.support.softmax import encode
 
 pytestmark = pytest.mark.anyio
 

@@ -32,8 +32,7 @@ from metaclaw.learn.slow.run import Run
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
 from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import golden_items
-from metaclaw.train.regression import GoldenRules
+from metaclaw.train.golden import GoldenRules, golden_items
 from tests.learn.slow.red_team import HACKS, Bus, question
 from tests.learn.slow.test_red_team import RULE, lesson_of
 from tests.support.tiny import make_speaking_model

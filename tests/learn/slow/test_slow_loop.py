@@ -21,11 +21,11 @@ from metaclaw.learn.slow.loop import State
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.ports import RunPlan
 from metaclaw.store import BatchState
-from metaclaw.train.backends.softmax import encode
-from metaclaw.train.backends.toy import ToyBackend
 from metaclaw.train.gate import GateRules
 from tests.learn.slow.stage import STARS, CutError, Stage
 from tests.support.depth import tries
+from tests.support.softmax import encode
+from tests.support.toy_backend import ToyBackend
 
 pytestmark = pytest.mark.anyio
 

@@ -36,14 +36,17 @@ from metaclaw.learn.supervise import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
-from metaclaw.train.advantages import batch_advantages, group_advantages
-from metaclaw.train.checkpoints import split_golden
-from metaclaw.train.distill.teacher import Teacher
-from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import golden_items
-from metaclaw.train.live import LiveRules
-from metaclaw.train.regression import GoldenRules
-from metaclaw.train.rehearsal import RehearsalSize
+from metaclaw.train import (
+    GateRules,
+    GoldenRules,
+    LiveRules,
+    RehearsalSize,
+    Teacher,
+    batch_advantages,
+    golden_items,
+    group_advantages,
+    split_golden,
+)
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)

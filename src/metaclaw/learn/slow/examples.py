@@ -25,8 +25,7 @@ from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.ports import Tokeniser
-from metaclaw.train.demonstrations import Demonstration
-from metaclaw.train.records import FULL
+from metaclaw.train import FULL_REWARD, Demonstration
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)
@@ -148,7 +147,9 @@ class Examples:
         asked = replace(step, task=example.asked, history=history, answer=())
         answers = [Rollout((0,), (0.0,), text, True) for text in example.answers]
         worth = await self._rewards.score(asked, answers) if answers else []
-        return next((text for text, one in zip(example.answers, worth, strict=True) if one is not None and one >= FULL), None)
+        return next(
+            (text for text, one in zip(example.answers, worth, strict=True) if one is not None and one >= FULL_REWARD), None
+        )
 
     def _prompt(self, host: Lesson, example: WorkedExample) -> list[int] | None:
         request = self._request(host.turn)

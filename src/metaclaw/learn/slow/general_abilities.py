@@ -18,8 +18,17 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.batch import Drawing
 from metaclaw.domain.policy import Weights
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
-from metaclaw.train.golden import GoldenItem, GoldenScore, read_answer, reference_pairs, set_version
-from metaclaw.train.regression import GoldenComparison, GoldenRules, GoldenStanding, compare_golden
+from metaclaw.train import (
+    GoldenComparison,
+    GoldenItem,
+    GoldenRules,
+    GoldenScore,
+    GoldenStanding,
+    compare_golden,
+    golden_version,
+    read_answer,
+    reference_pairs,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +62,7 @@ class GeneralAbilities:
         self._backend = backend
         self._tokeniser = tokeniser
         self._items = list(items)
-        self._version = set_version(items)
+        self._version = golden_version(items)
         self._windows = windows
         self._folder = folder
         self._base = base

@@ -15,10 +15,7 @@ from metaclaw.domain.turn import Turn
 from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.ports import Tokeniser
-from metaclaw.train.distill.hindsight import hinted, imitate
-from metaclaw.train.exploration import LEAST_GAIN
-from metaclaw.train.records import StepRecord
-from metaclaw.train.scored import Harvest, Scored
+from metaclaw.train import LEAST_GAIN, ScoredGroup, StepRecord, TrainingData, imitate_hinted, with_hint
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)
@@ -44,7 +41,7 @@ class Hints:
         if not text:
             return None
         try:
-            return self._tokeniser.prompt(plain(hinted(sent_request(turn), text)))
+            return self._tokeniser.prompt(plain(with_hint(sent_request(turn), text)))
         except (UnplayableError, WireError, EngineError, ValueError) as error:
             log.info("no_hint turn=%s reason=%s", turn.id, error)
             return None
@@ -63,11 +60,11 @@ def may_help(records: Sequence[StepRecord]) -> bool:
     return tried < _TRIED or sum(record.helped for record in records) >= _LEAST_HELPED * tried
 
 
-def distil(plainly: Sequence[Scored], with_hint: Sequence[Scored], weight: float = 1.0) -> Harvest:
+def distil(plainly: Sequence[ScoredGroup], with_hint: Sequence[ScoredGroup], weight: float = 1.0) -> TrainingData:
     """Data for cross entropy: of each prompt the answers with the hint that earned more than those without it, behind the prompt
     without the hint."""
-    harvest = Harvest(())
+    harvest = TrainingData(())
     for before, hinted_group in zip(plainly, with_hint, strict=True):
         rewards = [reward for _, reward in before.known]
-        harvest += imitate([hinted_group], good=sum(rewards) / len(rewards) + LEAST_GAIN, weight=weight)
+        harvest += imitate_hinted([hinted_group], good=sum(rewards) / len(rewards) + LEAST_GAIN, weight=weight)
     return harvest

@@ -15,9 +15,7 @@ from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.demonstrations import Demonstration
-from metaclaw.train.records import StepRecord
-from metaclaw.train.rehearsal import Rehearsed
+from metaclaw.train import Demonstration, Rehearsed, StepRecord
 
 
 class Drawn(msgspec.Struct, frozen=True, array_like=True):

@@ -16,8 +16,8 @@ from metaclaw.errors import WireError
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
 from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.store import Batch, LedgerReader, SqlBatches
-from metaclaw.train.selection import is_held_out
+from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
+from metaclaw.train import is_held_out
 
 _MOST_COUNTED: Final = 2_000
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
@@ -123,11 +123,11 @@ class QueryTurns:
         found = self._eligible(clocks, most, lambda turn: not self.is_held_out(turn))
         return [lesson for turn in found if self._is_scorable(turn, clocks) and (lesson := self._lesson(turn)) is not None]
 
-    def lessons(self, batch: Batch) -> list[Lesson]:
+    def lessons(self, batch: TrainingBatch) -> list[Lesson]:
         """The turns of a batch that are still there and can be read."""
         return [lesson for turn in batch.turns if (lesson := self._lesson(turn)) is not None]
 
-    def is_outdated(self, batch: Batch) -> bool:
+    def is_outdated(self, batch: TrainingBatch) -> bool:
         """Whether rules or skills have changed for the speakers of all its turns. While some turns are current the run goes on with
         all of them: the next batch is chosen without those that are not."""
         generation = self.clocks().generation

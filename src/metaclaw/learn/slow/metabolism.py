@@ -28,7 +28,7 @@ from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets
 from metaclaw.store import LedgerReader
-from metaclaw.train.metabolism import Absorption, SkillPair, absorbed_by, judge_absorption
+from metaclaw.train import Absorption, SkillPair, absorbed_by, judge_absorption
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)

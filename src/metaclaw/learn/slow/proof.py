@@ -13,7 +13,7 @@ from metaclaw.domain.step import Step
 from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.ports import TrainingBackend, Windows
-from metaclaw.skills.checks import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
+from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
 from metaclaw.train.degeneration import HeldOutAnswer, one_answer
 from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
 

@@ -13,12 +13,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Tokeniser
-from metaclaw.train.advantages import Tracker, group_advantages
-from metaclaw.train.distill.teacher import Teacher
-from metaclaw.train.golden import GoldenItem
-from metaclaw.train.rehearsal import RehearsalSize
-from metaclaw.train.schedule import ScheduleRules
-from metaclaw.train.scored import Harvest, Scored
+from metaclaw.train import GoldenItem, RehearsalSize, ScheduleRules, ScoredGroup, Teacher, Tracker, TrainingData, group_advantages
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +23,7 @@ _KEY: Final = re.compile("[0-9a-f]{32}")
 class Advantage(Protocol):
     """How rewards become advantages."""
 
-    def judge(self, groups: Sequence[Scored], moved: float) -> Harvest:
+    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step; `moved` is how far the weights have gone since the last one, in nats a token."""
 
     def applied(self) -> None:
@@ -38,10 +33,10 @@ class Advantage(Protocol):
 class Stateless:
     """Advantages of each step by itself."""
 
-    def __init__(self, rule: Callable[[Sequence[Scored]], Harvest]) -> None:
+    def __init__(self, rule: Callable[[Sequence[ScoredGroup]], TrainingData]) -> None:
         self._rule = rule
 
-    def judge(self, groups: Sequence[Scored], moved: float) -> Harvest:
+    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step."""
         return self._rule(groups)
 
@@ -57,7 +52,7 @@ class Tracked:
         self._tracker = _read(path)
         self._next = self._tracker
 
-    def judge(self, groups: Sequence[Scored], moved: float) -> Harvest:
+    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step, against what was remembered before it."""
         harvest, self._next = self._tracker.judge(groups, moved)
         return harvest

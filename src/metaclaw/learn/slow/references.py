@@ -13,7 +13,7 @@ from typing import Final
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.learn.assessment import in_words, is_corrected
-from metaclaw.train.edit_distance import similarity
+from metaclaw.learn.slow.edit_distance import similarity
 
 _LOOK_EVERY_S: Final = 10.0
 _MOST_CHARS: Final = 2_000

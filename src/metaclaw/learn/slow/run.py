@@ -26,19 +26,54 @@ from metaclaw.learn.slow.recipe import Lesson, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.variations import base_turn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
-from metaclaw.train.backends.aside import together
-from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, to_measure
-from metaclaw.train.curriculum import Prompt, choose_prompts
-from metaclaw.train.demonstrations import Demonstration, demonstrate, demonstration_share, longest
-from metaclaw.train.distill.teacher import taught
-from metaclaw.train.drift import figures_of, watch_of, weighted_mean
-from metaclaw.train.exploration import HOTTER, best_answers, better_answers, imitate_best, is_flat, is_settled
-from metaclaw.train.golden import golden_items, read_answer
-from metaclaw.train.records import StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
-from metaclaw.train.rehearsal import MAX_TOKENS, SURE_TIMES, Question, Rehearsed, forgotten, questions, rehearse
-from metaclaw.train.schedule import Phase, checkpoints, next_step, token_cap
-from metaclaw.train.scored import MOST, Harvest, Scored, Skipped, normaliser, step_size
-from metaclaw.train.selection import cut_pieces
+from metaclaw.train import (
+    MAX_ADVANTAGE,
+    REHEARSAL_TOKENS,
+    RETRY_TEMPERATURE,
+    SURE_ANSWER_COPIES,
+    Checkpoint,
+    Demonstration,
+    Phase,
+    RehearsalQuestion,
+    Rehearsed,
+    ScoredGroup,
+    Skipped,
+    StepRecord,
+    TrainingData,
+    TrainingPrompt,
+    best_answers,
+    better_answers,
+    checkpoint_steps,
+    choose_checkpoint,
+    choose_prompts,
+    cut_pieces,
+    demonstrate,
+    demonstration_share,
+    drift_watch,
+    earned_lengths,
+    forgotten_nats,
+    gather_all,
+    golden_items,
+    group_record,
+    imitate_best,
+    is_flat,
+    is_settled,
+    longest_demonstration,
+    mean_reward,
+    moved_prefix,
+    next_step,
+    normaliser,
+    ordinary_questions,
+    read_answer,
+    rehearse,
+    set_aside,
+    step_figures,
+    step_size,
+    teacher_advantages,
+    to_measure,
+    token_cap,
+    weighted_mean,
+)
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +130,9 @@ class Run:
     ) -> None:
         self._plan = plan
         self._lessons = {lesson.turn: lesson for lesson in (*lessons, *varied)}
-        self._pool, self._validation = set_aside([Prompt(one.turn, one.key) for one in lessons], recipe.validation)
+        self._pool, self._validation = set_aside([TrainingPrompt(one.turn, one.key) for one in lessons], recipe.validation)
         drawn_from = {prompt.turn for prompt in self._pool}
-        self._pool += [Prompt(one.turn, one.key) for one in varied if base_turn(one.turn) in drawn_from]
+        self._pool += [TrainingPrompt(one.turn, one.key) for one in varied if base_turn(one.turn) in drawn_from]
         self._recipe = recipe
         self._backend = backend
         self._rewards = rewards
@@ -181,7 +216,13 @@ class Run:
         )
 
     async def _move(
-        self, step: int, rate: float, record: StepRecord, harvest: Harvest, imitated: Sequence[Datum], scored: Sequence[Scored]
+        self,
+        step: int,
+        rate: float,
+        record: StepRecord,
+        harvest: TrainingData,
+        imitated: Sequence[Datum],
+        scored: Sequence[ScoredGroup],
     ) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
         data = (*harvest.data, *imitated)
@@ -201,9 +242,9 @@ class Run:
             moved=True,
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
-            forgotten=forgotten(self._rehearsed, old, stats[len(of_drawn) + len(of_imitated) :]),
+            forgotten=forgotten_nats(self._rehearsed, old, stats[len(of_drawn) + len(of_imitated) :]),
         )
-        _, drift = watch_of(self._records).see(figures_of(record))
+        _, drift = drift_watch(self._records).see(step_figures(record))
         if drift is not None:
             log.warning("run_drifted run=%s step=%d reason=%s", self._plan.name, step, drift.reason)
             await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift.reason))
@@ -236,7 +277,7 @@ class Run:
     def _can_imitate(self) -> bool:
         return self._recipe.hindsight and LossKind.CROSS_ENTROPY in self._backend.abilities.losses
 
-    def _old(self, step: int, size: float, scored: Sequence[Scored]) -> list[Datum]:
+    def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
         room = sum(len(group.prompt) + sum(len(one.tokens_T) for one in group.rollouts_G) for group in scored)
         weight = self._recipe.rehearsal * size
@@ -254,7 +295,7 @@ class Run:
 
     async def _drawn(
         self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False, heat: float | None = None
-    ) -> list[Scored]:
+    ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self._journal.read, step, number)
         if kept is None or [group.turn for group in kept] != [lesson.turn for lesson in lessons]:
@@ -271,19 +312,19 @@ class Run:
         prompts = [(lesson.hinted if is_hinted else None) or lesson.prompt for lesson in lessons]
         drawn = await (self._backend.sample_base if is_hinted and step % 2 else self._backend.sample)(prompts, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        rewards = await together([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
+        rewards = await gather_all([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
         return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
 
     async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
         return await self._rewards.score(lesson.step, rollouts)
 
-    async def _taught(self, scored: Sequence[Scored]) -> Harvest:
+    async def _taught(self, scored: Sequence[ScoredGroup]) -> TrainingData:
         """What a teacher says of the same answers."""
         if self._recipe.teacher is None:
-            return Harvest(())
-        return await taught(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
+            return TrainingData(())
+        return await teacher_advantages(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
 
-    async def _imitated(self, step: int, scored: Sequence[Scored]) -> tuple[tuple[Datum, ...], int, int]:
+    async def _imitated(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[tuple[Datum, ...], int, int]:
         """Better answers to prompts whose answers all earn the same and too little: those given with a hint. In every other
         step the untrained model gives them, which has not settled on any manner of answering. Beside them, how many prompts were
         tried and how many of these had a better answer."""
@@ -293,21 +334,24 @@ class Run:
         able = [group for group in scored if self._lessons[group.turn].hinted is not None and group.key not in shown]
         groups = [group for group in able if is_flat(group)]
         lessons = [self._lessons[group.turn] for group in groups]
-        with_hint: dict[str, Scored] = {}
+        with_hint: dict[str, ScoredGroup] = {}
         for number, piece in enumerate(self._cut(lessons), _FIRST_HINTED_PIECE):
             with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, is_hinted=True)}
         data = distil(groups, [with_hint[group.turn] for group in groups]).data
         return data, len(groups), len({one.turn for one in data})
 
-    async def _explored(self, step: int, scored: Sequence[Scored]) -> tuple[Datum, ...]:
+    async def _explored(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[Datum, ...]:
         """Better answers to some prompts whose answers all earn the same part: those found among answers that are drawn hotter."""
         if not self._can_imitate:
             return ()
         groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // 4)]
-        lessons, found = [self._lessons[group.turn] for group in groups], dict[str, Scored]()
+        lessons, found = [self._lessons[group.turn] for group in groups], dict[str, ScoredGroup]()
         for number, piece in enumerate(self._cut(lessons), _FIRST_HOT_PIECE):
-            found |= {group.turn: group for group in await self._drawn(step, number, piece, heat=self._recipe.temperature * HOTTER)}
-        return distil(groups, [found[group.turn] for group in groups], weight=MOST).data
+            found |= {
+                group.turn: group
+                for group in await self._drawn(step, number, piece, heat=self._recipe.temperature * RETRY_TEMPERATURE)
+            }
+        return distil(groups, [found[group.turn] for group in groups], weight=MAX_ADVANTAGE).data
 
     def _pieces(self, step: int) -> list[list[Lesson]]:
         """The prompts of a step, cut; those of a piece may have answers of the same length."""
@@ -321,7 +365,7 @@ class Run:
 
     def _cap(self, lesson: Lesson) -> int:
         """The longest answer to a prompt that is drawn now."""
-        most = token_cap(self._records, self._recipe.max_tokens, longest(self._demonstrations))
+        most = token_cap(self._records, self._recipe.max_tokens, longest_demonstration(self._demonstrations))
         return most if lesson.max_tokens is None else max(1, min(most, lesson.max_tokens))
 
     async def _known_demonstrations(self) -> list[Demonstration]:
@@ -332,7 +376,7 @@ class Run:
         if kept is None:
             kept = await self._find_demonstrations([self._lessons[TurnId(prompt.turn)] for prompt in self._pool])
             await run_sync(self._journal.keep_demonstrations, kept)
-            log.info("run_demonstrations run=%s known=%d longest=%d", self._plan.name, len(kept), longest(kept))
+            log.info("run_demonstrations run=%s known=%d longest=%d", self._plan.name, len(kept), longest_demonstration(kept))
         return kept
 
     async def _rehearsal(self) -> list[Rehearsed]:
@@ -341,7 +385,7 @@ class Run:
         if tokeniser is None or not self._recipe.rehearsal:
             return []
         excluded = [part.text for item in golden_items() for part in item.request.messages[-1].parts if isinstance(part, Text)]
-        asked = questions(size.questions, self._plan.seed, excluded)
+        asked = ordinary_questions(size.questions, self._plan.seed, excluded)
         at_once = max(1, self._recipe.prompts_a_piece * self._recipe.group_size // size.answers)
         found: list[Rehearsed] = []
         for number, at in enumerate(range(0, len(asked), at_once)):
@@ -352,21 +396,21 @@ class Run:
             found += piece
         return found
 
-    async def _answers(self, tokeniser: Tokeniser, asked: Sequence[Question], number: int) -> list[Rehearsed]:
+    async def _answers(self, tokeniser: Tokeniser, asked: Sequence[RehearsalQuestion], number: int) -> list[Rehearsed]:
         prompts = await run_sync(lambda: [tokeniser.prompt(one.request) for one in asked])
         sure = [prompt for prompt, one in zip(prompts, asked, strict=True) if one.is_sure]
-        drawing = Drawing(self._recipe.rehearsal_size.answers, MAX_TOKENS, 1.0, self._seed(0, number))
+        drawing = Drawing(self._recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number))
         await self._may_go_on("rehearse")
         with self._pace.timed("rehearse"):
             drawn = list(zip(prompts, await self._backend.sample_base(prompts, drawing), strict=True))
             if sure:
-                likeliest = await self._backend.sample_base(sure, Drawing(1, MAX_TOKENS, 0.0))
-                drawn += SURE_TIMES * list(zip(sure, likeliest, strict=True))
+                likeliest = await self._backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
+                drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
         return [Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T)) for prompt, group in drawn for one in group]
 
     async def _keep_checkpoint(self, label: str) -> None:
         """Keep the present weights where the schedule wants them; what a better point replaces goes."""
-        due, done = checkpoints(self._records, self._recipe.schedule), len(self._records)
+        due, done = checkpoint_steps(self._records, self._recipe.schedule), len(self._records)
         if done not in due or await run_sync(self._journal.weights, _name(done)) is not None:
             return
         await self._may_go_on("keep")
@@ -381,7 +425,7 @@ class Run:
 
     async def _choose(self, label: str) -> Weights:
         """The weights of the best checkpoint, under the label where the backend can give them another."""
-        steps = checkpoints(self._records, self._recipe.schedule)
+        steps = checkpoint_steps(self._records, self._recipe.schedule)
         if not steps:
             raise DriftError(f"run {self._plan.name} was dropped before it had learned anything: {self.tally.reason}")
         scales, margin = self._backend.abilities.scales, self._recipe.golden_margin
@@ -428,7 +472,7 @@ class Run:
         rewards: list[float | None] = []
         for piece in self._cut([self._lessons[TurnId(prompt.turn)] for prompt in self._validation]):
             drawn = await self._greedy([lesson.prompt for lesson in piece], self._cap(piece[0]), weights)
-            for scored in await together([self._score(lesson, [one]) for lesson, one in zip(piece, drawn, strict=True)]):
+            for scored in await gather_all([self._score(lesson, [one]) for lesson, one in zip(piece, drawn, strict=True)]):
                 rewards += scored
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
@@ -466,12 +510,12 @@ def _name(step: int, scale: float = 1.0) -> str:
     return f"{step:05d}-{scale:g}"
 
 
-def _scored(lesson: Lesson, group: Group) -> Scored:
+def _scored(lesson: Lesson, group: Group) -> ScoredGroup:
     rewards = tuple(one.reward for one in group.drawn)
-    return Scored(lesson.turn, lesson.prompt, tuple(rollouts_of(group)), rewards, lesson.key)
+    return ScoredGroup(lesson.turn, lesson.prompt, tuple(rollouts_of(group)), rewards, lesson.key)
 
 
-def _record(scored: Sequence[Scored], *, moved: bool) -> StepRecord:
+def _record(scored: Sequence[ScoredGroup], *, moved: bool) -> StepRecord:
     """What is remembered of a step's answers. Their mean surprise is the entropy of what was drawn at temperature 1."""
     rollouts = [rollout for group in scored for rollout in group.rollouts_G]
     tokens = sum(len(rollout.tokens_T) for rollout in rollouts)

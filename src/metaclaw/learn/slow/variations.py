@@ -13,7 +13,7 @@ from metaclaw.learn.slow.examples import asking, is_asked_in
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.ports import Tokeniser
-from metaclaw.train.variations import Kind, vary
+from metaclaw.train import VariationKind, vary
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ class Variations:
         tasks: dict[str, list[str]] = {}
         for one in able:
             tasks.setdefault(one.key, []).append(one.step.task)
-        kinds = {key: Kind.of(some) for key, some in tasks.items()}
+        kinds = {key: VariationKind.of(some) for key, some in tasks.items()}
         each = min(_MOST_OF_A_TURN, _MOST_PROMPTS // len(able))
         return [varied for one in able for varied in self._of_one(one, kinds[one.key], each, seed)]
 
-    def _of_one(self, lesson: Lesson, kind: Kind, count: int, seed: int) -> list[Lesson]:
+    def _of_one(self, lesson: Lesson, kind: VariationKind, count: int, seed: int) -> list[Lesson]:
         request, task = self._request(lesson.turn), lesson.step.task
         if request is None or not is_asked_in(request, task):
             return []

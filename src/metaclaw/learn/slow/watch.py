@@ -16,8 +16,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
 from metaclaw.store import RefusedError, SqlPolicies
-from metaclaw.train.coin import LiveTurn
-from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, judge_live
+from metaclaw.train import Baseline, LiveReport, LiveRules, LiveRuling, TrialTurn, judge_live
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class CanaryWatch:
         before = self._before(self._policies.before(number), since.turn, _BASELINE)
         found = self._policies.outcomes_by_version({number}, since.turn)
         decided = [one for one in found if one.outcome is not Outcome.UNKNOWN][: self._rules.settle_after]
-        turns = [LiveTurn(one.session, True, 1.0, one.outcome, one.skills) for one in decided]
+        turns = [TrialTurn(one.session, True, 1.0, one.outcome, one.skills) for one in decided]
         return judge_live(turns, replace(self._rules, settle_after=_NEVER), before)
 
     def _report(self, canary: int, serving: int) -> LiveReport:
@@ -86,7 +85,7 @@ class CanaryWatch:
         # Where the canary answers everybody, a turn of the other was under way when it began; it says nothing of chance.
         told_to_one = self._told_to_one(canary, serving)
         turns = [
-            LiveTurn(
+            TrialTurn(
                 one.session,
                 one.version == canary,
                 self._share,
