@@ -12,8 +12,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, apply_splices
-from metaclaw.proxy.http.body import read
-from metaclaw.proxy.http.spans import Document
+from metaclaw.proxy.http.body import Document, read
 from metaclaw.proxy.splice import Spliced, placement_splices
 from tests.support.splicing import anchorable, place_by_rule, without
 

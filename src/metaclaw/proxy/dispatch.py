@@ -14,8 +14,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.proxy.http.body import parse_object
-from metaclaw.proxy.http.spans import Document, UnsafeBytesError
+from metaclaw.proxy.http.body import Document, UnsafeBytesError, parse_object
 from metaclaw.proxy.true_answers import restore_body, restore_fields
 from metaclaw.proxy.turn_builder import TurnBuilder, content_type
 from metaclaw.upstream import (

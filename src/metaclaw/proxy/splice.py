@@ -15,8 +15,7 @@ import msgspec
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice
-from metaclaw.proxy.http.body import Body
-from metaclaw.proxy.http.spans import Document, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
+from metaclaw.proxy.http.body import Body, Document, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
 from metaclaw.wires import literal_json, wire_format
 
 _SYSTEM_ROLES = ("system", "developer")

@@ -19,9 +19,8 @@ from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.errors import StoreError, WireError
-from metaclaw.proxy.http.body import list_key, parse_object
+from metaclaw.proxy.http.body import Document, UnsafeBytesError, item_spans, list_key, parse_object, raw_items, skip_blanks_back
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.http.spans import Document, UnsafeBytesError, item_spans, raw_items, skip_blanks_back
 from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
 log = logging.getLogger(__name__)

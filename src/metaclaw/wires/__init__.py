@@ -3,12 +3,22 @@
 from metaclaw.wires import chat, messages, responses
 from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
 from metaclaw.wires.errors import parse_error, reported_error
-from metaclaw.wires.facts import Facts, streamed_facts, whole_facts
 from metaclaw.wires.fields import decode as decode_json
 from metaclaw.wires.fields import encode as encode_json
 from metaclaw.wires.fields import literal as literal_json
 from metaclaw.wires.footer import Footer
-from metaclaw.wires.format import StreamReader, StreamWriter, WireFormat, register, signed_wire, wire_format, wire_formats
+from metaclaw.wires.format import (
+    Facts,
+    StreamReader,
+    StreamWriter,
+    WireFormat,
+    register,
+    signed_wire,
+    streamed_facts,
+    whole_facts,
+    wire_format,
+    wire_formats,
+)
 from metaclaw.wires.held_calls import TURN_MARK, Attempt, CallHold, HeldCall, has_call_mark, plain_id, plain_text, whole_calls
 from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.tools import call_name, portable_tools

@@ -1,21 +1,21 @@
-"""Everything that is specific to one wire, as one value: `WireFormat`.
+"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers say about themselves."""
 
-A wire's package builds its format and registers it when it is imported; `metaclaw.wires` imports all of them.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from metaclaw.domain.chat import ChatRequest, Completion, Delta, Json, Wire
+import msgspec
+
+from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
 from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.wires.errors import NO_REASON, error_of
+from metaclaw.wires.fields import Object, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
-    from metaclaw.wires.facts import Facts
     from metaclaw.wires.footer import FooterRules
     from metaclaw.wires.held_calls import Attempt, CallRules, HeldCall
-    from metaclaw.wires.media import Document
     from metaclaw.wires.tools import ToolOffer
+    from metaclaw.wires.translation import Document
 
 
 class StreamReader(Protocol):
@@ -82,6 +82,16 @@ class AttemptReader(Protocol):
         """Raises UpstreamError for a whole answer that is none."""
 
 
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger wants to know of an answer; None where it does not say."""
+
+    id: str | None = None
+    model: str | None = None
+    finish: Finish | None = None
+    usage: Usage | None = None
+    error: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormat:
     """A wire: its path, requests, answers, streams and errors, in terms of the domain's types."""
@@ -115,7 +125,7 @@ class WireFormat:
     """A tool that is no function, as functions. Raises WireError for one that cannot be offered so, unless the flag is set."""
     wants_json: Callable[[Mapping[str, Json]], bool]
     """Whether a request asks for an answer in JSON, which nothing may be added to."""
-    system_texts: Callable[[Mapping[str, Json]], Json]
+    system_texts: Callable[[Mapping[str, Json]], Json] = lambda body: None
     """The system text that stands outside the messages: a string or a list of parts, or None."""
     place_in_system: Callable[[RequestEdit, str], None]
     """Add text at the end of the system text."""
@@ -139,9 +149,9 @@ class WireFormat:
     """For a stream to a client that has been sent these events already; it is not given a Begin."""
     final_events: tuple[str, ...] = ()
     """Types of the event that ends a stream; where there are none, `[DONE]` does."""
-    whole_facts: "Callable[[dict[str, Json]], Facts]"
+    whole_facts: Callable[[Object], Facts]
     """What a whole answer says about itself."""
-    streamed_facts: "Callable[[bytes, list[dict[str, Json]], str | None], Facts]"
+    streamed_facts: Callable[[bytes, list[Object], str | None], Facts]
     """What a stream says about itself, given its bytes, its last events (newest first) and the error among them."""
     footer: "FooterRules"
     """How a line is added to an answer."""
@@ -185,3 +195,83 @@ def signed_wire(headers: Mapping[str, str]) -> Wire:
 def wire_formats() -> Iterable[WireFormat]:
     """All formats, in the order of registration."""
     return _formats.values()
+
+
+_LAST_EVENTS = 8
+"""The reason to finish and the counts stand within the last few events of a stream."""
+
+
+def whole_facts(wire: Wire, body: Object) -> Facts:
+    """Facts from a whole answer. Never raises: what is not understood has no facts."""
+    if body.get("error"):
+        return Facts(error=_error(body))
+    return wire_format(wire).whole_facts(body)
+
+
+def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
+    """The facts of a whole answer. One that is an error did not finish, whatever it says."""
+    identity, model = text_of(body.get("id")) or None, text_of(body.get("model")) or None
+    return Facts(identity, model, None if error else finish, usage, error)
+
+
+def missing(what: str, there: bool) -> str | None:
+    """The error of an answer that lacks something."""
+    return None if there else f"the provider's answer has no {what}"
+
+
+def streamed_facts(wire: Wire, said: bytes) -> Facts:
+    """Facts from a stream's bytes. Never raises: garbage has no facts."""
+    last = [body for body in _last_events(said) if body]
+    failure = next((_error(body) for body in last if _is_error(body)), None)
+    return wire_format(wire).streamed_facts(said, last, failure)
+
+
+def _is_error(body: Object) -> bool:
+    return bool(body.get("error")) or body.get("type") == "error"
+
+
+def _error(body: Object) -> str:
+    return error_of(body)[0] or NO_REASON
+
+
+def first_object(value: Json) -> Object:
+    """The first object of a list, or an empty one."""
+    return object_of(value[0]) if isinstance(value, list) and value else {}
+
+
+def _object(data: bytes) -> Object:
+    try:
+        return object_of(msgspec.json.decode(data))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def first_event(said: bytes) -> Object:
+    """The first event that has an id or a message: comments, pings and empty first chunks are passed over."""
+    at = 0
+    for _ in range(_LAST_EVENTS):
+        start = 0 if at == 0 and said.startswith(b"data:") else said.find(b"\ndata:", at) + 1
+        if start == 0 and not said.startswith(b"data:", at):
+            return {}
+        end = said.find(b"\n", start)
+        body = _object(said[start + len(b"data:") : end if end >= 0 else len(said)])
+        if body.get("id") or body.get("message"):
+            return body
+        if end < 0:
+            return {}
+        at = end
+    return {}
+
+
+def _last_events(said: bytes) -> Iterator[Object]:
+    """The last events, newest first."""
+    end = len(said)
+    for _ in range(_LAST_EVENTS):
+        start = said.rfind(b"data:", 0, end)
+        while start > 0 and said[start - 1] not in b"\r\n":  # the word may stand inside a text
+            start = said.rfind(b"data:", 0, start)
+        if start < 0:
+            return
+        stop = said.find(b"\n", start, end)
+        yield _object(said[start + len(b"data:") : stop if stop >= 0 else end])
+        end = start

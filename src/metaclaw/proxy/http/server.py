@@ -15,8 +15,8 @@ import httptools
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
-from metaclaw.proxy.http.body import MAX_ITEMS, read, read_body
-from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders
+from metaclaw.proxy.http.body import MAX_ITEMS, read
+from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.passthrough import Passthrough
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline

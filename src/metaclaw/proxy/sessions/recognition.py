@@ -17,8 +17,13 @@ from metaclaw.domain.turn import HIRED, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import Client, Request
-from metaclaw.proxy.sessions.conversation import Conversation
-from metaclaw.proxy.sessions.wrappers import is_heartbeat, is_machine_text, without_ephemeral, without_machine_tags
+from metaclaw.proxy.sessions.conversation import (
+    Conversation,
+    is_heartbeat,
+    is_machine_text,
+    without_ephemeral,
+    without_machine_tags,
+)
 from metaclaw.wires import wire_format
 
 _UNKNOWN: Final = Client("unknown")

@@ -20,7 +20,6 @@ FORMAT: Final = WireFormat(
     read_document=requests.read_file,
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,
-    system_texts=lambda body: None,
     place_in_system=requests.place_in_system,
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,

@@ -28,8 +28,8 @@ from metaclaw.domain.ids import new_id
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
 from metaclaw.wires.errors import error_of, openai_error, reported_error
-from metaclaw.wires.facts import Facts, facts_of, first_event, first_object, missing
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.format import Facts, facts_of, first_event, first_object, missing
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.tools import ClientTools, Kind, custom_input
 

@@ -23,9 +23,18 @@ from metaclaw.domain.chat import (
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Fields, Object, literal, object_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.media import Document, data_url, file_document, read_document
 from metaclaw.wires.tools import ClientTools, ToolOffer, custom_arguments, custom_input, custom_offer
-from metaclaw.wires.translation import JSON_OBJECT, SCHEMA_NAME, max_tokens_field, opaque_value, plain
+from metaclaw.wires.translation import (
+    JSON_OBJECT,
+    SCHEMA_NAME,
+    Document,
+    data_url,
+    file_document,
+    max_tokens_field,
+    opaque_value,
+    plain,
+    read_document,
+)
 
 _ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL}
 

@@ -29,9 +29,20 @@ from metaclaw.domain.chat import (
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Fields, Object, encode_text, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.media import Document, data_url, read_document, split_data_url
 from metaclaw.wires.tools import ToolOffer
-from metaclaw.wires.translation import DEFAULT_MAX_TOKENS, JSON_OBJECT, anthropic_effort, opaque_value, plain, seal, unseal
+from metaclaw.wires.translation import (
+    DEFAULT_MAX_TOKENS,
+    JSON_OBJECT,
+    Document,
+    anthropic_effort,
+    data_url,
+    opaque_value,
+    plain,
+    read_document,
+    seal,
+    split_data_url,
+    unseal,
+)
 
 _ROLES = {"system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 _MODES = {"auto": ToolMode.AUTO, "none": ToolMode.NONE, "any": ToolMode.REQUIRED, "tool": ToolMode.REQUIRED}

@@ -24,8 +24,8 @@ from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.answers import render_logprobs, token_logprob
 from metaclaw.wires.errors import NO_REASON, error_of, reported_error
-from metaclaw.wires.facts import Facts, facts_of, missing
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.format import Facts, facts_of, missing
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
 from metaclaw.wires.tools import ClientTools, Kind, call_name, custom_input
 from metaclaw.wires.translation import show

@@ -24,9 +24,20 @@ from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
 from metaclaw.wires.fields import Fields, Object, literal, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.media import Document, data_url, file_document, read_document
 from metaclaw.wires.tools import ClientTools, Kind, Spoken, ToolOffer, custom_arguments, custom_input, custom_offer, flat_name
-from metaclaw.wires.translation import JSON_OBJECT, SCHEMA_NAME, opaque_value, plain, seal, show, unseal
+from metaclaw.wires.translation import (
+    JSON_OBJECT,
+    SCHEMA_NAME,
+    Document,
+    data_url,
+    file_document,
+    opaque_value,
+    plain,
+    read_document,
+    seal,
+    show,
+    unseal,
+)
 
 _ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 LOGPROBS = "message.output_text.logprobs"
