@@ -46,10 +46,22 @@ class Recogniser:
             if len(self._by_system) >= _MAX_KNOWN:
                 self._by_system.clear()
             place = self._by_system[root] = _place_by_system(request.system)
-        for client in CLIENTS[:place]:
-            if client.has_headers(request.headers):
-                return client
+        place = min(place, _place_by_headers(request.headers))
         return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
+
+
+_BY_HEADERS: Final = [(place, tuple(alternative.items())) for place, client in enumerate(CLIENTS) for alternative in client.headers]
+
+
+def _place_by_headers(headers: Mapping[str, str]) -> int:
+    for place, wanted in _BY_HEADERS:
+        for name, begins in wanted:
+            value = headers.get(name)
+            if value is None or not value.startswith(begins):
+                break
+        else:
+            return place
+    return len(CLIENTS)
 
 
 def _place_by_system(system: str) -> int:
