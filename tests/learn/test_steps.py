@@ -28,7 +28,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import HIRED, Exchange, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder, without_bodies
-from metaclaw.proxy.sessions import recognition, wrappers
+from metaclaw.proxy.sessions import conversation, recognition
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.store import RecordedTurn
 from metaclaw.wires import wire_format
@@ -337,7 +337,7 @@ def captured(shared: Path, name: str) -> ChatRequest:
 def own_words(agent: str, text: str) -> str:
     """As the proxy takes a person's words out of a message."""
     client = next(client for client in CLIENTS if client.name == agent)
-    return recognition.words(client, wrappers.without_ephemeral(text))
+    return recognition.words(client, conversation.without_ephemeral(text))
 
 
 def spoken(request: ChatRequest) -> list[Message]:

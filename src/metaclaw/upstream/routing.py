@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Protocol, TypeVar
 
+from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
 from metaclaw.upstream.transport import UNREACHABLE
 
-_VENDORS = (frozenset({Wire.CHAT, Wire.RESPONSES}), frozenset({Wire.MESSAGES}))
+_VENDORS = tuple(map(frozenset, WIRES_OF_KIND.values()))
 
 
 @dataclass(frozen=True, slots=True)

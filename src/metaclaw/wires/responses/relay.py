@@ -1,13 +1,16 @@
-"""Attempts in terms of responses: read, refused, and put back into later requests."""
+"""Relayed responses: their tool calls held back, read, and put back into later requests; a line added."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires.attempt import Attempt, HeldCall, events_of, has_mark, ids_of, is_shown, plain_id
+from metaclaw.domain.ids import new_id
 from metaclaw.wires.fields import Object, decode_object, encode_text, object_of, text_of
-from metaclaw.wires.responses.writing import ResponsesWriter
+from metaclaw.wires.footer import Footer
+from metaclaw.wires.held_calls import Attempt, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
+from metaclaw.wires.responses.streams import ResponsesWriter
+from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.tools import custom_arguments, flat_name
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
@@ -168,3 +171,115 @@ def resume(request: ChatRequest, passed: bytes) -> ResponsesWriter:
     writer = ResponsesWriter(request)
     writer.resume(number, begun, output)
     return writer
+
+
+_PLAIN_ITEMS: Final = frozenset(("message", "reasoning"))
+
+
+class ResponsesCalls:
+    """Tool calls in responses."""
+
+    marks: tuple[bytes, ...] = (b'_call"',)
+    words: tuple[bytes, ...] = (b".delta",)
+    telling: tuple[bytes, ...] = (b"output_item.done", b"response.completed", b"response.incomplete")
+
+    def whole(self, answer: Object) -> list[HeldCall]:
+        output = answer.get("output")
+        items = output if isinstance(output, list) else []
+        return [call for item in items if (call := held_call(object_of(item))) is not None]
+
+    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
+        return _streamed_calls(map(event_body, events))
+
+    def begins_call(self, body: Object) -> bool:
+        return _begins_item(body)
+
+    def passes(self, body: Object) -> bool:
+        return False
+
+    def all_wait(self, chunk: bytes) -> bool:
+        return True
+
+
+def _begins_item(body: Object) -> bool:
+    """Whether an event tells of a call for the first time: as it begins, is done, or only in the whole answer."""
+    match body.get("type"):
+        case "response.output_item.added":
+            return object_of(body.get("item")).get("type") in CALLS
+        case "response.output_item.done":
+            return held_call(object_of(body.get("item"))) is not None
+        case "response.completed" | "response.incomplete":
+            return bool(_items_of(body))
+        case _:
+            return False
+
+
+def _items_of(body: Object) -> dict[Json, HeldCall]:
+    output = object_of(body.get("response")).get("output")
+    items = enumerate(output if isinstance(output, list) else ())
+    return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
+
+
+def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+    items: dict[Json, HeldCall] = {}
+    for body in filter(None, bodies):
+        match body.get("type"):
+            case "response.output_item.done" if (call := held_call(object_of(body.get("item")))) is not None:
+                items[body.get("output_index")] = call
+            case "response.completed" | "response.incomplete" if not items:
+                items = _items_of(body)
+            case _:
+                pass
+    return list(items.values())
+
+
+class ResponsesFooter:
+    """A line behind a response."""
+
+    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+        output = answer.get("output")
+        if answer.get("status") != "completed" or not isinstance(output, list) or not self._has_only_words(output):
+            return False
+        for item in output:
+            parts = object_of(item).get("content")
+            for part in parts if isinstance(parts, list) else ():
+                footer.hear(text_of(object_of(part).get("text")))
+        output.append(self._item(footer.line))
+        return footer.may_add
+
+    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+        if body.get("type") == "response.output_text.delta":
+            footer.hear(text_of(body.get("delta")))
+        if body.get("type") != "response.completed":
+            return raw
+        response = object_of(body.get("response"))
+        output, item = response.get("output"), self._item(footer.line)
+        if not isinstance(output, list) or not self._has_only_words(output) or not footer.may_add:
+            return raw
+        footer.is_added = True
+        number = body.get("sequence_number")
+        number = number if isinstance(number, int) else 0
+        said = []
+        for place, (name, fields) in enumerate(self._item_events(footer.line, item, len(output))):
+            said.append(event_bytes({"type": name, "sequence_number": number + place, **fields}, name))
+        whole = {**body, "sequence_number": number + len(said), "response": {**response, "output": [*output, item]}}
+        return b"".join(said) + event_bytes(whole, "response.completed")
+
+    def _item_events(self, line: str, item: Object, index: int) -> Iterator[tuple[str, Object]]:
+        where: Object = {"item_id": item["id"], "output_index": index}
+        inner: Object = {**where, "content_index": 0}
+        begun: Object = {"type": "output_text", "text": "", "annotations": []}
+        done: Object = {**begun, "text": line}
+        yield "response.output_item.added", {"output_index": index, "item": {**item, "status": "in_progress", "content": []}}
+        yield "response.content_part.added", {**inner, "part": begun}
+        yield "response.output_text.delta", {**inner, "delta": line, "logprobs": []}
+        yield "response.output_text.done", {**inner, "text": line, "logprobs": []}
+        yield "response.content_part.done", {**inner, "part": done}
+        yield "response.output_item.done", {"output_index": index, "item": item}
+
+    def _item(self, line: str) -> Object:
+        part: Object = {"type": "output_text", "text": line, "annotations": []}
+        return {"type": "message", "id": new_id("msg_"), "role": "assistant", "status": "completed", "content": [part]}
+
+    def _has_only_words(self, output: list[Json]) -> bool:
+        return all(text_of(object_of(item).get("type")) in _PLAIN_ITEMS for item in output)

@@ -1,12 +1,28 @@
-"""Attempts in terms of Anthropic messages: read, refused, and put back into later requests."""
+"""Relayed messages: their tool calls held back, read, and put back into later requests; a line added."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires.attempt import Attempt, HeldCall, events_of, has_mark, ids_of, is_shown, plain_id, read_json, told
 from metaclaw.wires.fields import Object, decode_object, encode_text, object_of, text_of
-from metaclaw.wires.messages.writing import MessagesWriter
+from metaclaw.wires.footer import Footer
+from metaclaw.wires.held_calls import (
+    Attempt,
+    HeldCall,
+    event_body,
+    events_of,
+    has_mark,
+    ids_of,
+    is_shown,
+    plain_id,
+    read_json,
+    told,
+)
+from metaclaw.wires.messages.answers import MessagesWriter
+from metaclaw.wires.sse import event_bytes
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _UNCACHED = ("thinking", "redacted_thinking")
@@ -132,3 +148,105 @@ def resume(request: ChatRequest, passed: bytes) -> MessagesWriter:
     writer = MessagesWriter(request)
     writer.resume(begun)
     return writer
+
+
+_PLAIN_PARTS: Final = frozenset(("text", "thinking", "redacted_thinking"))
+
+
+class MessagesCalls:
+    """Tool calls in messages."""
+
+    marks: tuple[bytes, ...] = (b"tool_use",)
+    words: tuple[bytes, ...] = (b"content_block_delta",)
+    telling: tuple[bytes, ...] = (b"tool_use", b"partial_json")
+
+    def whole(self, answer: Object) -> list[HeldCall]:
+        content = answer.get("content")
+        blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+        return [_call(block) for block in blocks if block.get("type") == "tool_use"]
+
+    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
+        return _streamed_calls(events)
+
+    def begins_call(self, body: Object) -> bool:
+        return _begins_block(body)
+
+    def passes(self, body: Object) -> bool:
+        return body.get("type") == "ping"
+
+    def all_wait(self, chunk: bytes) -> bool:
+        return b"ping" not in chunk
+
+
+def _begins_block(body: Object) -> bool:
+    return body.get("type") == "content_block_start" and object_of(body.get("content_block")).get("type") == "tool_use"
+
+
+class _JsonDelta(msgspec.Struct, gc=False):
+    partial_json: str
+
+
+class _BlockDelta(msgspec.Struct, gc=False):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _JsonDelta
+
+
+_decode_block_delta = msgspec.json.Decoder(_BlockDelta).decode
+
+
+def _streamed_calls(events: Iterable[bytes]) -> list[HeldCall]:
+    blocks: dict[Json, list[str]] = {}
+    for event in events:
+        try:  # nearly all events are such
+            piece = _decode_block_delta(event[event.index(b"data:") + 5 :])
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+            body = event_body(event) or {}
+        else:
+            if piece.index in blocks:
+                blocks[piece.index].append(piece.delta.partial_json)
+            continue
+        index = body.get("index")
+        if _begins_block(body):
+            block = object_of(body.get("content_block"))
+            given = object_of(block.get("input"))
+            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), *([encode_text(given)] if given else [])]
+        elif body.get("type") == "content_block_delta" and index in blocks:
+            blocks[index].append(text_of(object_of(body.get("delta")).get("partial_json")))
+    return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks.values()]
+
+
+class MessagesFooter:
+    """A line behind a message."""
+
+    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+        content = answer.get("content")
+        if answer.get("stop_reason") != "end_turn" or not isinstance(content, list):
+            return False
+        if not all(text_of(object_of(part).get("type")) in _PLAIN_PARTS for part in content):
+            return False
+        footer.hear("".join(text_of(object_of(part).get("text")) for part in content))
+        content.append({"type": "text", "text": footer.line})
+        return footer.may_add
+
+    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+        match body.get("type"):
+            case "content_block_start":
+                footer.parts += 1
+                footer.is_plain = footer.is_plain and text_of(object_of(body.get("content_block")).get("type")) in _PLAIN_PARTS
+            case "content_block_delta":
+                footer.hear(text_of(object_of(body.get("delta")).get("text")))
+            case "message_delta" if object_of(body.get("delta")).get("stop_reason") == "end_turn" and footer.may_add:
+                footer.is_added = True
+                return b"".join(self._text_block(footer)) + raw
+        return raw
+
+    @staticmethod
+    def _text_block(footer: Footer) -> Iterator[bytes]:
+        events: dict[str, Object] = {
+            "content_block_start": {"content_block": {"type": "text", "text": ""}},
+            "content_block_delta": {"delta": {"type": "text_delta", "text": footer.line}},
+            "content_block_stop": {},
+        }
+        for name, fields in events.items():
+            yield event_bytes({"type": name, "index": footer.parts, **fields}, name)

@@ -33,6 +33,7 @@ _STATUS_OF_TYPE: Mapping[str, int] = {
     "rate_limit_exceeded": 429,
 }
 _MAX_MESSAGE_CHARS = 2_000
+NO_REASON = "the provider reported an error"
 
 
 def openai_error(status: int, message: str, code: str, param: str | None) -> Object:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from metaclaw.domain.chat import (
     ChatRequest,
     Completion,
@@ -20,17 +22,17 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.chat.answer import render_logprobs, token_logprob
-from metaclaw.wires.failure import error_of, reported_error
+from metaclaw.wires.chat.answers import render_logprobs, token_logprob
+from metaclaw.wires.errors import NO_REASON, error_of, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.proof import show
-from metaclaw.wires.responses.parsing import custom_call, function_call, reasoning
-from metaclaw.wires.responses.rendering import render_tool, text_format, tool_choice
+from metaclaw.wires.format import Facts, facts_of, missing
+from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
 from metaclaw.wires.tools import ClientTools, Kind, call_name, custom_input
+from metaclaw.wires.translation import show
 
+ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
 _FINISHES = {reason: finish for finish, reason in _REASONS.items()}
-NO_REASON = "the provider reported an error"
 # Fields of the request that a response repeats.
 _REPEATED = (
     "metadata",
@@ -206,9 +208,9 @@ class Envelope:
 
     def __init__(self, request: ChatRequest, identity: str, model: str) -> None:
         wish = request.sampling
-        own = identity if identity.startswith("resp_") else f"resp_{identity}"
+        own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
         self._head: Object = {
-            "id": own if identity else new_id("resp_"),
+            "id": own if identity else new_id(ID_PREFIX),
             "object": "response",
             "created_at": int(time.time()),
             "background": False,
@@ -261,3 +263,29 @@ def _instructions(request: ChatRequest) -> str | None:
     if first is None or first.role is not Role.SYSTEM or first.extra:
         return None
     return "\n\n".join(part.text for part in first.parts if isinstance(part, Text)) or None
+
+
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+def whole_facts(body: Object) -> Facts:
+    """What a whole answer says about itself."""
+    return _facts(body, missing("output", isinstance(body.get("output"), list)))
+
+
+def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
+    """What a stream says about itself: its last event holds the whole answer."""
+    final = next((body for body in last if body.get("type") in _ENDS), None)
+    if final is None:
+        return Facts(error=failure)
+    response = object_of(final.get("response"))
+    facts = _facts({**response, "status": "failed"} if final["type"] == "response.failed" else response)
+    return facts if facts.error or not failure else msgspec.structs.replace(facts, error=failure)
+
+
+def _facts(body: Object, error: str | None = None) -> Facts:
+    output = body.get("output")
+    kinds = {text_of(object_of(item).get("type")) for item in output} if isinstance(output, list) else set()
+    called = bool(kinds & {"function_call", "custom_tool_call"})
+    failure = failure_of(body)
+    return facts_of(body, finish_of(body, called=called), usage_of(body.get("usage")), failure[0] if failure else error)

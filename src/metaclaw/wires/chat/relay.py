@@ -1,12 +1,28 @@
-"""Attempts in terms of chat completions: read, refused, and put back into later requests."""
+"""Relayed chat completions: their tool calls held back, read, and put back into later requests; a line added."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires.attempt import Attempt, HeldCall, events_of, has_mark, ids_of, is_shown, plain_id, told
-from metaclaw.wires.chat.stream import ChatWriter
+from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, object_of, text_of
+from metaclaw.wires.footer import Footer
+from metaclaw.wires.held_calls import (
+    Attempt,
+    HeldCall,
+    event_body,
+    events_of,
+    has_any,
+    has_mark,
+    ids_of,
+    is_shown,
+    plain_id,
+    told,
+)
+from metaclaw.wires.sse import event_bytes, split_events
 from metaclaw.wires.tools import custom_arguments
 
 
@@ -161,3 +177,151 @@ def resume(request: ChatRequest, passed: bytes) -> ChatWriter:
 
 def _list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
+
+
+_CALL_MARKS: Final = (b"tool_calls", b"function_call")
+_CALL_DELTA: Final = (b'"tool_calls":[{', b'"tool_calls": [{')
+
+
+class ChatCalls:
+    """Tool calls in chat completions. Their order among other events does not matter, so text may pass."""
+
+    marks: tuple[bytes, ...] = _CALL_MARKS
+    words: tuple[bytes, ...] = (b'"content":"', b'"content": "', b'"reasoning')
+    telling: tuple[bytes, ...] = _CALL_MARKS
+
+    def whole(self, answer: Object) -> list[HeldCall]:
+        choices = answer.get("choices")
+        messages = [object_of(object_of(one).get("message")) for one in (choices if isinstance(choices, list) else ())]
+        return [call for message in messages for call in calls_of(message)]
+
+    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
+        found = _plain_calls(events)
+        return _merged_calls(map(event_body, events)) if found is None else found
+
+    def begins_call(self, body: Object) -> bool:
+        return any(_call_delta(choice) for choice in _choices(body))
+
+    def passes(self, body: Object) -> bool:
+        choices = _choices(body)
+        if not choices or body.get("usage"):
+            return False
+        return not any(_call_delta(choice) or choice.get("finish_reason") for choice in choices)
+
+    def all_wait(self, chunk: bytes) -> bool:
+        if not has_any(chunk, _CALL_DELTA):
+            return False
+        return chunk.count(b"data:") == 1 or all(has_any(event, _CALL_DELTA) for event in split_events(chunk)[0])
+
+
+def _choices(body: Object) -> list[Object]:
+    choices = body.get("choices")
+    return [object_of(choice) for choice in choices] if isinstance(choices, list) else []
+
+
+def _call_delta(choice: Object) -> Object:
+    delta = object_of(choice.get("delta"))
+    return {key: delta[key] for key in ("tool_calls", "function_call") if delta.get(key)}
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    index: int
+    id: str | None = None
+    function: _Function | None = None
+    custom: msgspec.Raw | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    tool_calls: list[_Call] | None = None
+    function_call: msgspec.Raw | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice]
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _plain_calls(events: Iterable[bytes]) -> list[HeldCall] | None:
+    """The calls in events that hold nothing but one choice's calls of functions, as nearly all do; None for others."""
+    known: dict[int, tuple[str, list[str], list[str]]] = {}
+    try:
+        for event in events:
+            (line,) = (line for line in event.splitlines() if line.startswith(b"data:"))
+            for choice in _decode_chunk(line[5:]).choices:
+                delta = choice.delta
+                if choice.index or delta.function_call is not None:
+                    return None
+                for call in delta.tool_calls or ():
+                    function = call.function
+                    if function is None or call.custom is not None:
+                        return None
+                    found = known.setdefault(call.index, (call.id or "", [], []))
+                    if call.id and call.id != found[0]:
+                        return None
+                    if function.name:
+                        found[1][:] = [function.name]
+                    if function.arguments:
+                        found[2].append(function.arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return None
+    return [
+        HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
+        for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))
+    ]
+
+
+def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+    messages: dict[int, Object] = {}
+    for body in bodies:
+        for choice in _choices(body or {}):
+            if calls := _call_delta(choice):
+                place = choice.get("index")
+                add_delta(messages.setdefault(place if isinstance(place, int) else 0, {}), calls)
+    return [call for place in sorted(messages) for call in calls_of(messages[place])]
+
+
+class ChatFooter:
+    """A line behind a chat completion."""
+
+    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+        choices = answer.get("choices")
+        choice = object_of(choices[0]) if isinstance(choices, list) and len(choices) == 1 else {}
+        message = object_of(choice.get("message"))
+        content = message.get("content")
+        if choice.get("finish_reason") != "stop" or message.get("tool_calls") or not isinstance(content, str):
+            return False
+        footer.hear(content)
+        message["content"] = content + footer.line
+        return footer.may_add
+
+    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+        choices = body.get("choices")
+        choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
+        delta = object_of(choice.get("delta"))
+        if delta.get("tool_calls") or delta.get("function_call") or choice.get("index") not in (0, None):
+            footer.is_plain = False
+            return raw
+        footer.hear(text_of(delta.get("content")))
+        if choice.get("finish_reason") != "stop" or not footer.may_add:
+            return raw
+        footer.is_added = True
+        added: Json = {**choice, "delta": {"content": footer.line}, "finish_reason": None, "logprobs": None}
+        kept = {key: value for key, value in body.items() if key != "usage"}
+        if not delta.get("content"):
+            return event_bytes({**kept, "choices": [added]}) + raw
+        last = event_bytes({**body, "choices": [{**choice, "delta": {}}]})
+        return (
+            event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]}) + last
+        )
