@@ -113,7 +113,7 @@ def test_an_answer_that_could_not_be_scored_is_left_out_and_counted() -> None:
     assert decision.report.held_out.worse == 0
     undecided = judge_candidate(whole([pair(None, 1.0), pair(0.5, None)]))
     assert undecided.report.held_out is None
-    assert "2 could not be scored" in undecided.report.reasons[1]
+    assert "none of 2 held-out questions could be scored" in undecided.report.reasons[1]
 
 
 def test_the_first_decisive_moment_stands() -> None:
@@ -145,6 +145,19 @@ def test_a_candidate_that_no_second_measure_can_judge_is_rejected() -> None:
     decision = judge_candidate(Evidence(unseen, GOLDEN, GOLDEN, is_all=True))
     assert decision.ruling is Ruling.REJECT
     assert decision.report.reasons[0].startswith("no second measure can tell")
+
+
+def test_the_reason_says_in_words_that_there_was_nothing_to_compare_or_nothing_could_be_scored() -> None:
+    nothing = judge_candidate(Evidence([], is_all=True))
+    assert nothing.ruling is Ruling.REJECT
+    assert nothing.report.reasons == (
+        "not shown better",
+        "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that",
+    )
+    unscored = judge_candidate(Evidence([pair(1.0, 0.0, strict=(None, None))] * 30 + [pair(None, None)], is_all=True))
+    assert unscored.report.reasons[-1].endswith("; by the strict reading none of 31 could be scored")
+    silent = judge_candidate(Evidence([pair(None, None)] * 3, is_all=True))
+    assert silent.report.reasons[-1].startswith("none of 3 held-out questions could be scored; by the strict reading none of 3")
 
 
 def test_a_candidate_that_is_better_strictly_and_lower_by_what_it_was_trained_on_is_not_promoted() -> None:

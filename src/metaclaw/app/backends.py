@@ -3,26 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, Turnstile
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
-from metaclaw.train import (
-    EndpointTeacher,
-    SamplerModel,
-    Teacher,
-    VllmModel,
-    load_tinker,
-    load_weaver,
-    sglang_host,
-    sglang_model_of,
-    tinker_backend,
-    vllm_host,
-    weaver_backend,
-)
 from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter
+
+if TYPE_CHECKING:
+    from metaclaw.train import Teacher
 
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
 _NICE: Final = 10
@@ -54,7 +44,7 @@ class Parts:
     provider: str
     model_of: Callable[[int], str] | None = None
     serves: ModelProvider | None = None
-    teacher: Teacher | None = None
+    teacher: "Teacher | None" = None
 
 
 def build_parts(config: Config, policy: PolicyConfig, around: Surroundings) -> Parts:
@@ -89,6 +79,8 @@ def _served_elsewhere(
 ) -> Parts:
     """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is asked in tokens, so that what it
     answers can train; SGLang is relayed."""
+    from metaclaw.train import VllmModel, sglang_host, sglang_model_of, vllm_host
+
     named = next(one for one in config.providers if one.name == policy.provider)
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
@@ -110,6 +102,7 @@ def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Part
             f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
         )
     from metaclaw.engine.text import Vocabulary
+    from metaclaw.train import SamplerModel, load_tinker, load_weaver, tinker_backend, weaver_backend
 
     assert policy.tokenizer is not None
     assert policy.base_model is not None
@@ -134,8 +127,10 @@ def _service(config: Config, policy: PolicyConfig, around: Surroundings) -> Part
     return Parts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
 
 
-def _teacher(policy: PolicyConfig, around: Surroundings, tokeniser: Tokeniser) -> Teacher | None:
+def _teacher(policy: PolicyConfig, around: Surroundings, tokeniser: Tokeniser) -> "Teacher | None":
     distill = policy.distill
     if distill is None or distill.teacher is None or distill.model is None:
         return None
+    from metaclaw.train import EndpointTeacher
+
     return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter)

@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from metaclaw.engine.meaning import MeaningSearch
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.owner import Owner
-    from metaclaw.learn.slow.assembly import SlowLearning
+    from metaclaw.learn.slow import SlowLearning
 
 
 class House:
@@ -372,7 +372,7 @@ class House:
         """The learning curve of the newest training run. Blocks."""
         if self.policy is None:
             return ()
-        from metaclaw.learn.slow.curve import newest_curve
+        from metaclaw.learn.slow import newest_curve
 
         return newest_curve(self._home / "policies")
 

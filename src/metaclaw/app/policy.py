@@ -20,7 +20,7 @@ from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.slow.assembly import SlowLearning
+    from metaclaw.learn.slow import SlowLearning
     from metaclaw.learn.supervise import Supervisor
 
 _ANSWER: Final = "an answer is being made"
@@ -114,7 +114,7 @@ class Policy:
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
         """The slow loop; it is begun by whoever has a supervisor."""
-        from metaclaw.learn.slow.assembly import SlowLearning
+        from metaclaw.learn.slow import SlowLearning
 
         return SlowLearning(
             self._config,

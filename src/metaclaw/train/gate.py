@@ -164,6 +164,8 @@ class _Measured:
 
     def words(self, what: str = "") -> str:
         found = self.comparison
+        if not found.pairs:
+            return f"none of {self.unscored}{what} could be scored"
         left_out = f", {self.unscored} could not be scored" if self.unscored else ""
         return f"better in {found.better} of {found.pairs}{what}, worse in {found.worse}{left_out}"
 
@@ -174,7 +176,7 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     trained = _compare([pair.gain for pair in evidence.pairs], rules)
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
     skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
-    words = f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
+    words = _describe(evidence, trained, strict)
     objections = [*_unsafe(evidence, rules), *_lost(evidence, rules), *_degenerate(evidence, rules)]
     objections += _unproven(evidence, rules)
     objections += [
@@ -244,6 +246,12 @@ def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRu
     )
 
 
+def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
+    if not evidence.pairs:
+        return "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that"
+    return f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
+
+
 def _gain(candidate: float | None, serving: float | None) -> float | None:
     return None if candidate is None or serving is None else candidate - serving
 
@@ -308,9 +316,10 @@ def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
         gains = [pair.gain for pair in mine if pair.gain is not None and pair.strict_gain is None]
         if len(gains) * 2 > len(mine) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
             shown = accepted if len(accepted) <= _MOST_SHOWN else accepted[:_MOST_SHOWN] + "…"
+            remedy = "make it stricter, or set [judge]" if evidence.judge is None else "make it stricter; the judge could not tell"
             found.append(
                 f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is asked, so it cannot tell whether "
-                "anything was learned: make it stricter, or set [judge]"
+                f"anything was learned: {remedy}"
             )
     return found
 
