@@ -18,7 +18,16 @@ from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.owner import Owner
 from metaclaw.skills import Budgets, Rulebook, Shelf
-from metaclaw.store import Database, LedgerReader, Limits, SqlCompliance, SqlGenerations, SqlLedger, SqlVerdicts, open_database
+from metaclaw.store import (
+    Database,
+    LedgerLimits,
+    LedgerReader,
+    SqlCompliance,
+    SqlGenerations,
+    SqlLedger,
+    SqlVerdicts,
+    open_database,
+)
 
 
 @dataclass
@@ -109,7 +118,7 @@ class Stage:
 async def staged(folder: Path) -> AsyncIterator[Stage]:
     """A stage in a folder of its own."""
     database = open_database(f"sqlite:///{folder}/ledger.db")
-    ledger = SqlLedger(database, Limits(patience_s=10))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
     stage = Stage(folder, database, ledger, Shelf(folder / "skills", SqlGenerations(database)))
     stage.shelf.load()

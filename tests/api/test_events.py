@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from metaclaw.api import EventFeed
 from metaclaw.errors import StoreError
-from metaclaw.store import Event, LedgerReader
+from metaclaw.store import LedgerEvent, LedgerReader
 from tests.api.stage import Stage
 from tests.support.program import KEY, Program, providers_toml
 
@@ -67,7 +67,7 @@ class Follower:
 async def following(stage: Stage, query: str = "", last: str | None = None) -> AsyncIterator[Follower]:
     """A client of the event stream, which has left at the end of the block."""
     follower = Follower()
-    headers = [] if last is None else [(b"Last-Event-ID", last.encode("latin-1"))]
+    headers = [] if last is None else [(b"Last-LedgerEvent-ID", last.encode("latin-1"))]
     scope = {"type": "http", "method": "GET", "path": "/api/events", "query_string": query.encode(), "headers": headers}
     with anyio.fail_after(60):
         group: TaskGroup
@@ -143,7 +143,7 @@ class Flaky(LedgerReader):
 
     tries = 0
 
-    def events(self, after: int = 0, limit: int = 100) -> list[Event]:
+    def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         self.tries += 1
         if self.tries == 1:
             raise StoreError("the disk is away")
@@ -164,7 +164,7 @@ class Counted(LedgerReader):
 
     reads = 0
 
-    def events(self, after: int = 0, limit: int = 100) -> list[Event]:
+    def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         self.reads += 1
         return super().events(after, limit)
 

@@ -12,7 +12,7 @@ from metaclaw.domain.skill import SkillState
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
-from metaclaw.store import Counts, LearningCounts
+from metaclaw.store import LearningCounts, LedgerCounts
 from tests.api.recorded import candidate, record, skill
 from tests.api.stage import Stage
 
@@ -24,7 +24,7 @@ def unread() -> LearningCounts:
     raise StoreError("the disk is away")
 
 
-def uncounted() -> Counts:
+def uncounted() -> LedgerCounts:
     raise StoreError("the disk is away")
 
 

@@ -12,9 +12,11 @@ from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = {
-    page.name: [line.removeprefix("$ ") for block in found for line in block.splitlines() if line.startswith("$ ")]
+    str(page.relative_to(ROOT)): [
+        line.removeprefix("$ ") for block in found for line in block.splitlines() if line.startswith("$ ")
+    ]
     for page in PAGES
     if (found := re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL))
 }
@@ -23,7 +25,8 @@ COMMANDS = {
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
     provider = Provider().start()
-    running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    env = {**NOT_LEARNING, "HOME": str(tmp_path / "user")}  # agents keep their configuration there
+    running = Program(tmp_path / "home", providers_toml(provider.url), env=env).start()
     asked = {"model": "gpt", "messages": [{"role": "user", "content": "When was that?"}]}
     answer = httpx.post(f"{running.url}/v1/chat/completions", json=asked, headers=running.auth, timeout=60)
     assert answer.status_code == 200
@@ -35,7 +38,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def test_there_are_pages_with_commands() -> None:
-    assert {"quickstart.md", "operate.md"} <= COMMANDS.keys()
+    assert {"docs/quickstart.md", "docs/operate.md", "docs/privacy.md", "docs/agents/codex.md"} <= COMMANDS.keys()
 
 
 @pytest.mark.parametrize("page", COMMANDS)

@@ -47,13 +47,11 @@ from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step
-from metaclaw.skills import Shelf, write_skill
-from metaclaw.skills.evolve import Evolver
-from metaclaw.skills.gate import Gate, GateMode
+from metaclaw.skills import Evolver, Gate, GateMode, Shelf, write_skill
 from metaclaw.store import (
     Database,
+    LedgerLimits,
     LedgerReader,
-    Limits,
     SqlBatches,
     SqlCandidates,
     SqlCursors,
@@ -145,7 +143,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.database: Database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
-        self.ledger = SqlLedger(self.database, Limits(patience_s=10), clock=self.clock)
+        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=10), clock=self.clock)
         self.build()
 
     def build(self, attempts: Attempts | None = None) -> None:

@@ -24,7 +24,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.expiry import Whose, whose
 from metaclaw.learn.uplift import model_of_most, tasks_of
-from metaclaw.skills.gate import GateMode
+from metaclaw.skills import GateMode
 from metaclaw.store import DrawnTurn
 from tests.learn.house import CORRECTION, DATES, FAILED, NOON, PASSED, TASK, House, Speaker, Talk, drawn, learned_skill
 

@@ -14,7 +14,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.review import SafetyReview
-from metaclaw.skills.gate import Gate, GateMode
+from metaclaw.skills import Gate, GateMode
 from tests.learn.house import House, Speaker, Talk, learned_skill
 from tests.privacy.attacks import ATTACKS, CLAIMED, DIRECT, FRAGMENTED, PASTED, UNICODE, Attack
 from tests.privacy.corrections import CORRECTIONS

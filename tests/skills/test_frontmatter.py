@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.files import parse_skill, render_skill
-from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter, render_front_matter
+from metaclaw.skills.files import _parse_plain, parse_front_matter, parse_skill, render_front_matter, render_skill
 
 ODD = [
     "null",

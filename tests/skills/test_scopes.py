@@ -8,9 +8,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import ShelfView, applies, applying, scope_of_lesson
-from metaclaw.skills.library import Library
+from metaclaw.skills.library import MOST_STANDING, Library
 from metaclaw.skills.scopes import fault_of, most_specific, overrides_of, say_the_same
-from metaclaw.skills.view import MOST_STANDING
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
 QUERY = "descale the boiler of the lever machine"

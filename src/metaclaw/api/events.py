@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.errors import StoreError
-from metaclaw.store import Event, LedgerReader
+from metaclaw.store import LedgerEvent, LedgerReader
 from metaclaw.wires import encode_json
 
 log = logging.getLogger(__name__)
@@ -155,6 +155,6 @@ class EventFeed:
             return None
 
 
-def _as_sent(event: Event) -> bytes:
+def _as_sent(event: LedgerEvent) -> bytes:
     data = encode_json({"at": event.at.isoformat(), **event.data})
     return f"id: {event.seq}\nevent: {event.kind}\ndata: ".encode() + data + b"\n\n"

@@ -14,9 +14,7 @@ from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills import Rulebook
-from metaclaw.skills.rule import ENFORCE, ON_ERROR
-from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields, is_rule
+from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_ERROR, Rulebook, RuleFields, is_rule
 from metaclaw.store import SqlCompliance
 
 if TYPE_CHECKING:

@@ -20,11 +20,8 @@ from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.learn.budget import Budget, SpendingStore
 from metaclaw.learn.prices import PRICES_AS_OF
-from metaclaw.skills import ShelfView
-from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import rule_text
-from metaclaw.skills.rules import can_hold, question_of
-from metaclaw.store import Counts, LearningCounts
+from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
+from metaclaw.store import LearningCounts, LedgerCounts
 from metaclaw.upstream import ProviderFailure, Reachability
 
 T = TypeVar("T")
@@ -73,7 +70,7 @@ class Status:
     mode: str
     store_kind: str
     store_health: Callable[[], StoreHealth]
-    counts: Callable[[], Counts]
+    counts: Callable[[], LedgerCounts]
     shelf: Callable[[], ShelfView]
     shelf_trouble: Callable[[], str | None]
     providers: Sequence[ProviderFacts]

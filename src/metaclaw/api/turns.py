@@ -15,10 +15,8 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, ShelfView, Teams, applies
-from metaclaw.skills.explanation import Considered, Fate, explain
-from metaclaw.skills.library import Library
-from metaclaw.store import LedgerReader, Opening, Overview
+from metaclaw.skills import Budgets, Considered, Fate, Library, ShelfView, Teams, applies, explain
+from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
 _MOST_TITLE_CHARS: Final = 120
@@ -84,7 +82,7 @@ class Titles:
             read += _TITLES_AT_ONCE
         return max(0, len(missing) - read)
 
-    def _title(self, opening: Opening) -> str:
+    def _title(self, opening: FirstRequest) -> str:
         try:
             value = decode_json(opening.request)
             messages = wire_format(opening.wire).parse_request(value).messages if isinstance(value, dict) else ()

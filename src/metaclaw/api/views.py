@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from metaclaw.domain.candidate import Candidate, Certificate
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.compliance import Compliance, RuleRecord
-from metaclaw.domain.eligibility import RoleKind, Standing
+from metaclaw.domain.eligibility import RoleKind, TurnStanding
 from metaclaw.domain.enforcement import EnforcedRule
 from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
-from metaclaw.skills import Undone
-from metaclaw.skills.rule import check_state_of, enforce_of, on_error_of, rule_text, rule_when
-from metaclaw.skills.rules import can_hold, is_rule, question_of
+from metaclaw.skills import Undone, can_hold, check_state_of, enforce_of, is_rule, on_error_of, question_of, rule_text, rule_when
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
     }
 
 
-def role_view(turn: TurnRow | Turn, standing: Standing) -> Json:
+def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
     """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
     if standing.role is not None:
         return standing.role.kind.value

@@ -143,8 +143,7 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
 def check_store(config: Config) -> Iterator[DoctorFinding]:
     """The database opens and answers, and a file that is not too large is not damaged."""
     from metaclaw.cli.home import database_file, reading
-    from metaclaw.store.integrity import quick_check, read_only
-    from metaclaw.store.migration import NewerSchemaError
+    from metaclaw.store import NewerSchemaError, find_damage
 
     path = database_file(config)
     if path is not None and path.exists() and path.stat().st_size == 0:
@@ -154,11 +153,9 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
-        if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES:
-            with read_only(path) as connection:
-                problem = quick_check(connection)
-            if problem is not None:
-                raise StoreError(f"{path} is damaged: {problem}")
+        is_small = path is not None and path.stat().st_size <= _CHECKED_BYTES
+        if newest and is_small and path is not None and (problem := find_damage(path)) is not None:
+            raise StoreError(f"{path} is damaged: {problem}")
     except NewerSchemaError as error:
         yield DoctorFinding("store", FindingState.FAIL, str(error), "upgrade the program")
     except (StoreError, ConfigError) as error:
@@ -194,7 +191,7 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
     """Every skill file can be read, and so can the checks in them; none accepts an answer whatever is asked."""
     from metaclaw.cli.home import read_all
-    from metaclaw.skills.checks import check_trouble, lenience_trouble
+    from metaclaw.skills import check_trouble, lenience_trouble
 
     found, skipped = read_all(config.skills.dir)
     yield DoctorFinding("skills", FindingState.OK, f"{len(found)} readable in {config.skills.dir}")
@@ -213,7 +210,7 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
 
 def check_retrieval(config: Config) -> DoctorFinding:
     """Skills can be found as configured."""
-    from metaclaw.engine.meaning import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
+    from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
     if retrieval in ("words", "lexical"):

@@ -102,7 +102,7 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
 
 def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, object]]:
     from metaclaw.domain.compliance import ReminderState
-    from metaclaw.skills.rule import enforce_of
+    from metaclaw.skills import enforce_of
 
     if enforce_of(rule) == "off":
         return [("reminders", "off")]

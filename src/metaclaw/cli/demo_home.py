@@ -44,7 +44,7 @@ class DemoHome:
         self._sessions = count(1)
 
     @classmethod
-    def start(cls, home: Path, config: str, overrides: Sequence[str], *, model_from: Path) -> "DemoHome":
+    def start(cls, home: Path, config: str, overrides: Sequence[str], skills: Mapping[str, str], *, model_from: Path) -> "DemoHome":
         """Make the home, start the proxy in the background and wait until it serves."""
         from metaclaw.cli.lifecycle import prepared
 
@@ -52,9 +52,13 @@ class DemoHome:
         path = home / "config.toml"
         path.touch(mode=0o600)
         path.write_text(config, encoding="utf-8")
+        for name, text in skills.items():
+            folder = home / "skills" / name
+            folder.mkdir(parents=True)
+            (folder / "SKILL.md").write_text(text, encoding="utf-8")
         _link_model(model_from, home)
         wanted = [_PORT, *overrides]
-        api, facts = launch(home, prepared(home, wanted), wanted, _START_S)
+        api, facts = launch(home, prepared(home, wanted), wanted, _START_S, ends_with_parent=True)
         return cls(home, api, facts.model or _first_model(api))
 
     @property

@@ -64,7 +64,7 @@ def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
     """A learned skill that a person changed is theirs, which the store knows and the file need not say."""
     from metaclaw.domain.skill import Authorship
-    from metaclaw.skills.ownership import owned
+    from metaclaw.skills import owned
 
     if all(skill.author is Authorship.PERSON for skill in found):
         return found
@@ -78,7 +78,7 @@ def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
 
 def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
     """Every skill of a folder by name, and the files that are not usable with the reason."""
-    from metaclaw.skills.files import read_skill
+    from metaclaw.skills import read_skill
 
     found: list[Skill] = []
     skipped: list[tuple[Path, str]] = []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -71,9 +72,9 @@ def start(
         return 0
     # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
     gc.disable()
-    from metaclaw.app import Serving, run
+    from metaclaw.app import StartedProxy, run
 
-    def ready(serving: Serving) -> None:
+    def ready(serving: StartedProxy) -> None:
         if not detached:
             announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
 
@@ -178,6 +179,7 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
 
 
 _PAUSE_S = 0.05
+_PARENT_S = 0.5
 _LOG_LINES = 20
 
 
@@ -189,8 +191,13 @@ class StartedProxy:
     skills: int
 
 
-def launch(home: Path, config: "Config", overrides: Sequence[str], timeout_s: float) -> tuple[ApiClient, StartedProxy]:
-    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead."""
+def launch(
+    home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
+) -> tuple[ApiClient, StartedProxy]:
+    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead.
+
+    With `ends_with_parent` the proxy stops when this process is gone, also where that was killed.
+    """
     running = find(home)
     if running is not None:
         raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
@@ -200,7 +207,7 @@ def launch(home: Path, config: "Config", overrides: Sequence[str], timeout_s: fl
     began_at = log.stat().st_size if log.exists() else 0
     command = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start", "--detached"]
     with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        child = _spawn(command, home, file, overrides)
+        child = _spawn(command, home, file, {"overrides": list(overrides), "ends_with_parent": ends_with_parent})
     api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
     status = api.facts("/api/status")
     if at(status, "degraded"):
@@ -222,17 +229,26 @@ class _Log:
 
 
 def overrides_from_parent() -> list[str]:
-    """In the background process: the settings its parent hands over."""
-    found: list[str] = json.load(sys.stdin)
-    return found
+    """In the background process: the settings its parent hands over. If it is to end with its parent, a thread watches that."""
+    told = json.load(sys.stdin)
+    if told["ends_with_parent"]:
+        Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    overrides: list[str] = told["overrides"]
+    return overrides
 
 
-def _spawn(command: Sequence[str], home: Path, log: BinaryIO, overrides: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """Overrides may hold secrets; they go through a pipe because everybody can read a process's arguments."""
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _spawn(command: Sequence[str], home: Path, log: BinaryIO, told: dict[str, Json]) -> "subprocess.Popen[bytes]":
+    """Overrides may hold secrets; they go through a pipe because every user can read a process's arguments."""
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True)
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:  # a child that died at once is reported with its log
-        pipe.write(json.dumps(list(overrides)).encode())
+        pipe.write(json.dumps(told).encode())
     return child
 
 

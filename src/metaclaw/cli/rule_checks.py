@@ -75,7 +75,7 @@ def tell_questions(views: "Iterable[Mapping[str, Json]]") -> None:
 @json_option
 def examples(as_json: bool) -> None:
     """List the library of example rules; install one with: metaclaw rules add --example NAME."""
-    from metaclaw.skills.rule_examples import rule_examples
+    from metaclaw.skills import rule_examples
 
     found = list(rule_examples().values())
     if as_json:
@@ -87,7 +87,7 @@ def examples(as_json: bool) -> None:
 
 def example_fields(name: str) -> "dict[str, Json]":
     """The fields of an example rule. Raises SkillError where there is none of this name."""
-    from metaclaw.skills.rule_examples import rule_example
+    from metaclaw.skills import rule_example
 
     try:
         example = rule_example(name)

@@ -14,8 +14,7 @@ from metaclaw.errors import SkillError
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
     from metaclaw.domain.skill import Skill
-    from metaclaw.skills import Rulebook
-    from metaclaw.skills.rules import RuleFields
+    from metaclaw.skills import Rulebook, RuleFields
 
 _KNOWN_FILES = ("CLAUDE.md", "AGENTS.md", ".cursorrules")
 _MOST_BYTES = 1 << 20
@@ -84,7 +83,7 @@ def export(home: Path, form: str, target: Path | None, project: str | None, user
 
     In a file that has such a section already, the section is replaced; the rest of the file stays as it is.
     """
-    from metaclaw.skills.rulefiles import render_section, with_section
+    from metaclaw.skills import render_section, with_section
 
     found = _chosen(home, project, user)
     if target is not None and user is None and (others := sorted({str(rule.scope) for rule in found if _is_personal(rule)})):
@@ -135,7 +134,7 @@ def _is_personal(rule: "Skill") -> bool:
 
 
 def _chosen(home: Path, project: str | None, user: str | None) -> "list[Skill]":
-    from metaclaw.skills.rules import is_rule
+    from metaclaw.skills import is_rule
 
     found, _ = read_in_force(home)
     mine = [rule for rule in found if is_rule(rule) and (project is None or rule.is_for_workspace(project_id(project)))]
@@ -158,7 +157,7 @@ def _files(path: Path) -> list[Path]:
 def _read(
     path: Path, project: str | None, *, everywhere: bool, user: str | None
 ) -> "tuple[list[RuleFields], list[tuple[str, str]]]":
-    from metaclaw.skills.rulefiles import read_rules
+    from metaclaw.skills import read_rules
 
     read = read_rules(_text(path))
     place = project_id(project) if project is not None else None

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
     from metaclaw.domain.ids import SkillName
     from metaclaw.domain.skill import RetiredSkill, Skill
-    from metaclaw.skills import Rulebook
-    from metaclaw.skills.rules import RuleFields
+    from metaclaw.skills import Rulebook, RuleFields
 
 _MOST_TEXT = 100
 _EVERYONE = "everyone"
@@ -75,7 +74,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its words, when and for whom it applies, and where it comes from."""
     from metaclaw.api import rule_view
-    from metaclaw.skills.rules import UNKNOWN_PROJECT
+    from metaclaw.skills import UNKNOWN_PROJECT
 
     found, dates = _in_force(home)
     rule = next((one for one in found if one.name == name), None)
@@ -212,7 +211,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     if rule is None:
         raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
     if not yes:
-        from metaclaw.skills.rule import rule_text
+        from metaclaw.skills import rule_text
 
         confirm(f"Remove the {rule.kind} {name} ({_short(rule_text(rule))})?")
 
@@ -233,7 +232,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 def retired_rules(home: Path) -> "list[RetiredSkill]":
     """Rules and facts that were in force."""
-    from metaclaw.skills.rules import is_rule
+    from metaclaw.skills import is_rule
 
     return [one for one in retired(home) if is_rule(one.skill)]
 
@@ -242,7 +241,7 @@ def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime 
     """The rules and facts of this home with their dates. Files that cannot be read are named."""
     from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.skills.rules import is_rule
+    from metaclaw.skills import is_rule
     from metaclaw.store import SqlGenerations
 
     found, skipped = read_in_force(home)
@@ -267,7 +266,7 @@ def _scope(user: str) -> str:
 
 
 def _edited(home: Path, name: str) -> str:
-    from metaclaw.skills.rule import rule_text
+    from metaclaw.skills import rule_text
 
     found, _ = _in_force(home)
     rule = next((one for one in found if one.name == name), None)

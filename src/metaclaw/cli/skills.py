@@ -57,8 +57,7 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
-    from metaclaw.skills.checks import check_trouble, lenience_trouble
-    from metaclaw.skills.files import read_skill
+    from metaclaw.skills import check_trouble, lenience_trouble, read_skill
 
     folder = _folder(home)
     (skill,) = with_authors(home, [read_skill(_existing(folder, name))])
@@ -81,8 +80,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @click.pass_obj
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder that holds one. From then on it is yours."""
-    from metaclaw.skills.files import write_skill
-    from metaclaw.skills.pack import vouched
+    from metaclaw.skills import vouched, write_skill
 
     folder = _folder(home)
     skill = vouched(_read_anywhere(path / _FILE if path.is_dir() else path))
@@ -108,8 +106,7 @@ def edit(home: Path, name: str, when: str | None, body: str | None, as_json: boo
     """Change a skill. From then on it is yours: the program does not change, withhold or retire it by itself."""
     from dataclasses import replace
 
-    from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
-    from metaclaw.skills.pack import vouched
+    from metaclaw.skills import parse_skill, read_skill, render_skill, vouched, write_skill
 
     folder = _folder(home)
     skill = read_skill(_existing(folder, name))
@@ -145,7 +142,7 @@ def _from_editor(text: str) -> str:
 @click.pass_obj
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Delete one skill and its folder."""
-    from metaclaw.skills.files import remove_skill
+    from metaclaw.skills import remove_skill
 
     folder = _folder(home)
     _existing(folder, name)
@@ -174,7 +171,7 @@ def _list_retired(home: Path, *, as_json: bool) -> None:
 
 def _read_anywhere(path: Path) -> "Skill":
     """A skill from a file that may lie in any folder; inside the skills folder its folder must have its name."""
-    from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill
+    from metaclaw.skills import MAX_FILE_BYTES, parse_skill
 
     try:
         with path.open("rb") as file:
@@ -245,7 +242,7 @@ _NAMES_SHOWN = 5
 @click.pass_obj
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
     """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
-    from metaclaw.skills.pack import write_pack
+    from metaclaw.skills import write_pack
 
     found, skipped = read_in_force(home)
     chosen = [skill for skill in found if not names or skill.name in names]
@@ -270,8 +267,7 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
 def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Take in the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
     from metaclaw.config import load
-    from metaclaw.skills.files import write_skill
-    from metaclaw.skills.pack import read_pack
+    from metaclaw.skills import read_pack, write_skill
 
     folder, pack = load(home).skills.dir, read_pack(path)
     taken = [skill.name for skill in pack.skills if (folder / skill.name).exists()]

@@ -10,7 +10,7 @@ from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, p
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
-    from metaclaw.store import Integrity
+    from metaclaw.store import IntegrityReport
 
 _INSTEAD = {
     "back up": "pg_dump --format=custom --file=metaclaw.dump",
@@ -49,10 +49,10 @@ def check(home: Path, as_json: bool) -> int:
 
 
 def _check_file(path: Path) -> dict[str, object]:
-    from metaclaw.store import Integrity, check_file
+    from metaclaw.store import IntegrityReport, check_file
 
     if not path.exists():
-        return _facts(Integrity(None, 0, 0, 0, 0, ()))
+        return _facts(IntegrityReport(None, 0, 0, 0, 0, ()))
     return _facts(check_file(path))
 
 
@@ -60,16 +60,15 @@ def _check_server(home: Path) -> dict[str, object]:
     """A server checks its own files; that it can be read at this schema is what there is to say here."""
     from metaclaw.cli.home import reading
     from metaclaw.config import load
-    from metaclaw.store import Integrity
-    from metaclaw.store.migration import HEAD
+    from metaclaw.store import SCHEMA_REVISION, IntegrityReport
 
     with reading(load(home)) as reader:
         assert reader is not None
         counts = reader.counts()
-    return _facts(Integrity(HEAD, counts.turns, counts.sessions, 0, 0, ()))
+    return _facts(IntegrityReport(SCHEMA_REVISION, counts.turns, counts.sessions, 0, 0, ()))
 
 
-def _facts(found: "Integrity") -> dict[str, object]:
+def _facts(found: "IntegrityReport") -> dict[str, object]:
     return {
         "sound": not found.problems,
         "schema": found.revision,
@@ -185,8 +184,7 @@ def migrate(home: Path, as_json: bool) -> None:
     """
     from metaclaw.config import load
     from metaclaw.instance import acquire
-    from metaclaw.store import compact, open_database
-    from metaclaw.store.migration import HEAD
+    from metaclaw.store import SCHEMA_REVISION, compact, open_database
 
     with acquire(home), shown_while("bringing the database up to date"):
         database = open_database(load(home).store.url.resolve())
@@ -194,9 +192,9 @@ def migrate(home: Path, as_json: bool) -> None:
             compact(database)
         database.close()
     if as_json:
-        print_json({"schema": HEAD})
+        print_json({"schema": SCHEMA_REVISION})
     else:
-        click.echo(f"The database is at schema {HEAD}.")
+        click.echo(f"The database is at schema {SCHEMA_REVISION}.")
 
 
 def _finish_forgetting(home: Path) -> bool:

@@ -16,7 +16,7 @@ class RoleKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class TurnRole:
     """What a turn is for. `generation` is the generation a support turn led to, or the one a query turn was made in."""
 
     kind: RoleKind
@@ -56,20 +56,20 @@ class Made(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TurnStanding:
     """What is known of a turn beside itself, when a batch is chosen. `taught`: it is in a
     run that goes on, or trained a version that was neither rejected nor rolled back. `is_aged`:
     a rule or skill that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today."""
 
     verdict: Verdict | None
-    role: Role | None
+    role: TurnRole | None
     taught: bool
     held_out: bool = False
     is_aged: bool = False
 
 
 def rejection(
-    turn: Made, standing: Standing, generation: int, policy_version: int, max_lag: int, provider: str | None = None
+    turn: Made, standing: TurnStanding, generation: int, policy_version: int, max_lag: int, provider: str | None = None
 ) -> Rejection | None:
     """Why this turn may not train the policy now, or None if it may.
 

@@ -25,10 +25,17 @@ from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.learn.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
-from metaclaw.skills import is_untouchable
-from metaclaw.skills.evolve import named_apart
-from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Replaying, replays_in_words
-from metaclaw.skills.scopes import overrides_of
+from metaclaw.skills import (
+    Admission,
+    Gate,
+    GateMode,
+    IndexLibrary,
+    Replaying,
+    is_untouchable,
+    named_apart,
+    overrides_of,
+    replays_in_words,
+)
 from metaclaw.store import RefusedError, SqlCandidates
 from metaclaw.upstream import spending_on
 

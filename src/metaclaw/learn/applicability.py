@@ -11,10 +11,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope
 from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
-from metaclaw.skills import ShelfView, Teams, query_text, rule_when
-from metaclaw.skills.checks import check_of
-from metaclaw.skills.checks.answer import documents_at, texts_at
-from metaclaw.skills.rule import ALWAYS
+from metaclaw.skills import ALWAYS, ShelfView, Teams, check_of, documents_at, query_text, rule_when, texts_at
 
 log = logging.getLogger(__name__)
 

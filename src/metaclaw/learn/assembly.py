@@ -51,9 +51,7 @@ from metaclaw.learn.uplift import UpliftReader
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
-from metaclaw.skills import Budgets, Shelf
-from metaclaw.skills.evolve import Evolver
-from metaclaw.skills.gate import Gate, GateMode
+from metaclaw.skills import Budgets, Evolver, Gate, GateMode, Shelf
 from metaclaw.store import (
     Database,
     LedgerReader,

@@ -18,10 +18,7 @@ from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.applicability import always_match, concerns
 from metaclaw.learn.replay import PlayedCall, PlayedTurn, Score
 from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdict
-from metaclaw.skills.block import estimate_tokens
-from metaclaw.skills.checks import check_of, run_check
-from metaclaw.skills.evolve.request import cut_middle
-from metaclaw.skills.rule import PROPOSED, check_state_of
+from metaclaw.skills import PROPOSED, check_of, check_state_of, cut_middle, estimate_tokens, run_check
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)

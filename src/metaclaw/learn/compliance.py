@@ -34,10 +34,7 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.outcome import Judge
-from metaclaw.skills import ShelfView, Teams, rule_text, rule_when
-from metaclaw.skills.checks import examine
-from metaclaw.skills.library import Library
-from metaclaw.skills.rule import ALWAYS, PROPOSED, check_state_of
+from metaclaw.skills import ALWAYS, PROPOSED, Library, ShelfView, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 

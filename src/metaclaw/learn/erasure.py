@@ -16,9 +16,8 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.skills import Shelf
-from metaclaw.skills.scopes import overrides_of
-from metaclaw.store import Database, Descent, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies
+from metaclaw.skills import Shelf, overrides_of
+from metaclaw.store import Database, DerivedData, LedgerReader, SqlBackups, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class Erased:
 
     session: SessionId
     turns: int
-    found: Descent
+    found: DerivedData
     since: datetime | None
     began_s: float
     backups: tuple[str, ...] = ()
@@ -75,7 +74,7 @@ class SessionErasure:
         self._forgetting.begin(session)
         known = LedgerReader(self._database).session(session)
         turns = self._forgetting.forget_session(session).turns
-        found = self._forgetting.descent(session)
+        found = self._forgetting.derived_data(session)
         if known is None and not (turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)):
             return None
         self._take_back()
@@ -131,7 +130,7 @@ class SessionErasure:
     def _take_back(self) -> None:
         """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
         for _ in range(_TRIES):
-            descent = self._forgetting.descent()
+            descent = self._forgetting.derived_data()
             names = [name for name in descent.skills if self._shelf.view.get(name) is not None]
             if names:
                 restored = self._replaced_by(names, descent.names)

@@ -10,9 +10,8 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.learn.admission import CandidateAdmission
-from metaclaw.skills.hygiene import Life, RetireRules, find_retirements
-from metaclaw.skills.scopes import OWNER, Teams
-from metaclaw.store import SqlGenerations, SqlUses, Use
+from metaclaw.skills import OWNER, Life, RetireRules, Teams, find_retirements
+from metaclaw.store import SkillUse, SqlGenerations, SqlUses
 
 _AT_ONCE: Final = 500
 
@@ -55,10 +54,10 @@ class Expiry:
         lives = [self._life(skill, uses[skill.name]) for skill in skills if self._is_long_ago(uses.get(skill.name))]
         return [life for life in lives if life is not None]
 
-    def _is_long_ago(self, use: Use | None) -> bool:
+    def _is_long_ago(self, use: SkillUse | None) -> bool:
         return use is not None and self._now() - use.last_at >= self._rules.stale_after
 
-    def _life(self, skill: Skill, use: Use) -> Life | None:
+    def _life(self, skill: Skill, use: SkillUse) -> Life | None:
         since = self._generations.in_force(skill.name)
         if since is None:
             return None

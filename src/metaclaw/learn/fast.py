@@ -30,9 +30,8 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.unmended import UnmendedFailures
 from metaclaw.learn.wakeup import Wakeup
-from metaclaw.skills.evolve import Failure, Kind, ripe
-from metaclaw.skills.scopes import Teams, applying
-from metaclaw.store import Attempt, RefusedError, SqlCandidates
+from metaclaw.skills import Failure, FailureGroup, Teams, applying, ripe_groups
+from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 class Writer(Protocol):
     """Who writes skills from failures."""
 
-    async def propose(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
+    async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Zero to three proposals. Raises UpstreamError where it cannot be asked now."""
 
 
@@ -150,9 +149,9 @@ class Fast:
         shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._shelf.view.generation)
         self._unmended.keep(shown)
         kinds = await run_sync(self._unmended.kinds_to_show, heard, shown)
-        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
+        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe_groups(one, self._rules.min_failures))
         for kind in kinds:
-            if ripe(kind, self._rules.min_failures):
+            if ripe_groups(kind, self._rules.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, aside)
@@ -195,7 +194,7 @@ class Fast:
         answer = self._lessons.answer_to(failure)
         return answer is not None and self._is_unread(answer)
 
-    async def _from_failures(self, kind: Kind, aside: TaskGroup) -> None:
+    async def _from_failures(self, kind: FailureGroup, aside: TaskGroup) -> None:
         if self._writer_for(kind.failures[-1].step.model) is None:
             return  # nothing can be made of them: they feed no skill, and stay free to train the weights
         attempt = await self._claim(kind.name, kind.turns)
@@ -205,7 +204,7 @@ class Fast:
         self._unmended.add(attempt, kind.failures, self._shelf.view.generation)
         await self._write(kind, attempt, aside)
 
-    async def _write(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+    async def _write(self, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         writer = self._writer_for(kind.failures[-1].step.model)
         if writer is None:
             await run_sync(self._candidates.end_attempt, attempt)
@@ -213,13 +212,13 @@ class Fast:
             self._writing += 1
             aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
 
-    async def _ask_aside(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+    async def _ask_aside(self, writer: Writer, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         try:
             await self._ask(writer, kind, attempt, aside)
         finally:
             self._writing -= 1
 
-    async def _ask(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+    async def _ask(self, writer: Writer, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
         for pause_s in (*self._pauses_s, None):
             async with self._limiter, self._attempts.attempt(attempt) as may:
@@ -242,7 +241,7 @@ class Fast:
         self._unmended.remove(attempt)  # it was not read by any evolver
         await run_sync(self._candidates.end_attempt, attempt)
 
-    async def _written(self, writer: Writer, kind: Kind) -> list[tuple[Proposal, Learned]]:
+    async def _written(self, writer: Writer, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
         """What the writer proposes, and what the gate is to be told of it."""
         whole = await run_sync(self._lessons.in_full, kind)
         near = await run_sync(self._near, whole)
@@ -261,7 +260,7 @@ class Fast:
         teacher = self._lessons.newest(proposal.support)
         return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
-    async def _resume(self, attempt: Attempt, aside: TaskGroup) -> None:
+    async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
         kind = await run_sync(self._lessons.kind_of, attempt)
         if kind is None:
             await run_sync(self._candidates.end_attempt, attempt.number)
@@ -277,6 +276,6 @@ class Fast:
             log.debug("attempt_refused kind=%s reason=%s", kind, error)
             return None
 
-    def _near(self, kind: Kind) -> tuple[Skill, ...]:
+    def _near(self, kind: FailureGroup) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]
         return self._shelf.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)

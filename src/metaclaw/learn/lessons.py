@@ -14,8 +14,8 @@ from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.learn.skill_changes import SkillChanges
 from metaclaw.learn.unmended import Shown
-from metaclaw.skills.evolve import Failure, Kind, group
-from metaclaw.store import Attempt, LedgerReader, SqlCandidates, SqlVerdicts
+from metaclaw.skills import Failure, FailureGroup, group_failures
+from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.text import count_terms
 
 _LISTED: Final = 5_000
@@ -88,18 +88,18 @@ class Lessons:
         known = self._known.get(failure.step.turn)
         return None if known is None else known.followed_by
 
-    def in_full(self, kind: Kind) -> Kind:
+    def in_full(self, kind: FailureGroup) -> FailureGroup:
         """The kind with everything that was said in its turns, for whoever is to write."""
         whole = (self._recorded.step(failure.step.turn) for failure in kind.failures)
         pairs = zip(kind.failures, whole, strict=True)
         return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
 
-    def kind_of(self, attempt: Attempt) -> Kind | None:
+    def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
         """The kind that an interrupted attempt was about; None where nothing of it is a failure any more."""
         standings = self._reader.standings_of(attempt.turns)
         found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
         failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
-        kinds = group(failures)
+        kinds = group_failures(failures)
         return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
 
     def newest(self, turns: Sequence[TurnId]) -> Step | None:
@@ -112,7 +112,7 @@ class Lessons:
         found = [one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._of(standing)]
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
-    def turned_away(self, kind: Kind) -> list[Candidate]:
+    def turned_away(self, kind: FailureGroup) -> list[Candidate]:
         """Earlier proposals for this lesson, or one much like it, that were rejected or have been retired since; newest first."""
         words = " ".join(f"{failure.step.task} {failure.complaint}" for failure in kind.failures)
         terms = set(count_terms(words))

@@ -21,8 +21,7 @@ from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
 from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.uplift import UpliftReader
-from metaclaw.skills import ShelfView, is_untouchable
-from metaclaw.skills.gate import TrialDecision, TrialReport, replays_in_words
+from metaclaw.skills import ShelfView, TrialDecision, TrialReport, is_untouchable, replays_in_words
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, SqlUses
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_cand
 from metaclaw.learn.erasure import SessionErasure
 from metaclaw.learn.uplift import UpliftReader
 from metaclaw.ports import VerdictStore
-from metaclaw.skills import Shelf
-from metaclaw.skills.gate import Uplift
+from metaclaw.skills import Shelf, Uplift
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.skills.scopes import Teams, applies
+from metaclaw.skills import Teams, applies
 from metaclaw.store import LedgerReader, SqlVerdicts
 from metaclaw.text import count_terms
 

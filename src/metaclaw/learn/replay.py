@@ -27,7 +27,7 @@ from metaclaw.learn.prompt import Stage, UnplayableError, askable, carried_on
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import Budgets
-from metaclaw.skills.block import estimate_tokens as estimate_text
+from metaclaw.skills import estimate_tokens as estimate_text
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import estimate_tokens
 

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
 from metaclaw.learn.uplift import UpliftReader
-from metaclaw.store import SqlCandidates, SqlUses, Use
+from metaclaw.store import SkillUse, SqlCandidates, SqlUses
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Retrial:
             found += [one for one in some if one.name in uses and self._is_lately(uses[one.name])]
         return found
 
-    def _is_lately(self, use: Use) -> bool:
+    def _is_lately(self, use: SkillUse) -> bool:
         return use.times > 0 and self._now() - use.last_at < _LATELY
 
     def _other_model(self, skill: Skill) -> str | None:

@@ -13,9 +13,7 @@ from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
-from metaclaw.skills import is_untouchable
-from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.gate import IndexLibrary, Objection
+from metaclaw.skills import IndexLibrary, Objection, is_untouchable, waits_for_person
 from metaclaw.text import instructions, split_sentences, visible_text
 
 _TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs

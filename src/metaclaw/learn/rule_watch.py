@@ -15,8 +15,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import Announce
 from metaclaw.learn.expiry import whose
 from metaclaw.learn.shelf import SkillShelf
-from metaclaw.skills.gate import Belief, PassRate
-from metaclaw.skills.scopes import Teams
+from metaclaw.skills import Belief, PassRate, Teams
 from metaclaw.store import SqlCursors, SqlGenerations, SqlUses
 
 _MOST_RULES: Final = 500

@@ -14,9 +14,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.learn.admission import CandidateAdmission, Learned, accepted_candidate
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.shelf import SkillShelf
-from metaclaw.skills.evolve.names import own_name
-from metaclaw.skills.hygiene import Promotion, find_promotions
-from metaclaw.skills.scopes import Teams
+from metaclaw.skills import Promotion, Teams, find_promotions, own_name
 from metaclaw.store import SqlCandidates, SqlCursors
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from metaclaw.domain.audience import Audience, audience_of
 from metaclaw.domain.skill import SkillChange
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import OpenFailure
-from metaclaw.skills.scopes import Teams, applying
+from metaclaw.skills import Teams, applying
 
 
 class ChangeReader(Protocol):

@@ -19,11 +19,7 @@ from metaclaw.learn.admission import CandidateAdmission, Learned, accepted_candi
 from metaclaw.learn.probes import Probes
 from metaclaw.learn.shelf import SkillShelf
 from metaclaw.ports import Model, Purpose, Replayer
-from metaclaw.skills.evolve.names import own_name
-from metaclaw.skills.evolve.reading import read_skills
-from metaclaw.skills.evolve.request import MOST_EXAMPLES, SCHEMA
-from metaclaw.skills.gate import Decision, prove
-from metaclaw.skills.hygiene import find_merges
+from metaclaw.skills import MOST_EXAMPLES, SKILLS_SCHEMA, Decision, find_merges, own_name, prove, read_skills
 from metaclaw.store import SqlCandidates, SqlCursors
 
 log = logging.getLogger(__name__)
@@ -144,7 +140,7 @@ def _request(parents: Sequence[Skill]) -> ChatRequest:
         model="",
         messages=(Message(Role.SYSTEM, (Text(_RULES),)), Message(Role.USER, (Text("\n\n".join(texts)),))),
         sampling=Sampling(max_tokens=_MAX_ANSWER_TOKENS),
-        json_schema=SCHEMA,
+        json_schema=SKILLS_SCHEMA,
     )
 
 

@@ -21,8 +21,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
 from metaclaw.learn.channel import Done, Failed, StoreCall
-from metaclaw.skills import ShelfView
-from metaclaw.skills.library import Library
+from metaclaw.skills import Library, ShelfView
 from metaclaw.store import (
     Database,
     PriceServed,

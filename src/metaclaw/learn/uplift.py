@@ -7,7 +7,7 @@ from typing import Final
 from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import LiveTask, TaskCounts, TrialReport, Uplift, is_harmful, judge_trial, measure_uplift, trial_prior
+from metaclaw.skills import LiveTask, TaskCounts, TrialReport, Uplift, is_harmful, judge_trial, measure_uplift, trial_prior
 from metaclaw.store import DrawnTurn, LedgerReader, SqlGenerations
 
 _LEAST_TURNS: Final = 20

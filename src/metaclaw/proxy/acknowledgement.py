@@ -12,9 +12,8 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnKind
-from metaclaw.proxy.client import Incoming
-from metaclaw.skills import rule_text
-from metaclaw.skills.rules import UNKNOWN_PROJECT
+from metaclaw.proxy.http.client import Incoming
+from metaclaw.skills import UNKNOWN_PROJECT, rule_text
 from metaclaw.wires import Footer, wants_json
 
 _MOST_SESSIONS: Final = 1024

@@ -39,7 +39,11 @@ from metaclaw.domain.ids import SkillName, new_turn_id
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Enforcement, Exchange, Stamp, Turn, TurnEnd, TurnKind, apply_splices
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.answering import (
+from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated, check_size
+from metaclaw.proxy.held_rules import CallJudge, HeldRule, HeldRules, Ruling
+from metaclaw.proxy.http.body import list_key, parse_object
+from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
+from metaclaw.proxy.response import (
     BLANK_LINES,
     JSON_HEADERS,
     SSE_HEADERS,
@@ -51,14 +55,8 @@ from metaclaw.proxy.answering import (
     settle_relayed,
     translate,
 )
-from metaclaw.proxy.body import parse_object
-from metaclaw.proxy.client import Client, Incoming, RawHeaders
-from metaclaw.proxy.draft import Draft
-from metaclaw.proxy.held_rules import CallJudge, HeldRule, HeldRules, Ruling
-from metaclaw.proxy.inspection import Limits, check_size
-from metaclaw.proxy.opening import Generated, Opened, Opener, Relayed, Translated
-from metaclaw.proxy.reading import list_key
 from metaclaw.proxy.true_answers import TrueAnswers, append_items
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     CallHold,
@@ -188,7 +186,7 @@ class Hold:
     """Serves one answer under held rules."""
 
     def __init__(
-        self, draft: Draft, client: Client, limits: Limits, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
+        self, draft: TurnBuilder, client: Client, limits: Limits, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
     ) -> None:
         self._draft = draft
         self._client = client

@@ -22,12 +22,19 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.skills import Teams
-from metaclaw.skills.checks import check_of, examine
-from metaclaw.skills.checks.answer import documents_at, texts_at
-from metaclaw.skills.checks.screen import Screen, screen_of
-from metaclaw.skills.rule import ALWAYS, rule_text, rule_when
-from metaclaw.skills.view import ShelfView
+from metaclaw.skills import (
+    ALWAYS,
+    Screen,
+    ShelfView,
+    Teams,
+    check_of,
+    documents_at,
+    examine,
+    rule_text,
+    rule_when,
+    screen_of,
+    texts_at,
+)
 from metaclaw.wires import HeldCall
 
 log = logging.getLogger(__name__)

@@ -26,9 +26,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.tool_classes import tool_class
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.proxy.client import Incoming
-from metaclaw.skills.checks import check_of
-from metaclaw.skills.rule import enforce_of, rule_text, rule_when
+from metaclaw.proxy.http.client import Incoming
+from metaclaw.skills import check_of, enforce_of, rule_text, rule_when
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.skills.block import already_present
+from metaclaw.skills.library import Budgets, InScope, Selection, ShelfView
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import Teams, applies
-from metaclaw.skills.view import Budgets, InScope, Selection, ShelfView
 
 MOST_CONSIDERED = 1000
 """Of a library with more than this, only what is in scope and what matches is explained."""

@@ -13,8 +13,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
-from metaclaw.skills.ownership import meaning_of
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
+from metaclaw.skills.scopes import meaning_of
 from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")

@@ -1,9 +1,12 @@
 """Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
+from importlib.resources import files
 from typing import Final, TypedDict
 
 from metaclaw.domain.encoded_text import hides_text
@@ -11,7 +14,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import ALWAYS, ENFORCE, ON_ERROR, rule_text
+from metaclaw.skills.names import rule_name
+from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_ERROR, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
 MAX_RULE_CHARS: Final = 2_000
@@ -74,7 +78,6 @@ def question_of(rule: Skill) -> str | None:
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
     """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
     Raises SkillError that names the field and what to write."""
-    from metaclaw.skills.evolve.names import rule_name  # not needed to serve, and the package takes long to import
 
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
@@ -191,3 +194,48 @@ def _one_of(field: str, value: str | None, allowed: Sequence[str]) -> str | None
         words = [f"`{one}`" for one in allowed]
         raise SkillError(f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
     return value
+
+
+_FILE: Final = "rule_examples.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExample:
+    """A rule of the library. `breaks` and `follows` are samples that its check is tried on; a program has none."""
+
+    name: str
+    text: str
+    when: str
+    check: str
+    breaks: tuple[str, ...]
+    follows: tuple[str, ...]
+
+    @property
+    def fields(self) -> RuleFields:
+        """What is put in force when it is installed."""
+        return {"text": self.text, "when": self.when, "check": self.check}
+
+
+@cache
+def rule_examples() -> dict[str, RuleExample]:
+    """The library by name."""
+    read = tomllib.loads((files("metaclaw.skills") / _FILE).read_text(encoding="utf-8"))
+    return {
+        name: RuleExample(
+            name,
+            one["text"],
+            one.get("when", ALWAYS),
+            one["check"].strip(),
+            tuple(one.get("breaks", ())),
+            tuple(one.get("follows", ())),
+        )
+        for name, one in read.items()
+    }
+
+
+def rule_example(name: str) -> RuleExample:
+    """The example of this name. Raises SkillError."""
+    found = rule_examples().get(name)
+    if found is None:
+        raise SkillError(f"there is no example {name}; metaclaw rules examples lists those there are")
+    return found

@@ -6,11 +6,12 @@ user's own before the workspace's, that before the team's, that before everyone'
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Scope
-from metaclaw.skills.rule import rule_text
+from metaclaw.skills.rule_fields import rule_text
 from metaclaw.text import count_terms
 
 Teams = Mapping[str, Collection[str]]
@@ -128,3 +129,106 @@ def _both_ways(kind: str, who: str) -> dict[str, int]:
 
 def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
+
+
+_EVOLVER = Authorship.EVOLVER  # to look an enum's member up takes longer than to compare it
+_SKILL = SkillKind.SKILL
+_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error")
+
+
+def meaning_of(skill: Skill) -> tuple[object, ...]:
+    """What makes a skill another: what it says, for whom and where it applies, and how it is checked."""
+    return skill.content_hash, *(skill.extra.get(key) for key in _TELLING)
+
+
+def owned(read: Skill, known: Skill | None) -> Skill:
+    """The skill that was read from a file, with its rightful author. `known` is the one of this name that was in force before."""
+    if known is None or read.author is Authorship.PERSON:
+        return read
+    if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):
+        return replace(read, author=Authorship.PERSON, state=SkillState.LIVE)
+    return read
+
+
+def is_untouchable(skill: Skill) -> bool:
+    """Whether only a person may change or retire this skill."""
+    return skill.pinned or skill.author is Authorship.PERSON
+
+
+def may_be_withheld(skill: Skill) -> bool:
+    """Whether this skill's placing may be left to chance: a person's own words never are."""
+    return skill.author is _EVOLVER and not skill.pinned and skill.kind is _SKILL
+
+
+MOST_LISTABLE = 512
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
+
+Group = Mapping[str, Skill]
+_SKILL = SkillKind.SKILL
+_EMPTY: Group = {}
+
+
+class Members:
+    """Rules, facts and skills by scope (None: everyone's), each group by name.
+
+    A change copies the groups it touches and shares all others.
+    """
+
+    __slots__ = ("_counts", "_skills", "_standing")
+
+    def __init__(self) -> None:
+        self._standing: dict[str | None, Group] = {}
+        self._skills: dict[str | None, Group] = {}
+        self._counts: dict[str | None, int] = {}
+
+    def standing(self, scope: str | None) -> Group:
+        """The rules and facts of a scope, and its skills that apply to every task."""
+        return self._standing.get(scope, _EMPTY)
+
+    def skills(self, scope: str | None) -> Group | None:
+        """The other skills of a scope, or None where they are too many to be listed."""
+        skills = self._skills.get(scope, _EMPTY)
+        return skills if len(skills) == self._counts.get(scope, 0) else None
+
+
+class MembersDraft:
+    """The next state while it is being made."""
+
+    def __init__(self, members: Members) -> None:
+        self._next = Members()
+        self._next._standing = members._standing.copy()
+        self._next._skills = members._skills.copy()
+        self._next._counts = members._counts.copy()
+        self._own: dict[tuple[bool, str | None], dict[str, Skill]] = {}
+
+    def add(self, skill: Skill) -> None:
+        """Put in one whose name is not there."""
+        is_listable = _is_listable(skill)
+        if is_listable:
+            count = self._next._counts[skill.scope] = self._next._counts.get(skill.scope, 0) + 1
+            if count > MOST_LISTABLE:
+                return
+        self._group(skill.scope, is_listable=is_listable)[skill.name] = skill
+
+    def remove(self, skill: Skill) -> None:
+        """Take one out that is there."""
+        is_listable = _is_listable(skill)
+        if is_listable:
+            self._next._counts[skill.scope] -= 1
+        self._group(skill.scope, is_listable=is_listable).pop(skill.name, None)
+
+    def finish(self) -> Members:
+        """The finished state."""
+        return self._next
+
+    def _group(self, scope: str | None, *, is_listable: bool) -> dict[str, Skill]:
+        own = self._own.get((is_listable, scope))
+        if own is None:
+            groups = self._next._skills if is_listable else self._next._standing
+            own = self._own[is_listable, scope] = dict(groups.get(scope, _EMPTY))
+            groups[scope] = own
+        return own
+
+
+def _is_listable(skill: Skill) -> bool:
+    return skill.kind is _SKILL and not skill.applies_always

@@ -36,11 +36,9 @@ from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
-from metaclaw.skills.library import Library
-from metaclaw.skills.ownership import is_untouchable, meaning_of, owned
-from metaclaw.skills.scan import Changes, FolderScan, modified_at
-from metaclaw.skills.upkeep import Owed, Upkeep
-from metaclaw.skills.view import ShelfView
+from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
+from metaclaw.skills.library import Library, ShelfView
+from metaclaw.skills.scopes import is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class Shelf:
         self._clock = clock
         self._writing = threading.Lock()
         self._scan = FolderScan(folder, clock)
-        self._upkeep = Upkeep(folder)
+        self._upkeep = FolderUpkeep(folder)
         self._library = self._stored = Library.of(())
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
@@ -181,7 +179,7 @@ class Shelf:
             self._upkeep.settle(self._generations)
         changes = self._scan.look(most, also)
         library, skipped = self._library, self._skipped.copy() if changes.changed or changes.gone else self._skipped
-        self._take_in(changes if self._shown else Changes(changes.changed, self._without_file()))
+        self._take_in(changes if self._shown else FolderChanges(changes.changed, self._without_file()))
         if not self._shown or self._edits or self._library is not library or self._skipped != skipped:
             self._publish_edits()
 
@@ -190,7 +188,7 @@ class Shelf:
         names = [skill.name for skill in self._library.skills() if skill.name not in self._scan]
         return [name for name in names if not self._upkeep.awaits(name, None)]
 
-    def _take_in(self, changes: Changes) -> None:
+    def _take_in(self, changes: FolderChanges) -> None:
         """Read the changed files; bring library and skipped files up to date. Nobody sees it yet."""
         put: list[Skill] = []
         removed = [name for name in changes.gone if self._library.get(name) is not None]
@@ -258,7 +256,7 @@ class Shelf:
         library = before.changed(put, removed)
         if library is before and reverted_to is None:
             return self._view
-        changes = {name: Owed(library.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
+        changes = {name: OwedChange(library.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
         published = self._generations.publish(library.skills(), reason, sorted(changes), learned=learned, reverted_to=reverted_to)
         self._number = published.number
         self._library = self._stored = library

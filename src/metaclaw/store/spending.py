@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, text, update
 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.spending import Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
+from metaclaw.store.column_values import ResultRow, pack_text, unpack_instant, unpack_text
 from metaclaw.store.database import Database
-from metaclaw.store.learning import candidates, cursors, spending
-from metaclaw.store.packing import pack_text, unpack_instant, unpack_text
+from metaclaw.store.learning_schema import candidates, cursors, spending
 from metaclaw.store.schema import memberships, turns
 
 _CURSOR = "spending of turns"
@@ -134,6 +134,6 @@ def _add(connection: Connection, key: SpendingKey, more: Spending, item: str) ->
     connection.execute(_ADD, {"day": key.day, "purpose": key.purpose, "model": pack_text(key.model), "item": item, **values})
 
 
-def _sum_of(row: Row[*tuple[object, ...]], item: str) -> tuple[SpendingKey, Spending]:
+def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
     numbers = {name: int(getattr(row, name)) for name in _SUMS[:-1]}
     return SpendingKey(row.day, row.purpose, unpack_text(row.model), item), Spending(**numbers, cost=float(row.cost))

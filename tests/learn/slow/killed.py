@@ -15,7 +15,7 @@ from pathlib import Path
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import PolicyState
 from metaclaw.learn.slow.training_turns import LeastTurns
-from metaclaw.store import Batch, BatchState
+from metaclaw.store import BatchState, TrainingBatch
 from tests.learn.slow.stage import Stage
 
 ROOT = Path(__file__).parents[3]
@@ -73,7 +73,7 @@ def _is_killed(folder: Path, life_s: float) -> bool:
 
 
 def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
-    batches: list[Batch] = []
+    batches: list[TrainingBatch] = []
     while (batch := stage.batches.batch(len(batches) + 1)) is not None:
         batches.append(batch)
     found = stage.policies.versions()

@@ -28,7 +28,7 @@ from metaclaw.learn.steps import StepBuilder
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
-from metaclaw.store.scribe import Scribe
+from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import GoldenRules, golden_items
 from metaclaw.train.rehearsal import RehearsalSize
@@ -152,7 +152,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
         self.database.prepare()
-        self.scribe = Scribe(self.database, 1 << 20)
+        self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.generations = SqlGenerations(self.database)
         self.shelf = Shelf(self.folder / "skills", self.generations)
         self.shelf.load()
@@ -253,7 +253,7 @@ class Stage:
     def talk(self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER) -> list[TurnId]:
         """So many turns that the policy made with the skill in its prompt."""
         turns = [self._turn(speaker) for _ in range(count)]
-        self.scribe.write(turns)
+        self.turn_writer.write(turns)
         for turn in turns:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]

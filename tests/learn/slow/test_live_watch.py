@@ -42,7 +42,7 @@ class Live:
             answered += version == stage.slot.serving.canary
             told = tuple(name for name in turn.stamp.skills if name not in stage.slot.absorbed(version))
             turn = replace(turn, session=session, stamp=replace(turn.stamp, policy_version=version, skills=told))
-            stage.scribe.write([turn])
+            stage.turn_writer.write([turn])
             outcome = Outcome.PASS if self.chance.random() < self.passes[version] else Outcome.FAIL
             fault = Fault.AGENT if outcome is Outcome.FAIL else None
             stage.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, None, fault=fault))

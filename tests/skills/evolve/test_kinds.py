@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Signal
-from metaclaw.skills.evolve import Failure, group, is_on_users_word, ripe
+from metaclaw.skills import Failure, group_failures, ripe_groups
+from metaclaw.skills.evolve.failures import is_on_users_word
 from tests.skills.evolve.building import make_failure, make_step, make_verdict, not_taught_by
 
 _TASKS = (
@@ -21,7 +22,7 @@ _TASKS = (
 
 
 def _turns(failures: list[Failure]) -> list[set[str]]:
-    return [set(kind.turns) for kind in group(failures)]
+    return [set(kind.turns) for kind in group_failures(failures)]
 
 
 def test_the_same_error_in_like_tasks_is_one_kind() -> None:
@@ -32,7 +33,7 @@ def test_the_same_error_in_like_tasks_is_one_kind() -> None:
     ]
 
     assert _turns(failures) == [{"t_1", "t_2"}, {"t_3"}]
-    assert group(failures)[0].name == "tool-error-valueerror-deploy-server-staging"
+    assert group_failures(failures)[0].name == "tool-error-valueerror-deploy-server-staging"
 
 
 def test_near_tasks_with_different_causes_stay_apart() -> None:
@@ -69,26 +70,26 @@ def test_people_are_kept_apart_and_generations_are_not() -> None:
         make_failure(task, turn="t_5"),
     ]
 
-    kinds = group(failures)
+    kinds = group_failures(failures)
     assert [set(kind.turns) for kind in kinds] == [{"t_1", "t_3", "t_4"}, {"t_2"}, {"t_5"}]
     assert [kind.scope for kind in kinds] == ["user:ada", "user:bob", "owner"]
 
 
 def test_passes_unknowns_and_the_environments_faults_are_in_no_kind() -> None:
-    assert group(not_taught_by(make_failure("Deploy it", "No, use port 80 instead."))) == []
+    assert group_failures(not_taught_by(make_failure("Deploy it", "No, use port 80 instead."))) == []
 
 
 def test_a_turn_counts_once() -> None:
     failure = make_failure("Deploy the web server")
 
-    assert [kind.turns for kind in group([failure, failure])] == [("t_1",)]
+    assert [kind.turns for kind in group_failures([failure, failure])] == [("t_1",)]
 
 
 def test_what_the_environment_did_does_not_name_the_cause() -> None:
     step = make_step("Deploy the web server")
     signals = (Signal("network", 5.0, "ConnectionError: refused", Fault.ENVIRONMENT), Signal("repeated_call", 1.0, "twice"))
 
-    (kind,) = group([Failure(step, replace(make_verdict(step), signals=signals))])
+    (kind,) = group_failures([Failure(step, replace(make_verdict(step), signals=signals))])
     assert kind.cause == "repeated-call"
 
 
@@ -98,38 +99,38 @@ def test_the_order_of_failures_does_not_matter(shuffle: random.Random, tasks: li
     shuffled = failures.copy()
     shuffle.shuffle(shuffled)
 
-    assert group(shuffled) == group(failures)
+    assert group_failures(shuffled) == group_failures(failures)
 
 
 @given(st.lists(st.sampled_from(_TASKS), max_size=12))
 def test_every_failure_is_in_exactly_one_kind(tasks: list[str]) -> None:
     failures = [make_failure(task, turn=f"t_{number:02}") for number, task in enumerate(tasks)]
 
-    assert sorted(turn for kind in group(failures) for turn in kind.turns) == [failure.step.turn for failure in failures]
-    assert all(kind.name == kind.name.strip("-").lower() and kind.name for kind in group(failures))
+    assert sorted(turn for kind in group_failures(failures) for turn in kind.turns) == [failure.step.turn for failure in failures]
+    assert all(kind.name == kind.name.strip("-").lower() and kind.name for kind in group_failures(failures))
 
 
 def test_enough_failures_make_a_kind_ripe() -> None:
     failures = [make_failure("Deploy the web server to staging", turn=f"t_{number}") for number in range(3)]
-    (kind,) = group(failures)
+    (kind,) = group_failures(failures)
 
-    assert ripe(kind, 3)
-    assert not ripe(kind, 4)
+    assert ripe_groups(kind, 3)
+    assert not ripe_groups(kind, 4)
 
 
 def test_the_persons_feedback_is_enough_alone() -> None:
     failure = make_failure("Deploy it", comment="bad")
-    (kind,) = group([failure])
+    (kind,) = group_failures([failure])
 
     assert is_on_users_word(failure)
-    assert ripe(kind, 100)
+    assert ripe_groups(kind, 100)
 
 
 @pytest.mark.parametrize("said", [None, "wrong", "try again", "Thanks! Next one."])
 def test_words_that_say_nothing_are_not_enough_alone(said: str | None) -> None:
-    (kind,) = group([make_failure("Deploy it", said)])
+    (kind,) = group_failures([make_failure("Deploy it", said)])
 
-    assert not ripe(kind, 2)
+    assert not ripe_groups(kind, 2)
 
 
 def test_a_verdict_on_another_turn_is_refused() -> None:

@@ -4,9 +4,8 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills.gate import ClashKind, IndexLibrary, find_clashes
-from metaclaw.skills.gate.contrary import contrary
-from metaclaw.skills.gate.duplicates import is_same_or_wider, overlap
+from metaclaw.skills import IndexLibrary
+from metaclaw.skills.gate.clashes import ClashKind, contrary, find_clashes, is_same_or_wider, overlap
 from metaclaw.skills.index import SkillIndex
 
 

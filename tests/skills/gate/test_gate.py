@@ -8,7 +8,7 @@ import pytest
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Objection, Replaying
+from metaclaw.skills import Admission, Gate, GateMode, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 

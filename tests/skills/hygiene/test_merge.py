@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from metaclaw.domain.skill import Authorship
-from metaclaw.skills.hygiene import find_merges
+from metaclaw.skills.maintenance import find_merges
 from tests.skills.gate.replays import skill
 
 

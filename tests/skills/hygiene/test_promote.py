@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.hygiene import find_promotions
+from metaclaw.skills.maintenance import find_promotions
 
 TRIGGER = "When reading CSV exports from German accounting software"
 STEPS = "1. Look at the separator.\n2. Read with a decimal comma.\n3. Add up one column.\n\nDo not replace commas by hand."

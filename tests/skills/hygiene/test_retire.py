@@ -7,7 +7,7 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.hygiene import Life, find_retirements
+from metaclaw.skills.maintenance import Life, find_retirements
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LEARNED = Skill(SkillName("learned"), "When reading CSV exports", "Use a decimal comma.", author=Authorship.EVOLVER)

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.retrieval_library import make_library
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
-from metaclaw.skills.gate.duplicates import overlap, text_terms
-from metaclaw.skills.hygiene import find_similar, group_similar
+from metaclaw.skills.gate.clashes import overlap, text_terms
+from metaclaw.skills.maintenance import find_similar, group_similar
 
 WORDS = [
     f"{a}{b}{c}" for a in ("ba", "do", "ki", "lu") for b in ("mer", "tol", "san", "vik", "rop") for c in ("a", "en", "ist", "om")

@@ -15,8 +15,7 @@ from metaclaw.api.web.formats import day_name, differences, moment, quantile
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import Rulebook
-from metaclaw.skills.rules import is_rule
+from metaclaw.skills import Rulebook, is_rule
 from metaclaw.store import LedgerReader, Overview, ProviderCall, SessionFilter, SkillVersion
 
 _SESSIONS: Final = 30

@@ -20,7 +20,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.listen.messages import Spoken
 from metaclaw.learn.listen.request import Item
 from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.skills.checks import check_of, parse_check, run_check, sample_answer
+from metaclaw.skills import check_of, parse_check, run_check, sample_answer
 from metaclaw.store import LedgerReader, TurnRow
 
 log = logging.getLogger(__name__)

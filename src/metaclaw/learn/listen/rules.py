@@ -26,12 +26,24 @@ from metaclaw.learn.listen.messages import Spoken
 from metaclaw.learn.listen.request import Item, Op, Reach, Understood
 from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.privacy import own_words, ungrounded
-from metaclaw.skills import Teams, applying, scope_of_lesson
-from metaclaw.skills.evolve.failure import CORRECTION_READ
-from metaclaw.skills.evolve.names import rule_name
-from metaclaw.skills.rule import ALWAYS, CONFIRMED, PROPOSED, check_state_of, rule_text
-from metaclaw.skills.rulebook import UNCONFIRMED
-from metaclaw.skills.rules import UNKNOWN_PROJECT, find_same, is_emphatic, is_rule, plain_words
+from metaclaw.skills import (
+    ALWAYS,
+    CONFIRMED,
+    CORRECTION_READ,
+    PROPOSED,
+    UNCONFIRMED,
+    UNKNOWN_PROJECT,
+    Teams,
+    applying,
+    check_state_of,
+    find_same,
+    is_emphatic,
+    is_rule,
+    plain_words,
+    rule_name,
+    rule_text,
+    scope_of_lesson,
+)
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.wakeup import Wakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
-from metaclaw.store import Batch, RefusedError, SqlBatches, SqlPolicies
+from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 30.0
@@ -178,7 +178,7 @@ class SlowLoop:
         """A version that was trained and not yet judged: the program was stopped in between."""
         return next((one for one in self._policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
 
-    async def _batch(self, least: LeastTurns) -> Batch | None:
+    async def _batch(self, least: LeastTurns) -> TrainingBatch | None:
         """The batch that was begun; else, in a window, a new one."""
         batch = await run_sync(self._batches.open_batch_now)
         if batch is not None:
@@ -191,7 +191,7 @@ class SlowLoop:
         number = await run_sync(self._turns.open_batch, least, most, secrets.randbits(31))
         return None if number is None else await run_sync(self._batches.batch, number)
 
-    async def _train(self, batch: Batch) -> PolicyVersion | None:
+    async def _train(self, batch: TrainingBatch) -> PolicyVersion | None:
         start = await self._start(batch)
         turns = await run_sync(self._turns.of_batch, batch)
         folder = self._run_folder(batch)
@@ -230,7 +230,7 @@ class SlowLoop:
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns))
         return version
 
-    def _run_folder(self, batch: Batch) -> Path:
+    def _run_folder(self, batch: TrainingBatch) -> Path:
         return self._parts.folder / "runs" / f"{batch.number:06d}"
 
     def _label(self) -> str:
@@ -238,7 +238,7 @@ class SlowLoop:
         newest = self._policies.versions(1)
         return f"{(newest[0].number if newest else BASE_POLICY) + 1:06d}"
 
-    async def _start(self, batch: Batch) -> Weights | None:
+    async def _start(self, batch: TrainingBatch) -> Weights | None:
         """The weights a batch goes on from."""
         if batch.policy_version == BASE_POLICY:
             return None
@@ -302,7 +302,7 @@ class SlowLoop:
         turns = await run_sync(self._turns.held_out, _HELD_OUT)
         return await self._parts.absorption.find(version, version.absorbed, skills, turns)
 
-    async def _failed(self, batch: Batch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
+    async def _failed(self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
         """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails because a
         service is unreachable or a package is missing waits. A candidate that cannot be tested is rejected."""
         if isinstance(error, BackendDownError | MissingPackageError):

@@ -22,7 +22,7 @@ from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.step import Step
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
-from metaclaw.skills.checks import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
+from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
 from metaclaw.train import (
     Evidence,
     GateRules,

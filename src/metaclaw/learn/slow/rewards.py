@@ -31,8 +31,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.applicability import always_match, concerns
 from metaclaw.learn.assessment import conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
-from metaclaw.skills.checks import CheckKind, check_of, examine_many, kind_of
-from metaclaw.skills.rule import PROPOSED, check_state_of
+from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, examine_many, kind_of
 from metaclaw.train import is_degenerate
 
 log = logging.getLogger(__name__)

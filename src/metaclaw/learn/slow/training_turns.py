@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Turn
 from metaclaw.errors import WireError
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.store import Batch, LedgerReader, SqlBatches
+from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.train import is_held_out
 
 _MOST_COUNTED: Final = 2_000
@@ -138,11 +138,11 @@ class QueryTurns:
         found = self._eligible(clocks, most, lambda turn: not self.is_held_out(turn))
         return [one for turn in found if self._is_scorable(turn, clocks) and (one := self._training_turn(turn)) is not None]
 
-    def of_batch(self, batch: Batch) -> list[TrainingTurn]:
+    def of_batch(self, batch: TrainingBatch) -> list[TrainingTurn]:
         """The turns of a batch that are still there and can be read."""
         return [one for turn in batch.turns if (one := self._training_turn(turn)) is not None]
 
-    def is_outdated(self, batch: Batch) -> bool:
+    def is_outdated(self, batch: TrainingBatch) -> bool:
         """Whether rules or skills have changed for the speakers of all its turns. While some turns are current the run goes on with
         all of them: the next batch is chosen without those that are not."""
         generation = self.clocks().generation
