@@ -22,7 +22,7 @@ from metaclaw.train.bets import GainBets
 
 @dataclass(frozen=True, slots=True)
 class SkillPair:
-    """One prompt under the new weights, with and without a skill: scores from 0 to 1, None where nobody could say."""
+    """One prompt under the new weights, with and without a skill: scores from 0 to 1, None where it could not be scored."""
 
     with_skill: float | None
     without: float | None

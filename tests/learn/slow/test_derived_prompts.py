@@ -10,7 +10,7 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
-from metaclaw.learn.slow.derived_prompts import Examples, Hints, distil, may_help, worked_examples
+from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, distil, may_help, worked_examples
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.train.advantages import ScoredGroup
@@ -241,7 +241,7 @@ def test_a_hint_is_the_rules_text_or_what_was_wanted_before_and_never_the_turns_
     corrected = replace(step, said_after="No, that is wrong, it must be 77-xx")
 
     def text(skill: bool, reference: str | None) -> str:
-        found = Hints(
+        found = HintPrompts(
             skill=lambda name: STARS if skill and name == SkillName(STARS.name) else None,
             reference=lambda step: reference,
             tokeniser=AsciiTokeniser(),

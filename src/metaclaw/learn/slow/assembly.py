@@ -19,7 +19,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
-from metaclaw.learn.slow.derived_prompts import Examples, Hints, Variations
+from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import AdvantageRule, Recipe, StatelessAdvantage, TrackedAdvantage
@@ -91,7 +91,7 @@ class SlowLearning:
         )
         references = self._references()
         self._has_hindsight = policy.distill is None or policy.distill.hindsight
-        hints = Hints(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
+        hints = HintPrompts(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
         self.turns = QueryTurns(
             batches=batches,
             reader=learning.reader,

@@ -139,7 +139,7 @@ class Examples:
             return None
 
 
-class Hints:
+class HintPrompts:
     """Makes prompts with hints. Blocks."""
 
     def __init__(

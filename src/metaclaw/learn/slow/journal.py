@@ -26,7 +26,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class DrawnRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One rollout as it is kept; the reward is None where nobody could say."""
+    """One rollout as it is kept; the reward is None where it could not be scored."""
 
     tokens: list[int]
     logprobs: list[float]

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _REMEMBERED: Final = 8
 _MOST_PASSED_OVER: Final = 3
 _ASK_AGAIN_S: Final = 30.0
-"""The longer somebody is away, the longer they will likely stay: a window that was too short may turn out not to be."""
+"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may prove long enough after all."""
 
 
 class Pace:

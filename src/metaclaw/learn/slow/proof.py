@@ -24,16 +24,16 @@ from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
 from metaclaw.train import (
+    AnswerPair,
     Evidence,
     GateRules,
+    GateRuling,
     GoldenComparison,
     GoldenItem,
     GoldenRules,
     GoldenScore,
     GoldenStanding,
     HeldOutAnswer,
-    Pair,
-    Ruling,
     compare_golden,
     golden_version,
     judge_candidate,
@@ -218,7 +218,7 @@ class Proof:
         kl = await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed)
         evidence = Evidence(pairs=(), kl=kl, judge=judge)
         tries = _tries(held_out, seed)
-        while (decision := judge_candidate(evidence, self._rules.gate)).ruling is Ruling.UNDECIDED:
+        while (decision := judge_candidate(evidence, self._rules.gate)).ruling is GateRuling.UNDECIDED:
             if decision.more:
                 wave = list(islice(tries, decision.more))
                 drawn = await self._draw(candidate, serving, wave)
@@ -249,7 +249,7 @@ class Proof:
         return drawn
 
     async def _lenient(
-        self, drawn: Sequence[_Drawn], pairs: Sequence[Pair], known: Mapping[tuple[SkillName, ...], str]
+        self, drawn: Sequence[_Drawn], pairs: Sequence[AnswerPair], known: Mapping[tuple[SkillName, ...], str]
     ) -> dict[tuple[SkillName, ...], str]:
         """Answers that the checks of some skills accept whatever is asked, though others too: trivial ones, and what the
         candidate's answers have in common."""
@@ -278,7 +278,7 @@ class Proof:
                 return text
         return None
 
-    async def _judged(self, drawn: _Drawn, pair: Pair, lenient: Mapping[tuple[SkillName, ...], str]) -> Pair:
+    async def _judged(self, drawn: _Drawn, pair: AnswerPair, lenient: Mapping[tuple[SkillName, ...], str]) -> AnswerPair:
         """The pair, where its checks prove nothing by themselves with the judge's votes on what they accept."""
         turn, mine, theirs = drawn
         if pair.skills in lenient:
@@ -313,12 +313,12 @@ class Proof:
         most = self._rules.max_tokens
         return max(most if turn.max_tokens is None else min(most, turn.max_tokens) for turn in turns)
 
-    async def _pair(self, turn: TrainingTurn, mine: Rollout, theirs: Rollout) -> Pair:
+    async def _pair(self, turn: TrainingTurn, mine: Rollout, theirs: Rollout) -> AnswerPair:
         step, both = turn.step, [mine, theirs]
         worth = await self._measures.score(step, both)
         strict = await self._measures.score_strictly(step, both)
         new, old = [HeldOutAnswer(step.task, one.text, len(one.tokens_T), one.is_whole) for one in both]
-        return Pair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
+        return AnswerPair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
 
     async def _distance(self, candidate: Weights, some: Sequence[TrainingTurn], seed: int) -> float | None:
         """The distance to the untrained weights after the last update, in nats a token of the candidate's own answers to held-out
@@ -345,7 +345,7 @@ def _whole(text: str) -> Rollout:
     return Rollout((0,), (0.0,), text, True)
 
 
-def _unproven(pair: Pair) -> Pair:
+def _unproven(pair: AnswerPair) -> AnswerPair:
     """The pair as one of which the second measure cannot tell."""
     return replace(pair, strict_candidate=None, strict_serving=None)
 

@@ -4,7 +4,7 @@ The database says what is to serve; here it is loaded, and the slot flips. A ver
 as long as its host cannot be reached, and a few times where its weights are unusable; then it is rolled back, since a trial
 that cannot run holds training up.
 
-A version on trial is compared with the one that serves, and is promoted or rolled back. One that serves everybody since it
+A version on trial is compared with the one that serves, and is promoted or rolled back. One that serves every session since it
 passed the gate is compared with the turns of the version before it, and is rolled back if it is shown to be worse.
 """
 
@@ -94,7 +94,7 @@ class Versions:
         await self.restore()
 
     async def promote(self, number: int, reason: str, report: GateReport | None = None) -> PolicyVersion:
-        """This version serves everybody from now on; `report` says what it has just passed, if anything. Raises RefusedError or
+        """This version serves every session from now on; `report` says what it has just passed, if anything. Raises RefusedError or
         TrainingError, and changes nothing."""
         async with self._lock:
             version = await self._loaded(number)
@@ -179,7 +179,7 @@ class Versions:
         if serving.version != before:
             self._before = before
         for number in self._host.loaded - {serving.version, serving.canary, self._before}:
-            # Its running answers are finished first, however long they take; nobody waits for that.
+            # Its running answers are finished first, however long they take, without holding this up.
             task = asyncio.create_task(self._host.unload(number), name=f"unload version {number}")
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
@@ -188,7 +188,7 @@ class Versions:
         return [number for number in self._wanted_now if number in self._missing]
 
     async def _nearest(self, number: int) -> int:
-        """This version if it is there, else the nearest before it that is. Nobody else is tried where nobody can be reached."""
+        """This version if it is there, else the nearest before it that is. No other is tried where the host cannot be reached."""
         while number != BASE_POLICY and not await self._is_there(number):
             number = BASE_POLICY if self._missing.is_waited_for(number) else await run_sync(self._policies.before, number)
         return number
@@ -234,11 +234,11 @@ class MissingVersions:
         return before is None or type(before.error) is not type(error)
 
     def came(self, version: int) -> None:
-        """It is there, or nobody wants it any more."""
+        """It was loaded, or is not wanted any more."""
         self._failures.pop(version, None)
 
     def is_waited_for(self, version: int) -> bool:
-        """Whether it is not there because nobody could be reached."""
+        """Whether it is missing because its host could not be reached."""
         failure = self._failures.get(version)
         return failure is not None and isinstance(failure.error, BackendDownError)
 
@@ -259,8 +259,8 @@ class MissingVersions:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`looks` are the tries in which somebody saw that the weights are unusable, `refusals` those that failed for any reason but
-    that nobody was there."""
+    """`looks` are the tries in which the weights were found unusable, `refusals` those that failed for a reason other than an
+    unreachable host."""
 
     error: TrainingError
     tries: int
@@ -299,7 +299,7 @@ class CanaryWatch:
         return report
 
     async def _look_back(self, version: int) -> LiveReport | None:
-        """Roll back a version that serves everybody if its turns fail more often than those of the version before it."""
+        """Roll back a version that serves every session if its turns fail more often than those of the version before it."""
         report = None if version == BASE_POLICY else await run_sync(self._since_it_serves, version)
         if report is None or not report.is_worse:
             return report
@@ -327,7 +327,7 @@ class CanaryWatch:
         since = self._policies.since(canary)
         cursor = 0 if since is None else since.turn
         found = self._policies.outcomes_by_version({canary, serving}, cursor)
-        # Where the canary answers everybody, a turn of the other was under way when it began; it says nothing of chance.
+        # Where the canary answers every session, a turn of the other was under way when it began; it says nothing of chance.
         told_to_one = self._told_to_one(canary, serving)
         turns = [
             TrialTurn(
