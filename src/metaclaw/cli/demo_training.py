@@ -49,9 +49,11 @@ never gives it untrained, and is measured to learn it."""
 _CONFIG = """
 [policy]
 mode = "auto"
-learning_rate = 0.0005
+learning_rate = 0.0006
 batch_turns = 16
-steps = 40
+prompts_per_step = 4
+group_size = 8
+steps = 24
 max_new_tokens = 24
 held_out_share = 0.3
 {base}
@@ -64,7 +66,7 @@ cooldown_minutes = 0.0
 max_load = 0
 max_temperature_c = 0
 """
-"""Small enough for two processor cores: few turns, short answers. The gate is as it always is."""
+"""Few turns, steps and short answers, for two processor cores. The gate is as it always is."""
 _FORMS = (
     "Write the metadata for a document about {topic} by {person}, revision {revision}.",
     "{person} wrote a document about {topic}. It is revision {revision}. What is its metadata?",
