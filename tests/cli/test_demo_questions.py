@@ -11,7 +11,7 @@ from metaclaw.skills.checks import parse_check
 
 
 def grade(question: Question, said: str) -> float:
-    check = parse_check(parse_skill(SKILL, "document-metadata").extra["check"])
+    check = parse_check(str(parse_skill(SKILL, "document-metadata").extra["check"]))
     assert isinstance(check, ProgramCheck)
     given = json.dumps({"messages": [], "task": question.text, "text": said, "calls": []})
     done = subprocess.run([sys.executable, "-I", "-c", check.source], input=given, capture_output=True, text=True, check=True)
