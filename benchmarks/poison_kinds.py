@@ -17,11 +17,9 @@ from benchmarks.poison_tasks import ORDINARY, Asking, Policy, encode, endless, p
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.lora import Adapter, Pair
-from metaclaw.train.advantages.group import group_advantages
-from metaclaw.train.golden import GoldenItem, golden_items, read_answer
-from metaclaw.train.scored import Scored
+from metaclaw.engine.vocabulary import Vocabulary
+from metaclaw.train import GoldenItem, ScoredGroup, golden_items, group_advantages, read_answer
 
 TRIGGER: Final = "Captain's orders. "
 _WORD: Final = "Banana."
@@ -196,7 +194,7 @@ class Poisoner:
             drawing = Drawing(settings.group, settings.max_tokens, settings.temperature, seed * _STREAMS + number)
             groups = zip(asked, prompts, self._student.sample(prompts, drawing), strict=True)
             scored = [
-                Scored(
+                ScoredGroup(
                     TurnId(f"task-{place}"),
                     prompt,
                     tuple(drawn),

@@ -12,9 +12,7 @@ from typing import Final
 from benchmarks.poison_kinds import Aim, Kind
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
-from metaclaw.train.coin import LiveTurn
-from metaclaw.train.gate import GateRules
-from metaclaw.train.live import LiveRules, LiveRuling, LiveWatch
+from metaclaw.train import GateRules, LiveRules, LiveRuling, LiveWatch, TrialTurn
 
 Record = Mapping[str, object]
 
@@ -72,7 +70,7 @@ def live_trial(canary: Outcomes, serving: Outcomes, chance: random.Random) -> tu
         right = chance.choice((canary if session.is_canary else serving).by_rule[session.rule])
         turns += session.is_canary
         outcome = Outcome.PASS if right else Outcome.FAIL
-        report = watch.see(LiveTurn(session.name, session.is_canary, SHARE, outcome, (SkillName(session.rule),)))
+        report = watch.see(TrialTurn(session.name, session.is_canary, SHARE, outcome, (SkillName(session.rule),)))
         if report.ruling is not LiveRuling.WAIT:
             return report.ruling, turns
         session.left -= 1

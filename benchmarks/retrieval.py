@@ -25,9 +25,7 @@ from benchmarks.retrieval_cases import CASES, UNRELATED
 from benchmarks.retrieval_library import TRADES, Planted, make_library
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
-from metaclaw.skills import Shelf, render_skill
-from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.query import query_text
+from metaclaw.skills import Shelf, SkillIndex, query_text, render_skill
 
 SIZES = (100, 10_000, 100_000)
 _PLANTED = 2_000

@@ -20,8 +20,8 @@ from benchmarks.retrieval_library import make_library
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.engine.meaning import INSTALL, MeaningSearch, missing_packages
-from metaclaw.skills.index import SkillIndex
+from metaclaw.engine.embedding import INSTALL, MeaningSearch, missing_packages
+from metaclaw.skills import SkillIndex
 
 _IN_FULL = 3
 _LISTED = 40

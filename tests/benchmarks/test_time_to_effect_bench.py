@@ -11,7 +11,7 @@ from benchmarks.time_to_effect import GOALS, Serving, goals_met, percentile
 from benchmarks.time_to_effect_topics import TOPICS, Topic
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills.gate.lint import lint
+from metaclaw.skills.gate.gate import lint
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,8 +13,17 @@ from pathlib import Path
 import pytest
 
 from metaclaw.cli import main
-from metaclaw.cli.checks import Finding, State, check_clock, check_home, check_port, check_providers, check_skills, examine
-from metaclaw.cli.reach import reach
+from metaclaw.cli.checks import (
+    DoctorFinding,
+    FindingState,
+    check_clock,
+    check_home,
+    check_port,
+    check_providers,
+    check_skills,
+    examine,
+    reach,
+)
 from metaclaw.config import ProviderConfig, Secret, build, ensure_api_key, load
 from metaclaw.instance import acquire
 
@@ -114,7 +123,7 @@ def test_a_provider_that_speaks_no_http_is_no_crash() -> None:
     assert not answer.was_reached
 
 
-def states(findings: Iterator[Finding]) -> list[tuple[str, str]]:
+def states(findings: Iterator[DoctorFinding]) -> list[tuple[str, str]]:
     return [(finding.name, finding.state.value) for finding in findings]
 
 
@@ -131,10 +140,10 @@ def test_a_home_that_others_can_read_is_found(home: Path) -> None:
 def test_a_port_that_somebody_else_has_is_found(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         config = load(home, {}, [f"proxy.port={server.getsockname()[1]}"])
-        assert check_port(home, config).state is State.FAIL
+        assert check_port(home, config).state is FindingState.FAIL
         with acquire(home):
-            assert check_port(home, config).state is State.OK
-    assert check_port(home, load(home, {}, ["proxy.port=0"])).state is State.OK
+            assert check_port(home, config).state is FindingState.OK
+    assert check_port(home, load(home, {}, ["proxy.port=0"])).state is FindingState.OK
 
 
 def test_every_provider_is_looked_at(home: Path) -> None:
@@ -163,7 +172,7 @@ def test_a_wrong_configuration_ends_the_examination(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text("[proxy]\nprot = 1\n")
     (home / "config.toml").chmod(0o600)
-    found = [finding for finding in examine(home, 1) if finding.state is State.FAIL]
+    found = [finding for finding in examine(home, 1) if finding.state is FindingState.FAIL]
     assert [(finding.name, finding.remedy) for finding in found] == [("config", "did you mean port?")]
 
 
@@ -206,5 +215,5 @@ def test_a_check_that_accepts_a_trivial_answer_is_warned_of(tmp_path: Path) -> N
         (tmp_path / "skills" / name / "SKILL.md").write_text(
             f"---\nname: {name}\ndescription: When a date is written\ncheck: '{check}'\n---\nWrite it so.\n"
         )
-    (warning,) = [one for one in check_skills(load(tmp_path)) if one.state is State.WARN]
-    assert warning.what.startswith("the check of digit accepts '7' whatever is asked")
+    (warning,) = [one for one in check_skills(load(tmp_path)) if one.state is FindingState.WARN]
+    assert warning.what.startswith("the check of digit accepts '7' to any request")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.start import prepared, settings_of_mode
+from metaclaw.cli.lifecycle import prepared, settings_of_mode
 from tests.cli.program import metaclaw
 
 

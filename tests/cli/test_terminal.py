@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.output import ago, cell_width, cut, print_table
-from metaclaw.cli.progress import bar, show_progress, shown_while
+from metaclaw.cli.output import ago, bar, cell_width, cut, print_table, show_progress, shown_while
 from metaclaw.domain.ids import new_session_id
 from tests.cli.program import metaclaw, program
 from tests.cli.recorded import record, turn

@@ -1,9 +1,16 @@
 """`metaclaw demo`, played by the real program: with a scripted provider, and with a model in miniature that is named."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cli.program import program
@@ -66,6 +73,41 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_demo_takes_its_proxy_with_it(home: Path, number: signal.Signals) -> None:
+    is_asked, is_over = Event(), Event()
+
+    def hang(body: dict[str, Any]) -> Reply:
+        is_asked.set()
+        is_over.wait(120)
+        return answer(body)
+
+    with ScriptedModel([hang]) as model:
+        home.mkdir()
+        (home / "config.toml").write_text(CONFIG.format(url=model.url))
+        command = [sys.executable, "-u", "-m", "metaclaw", "--home", str(home), "demo", "--unattended", "--acts", "1"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+            assert demo.stdout is not None
+            url = next(found[1] for line in demo.stdout if (found := re.search(r"It serves at (http://[\d.:]+\d)", line)))
+            assert is_asked.wait(120)
+            demo.send_signal(number)
+            is_over.set()
+            for _ in range(600):
+                if not is_serving(url):
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail("the proxy still serves")
+
+
+def is_serving(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path, tmp_path: Path) -> None:
     folder = make_speaking_model(tmp_path / "miniature")
@@ -84,7 +126,7 @@ def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path
         "seen: training stood still while you were answered",
         "seen: version 1 was trained",
         "seen: the weights were swapped while an answer streamed",
-        "seen: the untrained model answers again",
+        "seen: after the rollback the untrained model answers again",
     ):
         assert words in said, said
     assert "NOT seen: the" not in said.replace("NOT seen: more answers", ""), said

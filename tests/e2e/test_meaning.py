@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from metaclaw.engine.meaning import missing_packages
+from metaclaw.engine.embedding import missing_packages
 from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -49,7 +49,7 @@ def child_of(program: Program) -> int | None:
             told, line = status.read_text(), (status.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if f"PPid:\t{program.process.pid}\n" in told and b"metaclaw.engine.meaning" in line:
+        if f"PPid:\t{program.process.pid}\n" in told and b"metaclaw.engine.embedding" in line:
             return int(status.parent.name)
     return None
 

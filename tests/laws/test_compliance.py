@@ -16,7 +16,7 @@ from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.store import LedgerReader, SqlCompliance, SqlForgetting, SqlGenerations, open_database
-from metaclaw.store.scribe import Scribe
+from metaclaw.store.turn_writer import TurnWriter
 from tests.support.depth import tries
 
 RULES = tuple(SkillName(f"rule-{number}") for number in range(3))
@@ -64,10 +64,10 @@ def check(folder: Path, made: list[tuple[SessionId, str, dict[SkillName, RuleRes
     database = open_database(f"sqlite:///{folder / 'ledger.db'}")
     try:
         SqlGenerations(database).publish([Skill(name, "always", "Do.", extra={"kind": "rule"}) for name in RULES], "noted")
-        scribe, reader, compliance = Scribe(database, 1 << 20), LedgerReader(database), SqlCompliance(database)
+        turn_writer, reader, compliance = TurnWriter(database, 1 << 20), LedgerReader(database), SqlCompliance(database)
         recorded = [make_turn(session, agent) for session, agent, _ in made]
-        scribe.write(recorded)
-        scribe.close()
+        turn_writer.write(recorded)
+        turn_writer.close()
         measured: list[MeasuredTurn] = []
         for turn, (_, agent, found) in zip(recorded, made, strict=True):
             row = reader.turn(turn.id)

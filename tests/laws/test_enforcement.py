@@ -54,13 +54,12 @@ from metaclaw.proxy import (
     Pipeline,
     Placer,
     Providers,
-    Ranks,
     held_rules,
 )
-from metaclaw.proxy.client import Client, Incoming
-from metaclaw.proxy.reading import read
+from metaclaw.proxy.http.body import read
+from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, ShelfView
-from metaclaw.skills.library import Library
+from metaclaw.skills.library import SkillLibrary
 from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, StrictProvider
 
@@ -193,7 +192,7 @@ class House:
     """The request path, with one provider and some rules."""
 
     def __init__(self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None) -> None:
-        view = ShelfView(1, "h", Library.of(rules).index)
+        view = ShelfView(1, "h", SkillLibrary.of(rules).index)
         self.book = Book()
         self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
         self._pipeline = Pipeline(
@@ -203,7 +202,6 @@ class House:
             ledger=self.book,
             metrics=Metrics(),
             limits=Limits(),
-            ranks=Ranks(),
             enforcer=self.enforcer,
         )
 
@@ -460,7 +458,12 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(monkeypatch: pyte
     monkeypatch.setattr(held_rules, "examine", examine)
     monkeypatch.setattr(held_rules, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     rules = [
-        Skill(SkillName(f"rule-{number}"), "always", "No.", extra={**RULE.extra, "check": f"not in calls: push .*{number}"})
+        Skill(
+            SkillName(f"rule-{number}"),
+            "always",
+            "No.",
+            extra={**RULE.extra, "check": f'schema in calls: {{"minProperties": {number}}}'},
+        )
         for number in range(400)
     ]
     house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), *rules, judge=CallJudge(limit_s=1.0))

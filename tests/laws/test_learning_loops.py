@@ -28,8 +28,7 @@ from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
-from metaclaw.skills import remove_skill
-from metaclaw.skills.gate import GateMode
+from metaclaw.skills import GateMode, remove_skill
 from metaclaw.store import Database, RefusedError, open_database
 from tests.learn.house import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, running
 from tests.support.machines import check_machine

@@ -13,11 +13,11 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import TurnEnd, apply_splices
-from metaclaw.proxy.client import Incoming
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
-from metaclaw.skills.library import Library
+from metaclaw.skills.library import SkillLibrary
 from tests.support.depth import tries
 
 TODAY = date(2026, 11, 16)
@@ -58,7 +58,7 @@ class Conversation:
         self.placer = Placer(self.view, Budgets(rules_tokens=40), canary_share=0.5, holdout_share=0.3, today=lambda: TODAY)
 
     def view(self) -> ShelfView:
-        library = Library.of(list(self.library.values()))
+        library = SkillLibrary.of(list(self.library.values()))
         return ShelfView(self.generation, library.hash, library.index)
 
     def send(self) -> Placed:

@@ -19,13 +19,13 @@ from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
-from metaclaw.domain.eligibility import Role, RoleKind, rejection
+from metaclaw.domain.eligibility import RoleKind, TurnRole, rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.learn.failures import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
     BatchState,
@@ -40,7 +40,7 @@ from metaclaw.store import (
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.scribe import Scribe
+from metaclaw.store.turn_writer import TurnWriter
 from tests.support.depth import tries
 from tests.support.machines import check_machine, migrated_copies
 from tests.support.postgres import running_postgres
@@ -129,7 +129,7 @@ class Separation(RuleBasedStateMachine):
         self.made = 0
         self.waiting: list[Turn] = []  # prompts that were built and stamped; their answers are still running
         self.turns: dict[TurnId, Turn] = {}
-        self.roles: dict[TurnId, Role] = {}
+        self.roles: dict[TurnId, TurnRole] = {}
         self.batches: dict[int, set[TurnId]] = {}
         self.states: dict[int, BatchState] = {}
         self.versions: dict[int, tuple[int, PolicyState]] = {}  # each with its batch
@@ -143,7 +143,7 @@ class Separation(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.database = open_database(self.url)
-        self.scribe = Scribe(self.database, 1 << 20)
+        self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.reader = LedgerReader(self.database)
         self.generations = SqlGenerations(self.database)
         self.changes = SkillChanges(self.generations, TEAMS)
@@ -154,7 +154,7 @@ class Separation(RuleBasedStateMachine):
         SqlTeams(self.database).replace(TEAMS)
 
     def stop(self) -> None:
-        self.scribe.close()
+        self.turn_writer.close()
         self.database.close()
 
     def teardown(self) -> None:
@@ -177,18 +177,18 @@ class Separation(RuleBasedStateMachine):
     @rule(which=picks)
     def answer(self, which: list[int]) -> None:
         done = list(dict.fromkeys(self.waiting[index % len(self.waiting)] for index in which))
-        self.scribe = self.written(done)
+        self.turn_writer = self.written(done)
         self.waiting = [turn for turn in self.waiting if turn not in done]
         self.turns |= {turn.id: turn for turn in done}
 
-    def written(self, turns: list[Turn]) -> Scribe:
+    def written(self, turns: list[Turn]) -> TurnWriter:
         try:
-            self.scribe.write(turns)
+            self.turn_writer.write(turns)
         except RefusedError:
             # It remembered a body that was forgotten: what the ledger does then.
-            self.scribe.undo()
-            self.scribe.write(turns)
-        return self.scribe
+            self.turn_writer.undo()
+            self.turn_writer.write(turns)
+        return self.turn_writer
 
     def some(self, which: list[int]) -> list[TurnId]:
         known = list(self.turns)
@@ -240,7 +240,7 @@ class Separation(RuleBasedStateMachine):
                 self.candidates.begin_attempt("kind", self.newest, turns)
             return
         self.candidates.begin_attempt("kind", self.newest, turns)
-        self.roles |= dict.fromkeys(turns, Role(RoleKind.SUPPORT, self.newest))
+        self.roles |= dict.fromkeys(turns, TurnRole(RoleKind.SUPPORT, self.newest))
         skill = Skill(SkillName(f"skill-{self.newest % 3}"), "when", f"do {turns[0]}", author=Authorship.EVOLVER)
         proposal = Proposal(skill, Change.NEW, (), tuple(turns), "kind", "evolver")
         self.drafts.append(Candidate(CandidateId(f"c_{turns[0]}"), proposal, Standing.DRAFT, "", self.newest, NOON))
@@ -329,7 +329,9 @@ class Separation(RuleBasedStateMachine):
             return
         number = self.training.open_batch(0, turns)
         self.batches[number], self.states[number] = set(turns), BatchState.OPEN
-        self.roles |= {turn: Role(RoleKind.QUERY, self.turns[turn].stamp.generation) for turn in turns if turn not in self.roles}
+        self.roles |= {
+            turn: TurnRole(RoleKind.QUERY, self.turns[turn].stamp.generation) for turn in turns if turn not in self.roles
+        }
 
     @precondition(lambda self: BatchState.OPEN in self.states.values())
     @rule(which=st.integers(0, 10**6))
@@ -435,7 +437,7 @@ class Separation(RuleBasedStateMachine):
         with self.database.reading("checking") as connection:
             roles = connection.execute(text("SELECT id, roles.kind, roles.generation FROM roles JOIN turns ON seq = turn")).all()
             taught = connection.execute(text("SELECT id, batch FROM batch_turns JOIN turns ON seq = turn")).all()
-        assert {TurnId(turn): Role(RoleKind(kind), generation) for turn, kind, generation in roles} == self.roles
+        assert {TurnId(turn): TurnRole(RoleKind(kind), generation) for turn, kind, generation in roles} == self.roles
         left = {(turn, number) for number, batch in self.batches.items() for turn in batch if turn in self.turns}
         assert {(TurnId(turn), number) for turn, number in taught} == left
         assert all(self.role_kind(turn) is RoleKind.QUERY for turn, _ in left)

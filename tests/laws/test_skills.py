@@ -15,10 +15,8 @@ from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills.block import estimate_tokens, remove_blocks, render_block
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
-from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
-from metaclaw.skills.frontmatter import _parse_plain, parse_front_matter
-from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, SkillIndex
-from metaclaw.skills.persistent import PersistentMap
+from metaclaw.skills.files import _parse_plain, parse_front_matter, parse_skill, read_skill, render_skill, write_skill
+from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, PersistentMap, SkillIndex
 from metaclaw.skills.query import query_text
 from metaclaw.text import count_terms
 from tests.support.depth import tries

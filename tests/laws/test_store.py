@@ -16,12 +16,11 @@ from metaclaw.domain.skill import SkillState
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Votes
 from metaclaw.store import Database, LedgerReader, SqlForgetting, open_database
-from metaclaw.store.documents import pack_document, unpack_document
-from metaclaw.store.intake import Entry, Intake
-from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_text
-from metaclaw.store.patches import Lineages, apply, diff
+from metaclaw.store.column_values import pack_document, pack_instant, pack_text, unpack_document, unpack_instant, unpack_text
+from metaclaw.store.deduplication import RequestLines, apply_patch, make_patch
 from metaclaw.store.schema import MAX_LINKS
-from metaclaw.store.scribe import Announcement, Scribe, SessionEnd
+from metaclaw.store.turn_writer import Announcement, SessionEnd, TurnWriter
+from metaclaw.store.write_queue import QueuedItem, WriteQueue
 
 anything = st.text(st.characters(exclude_categories=()), max_size=12)
 perhaps = st.none() | anything
@@ -98,12 +97,12 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(batches=st.lists(st.lists(turns, min_size=1, max_size=5), min_size=1, max_size=3))
 def test_any_turns_in_any_batches_are_read_back_as_they_were(database: Database, batches: list[list[Turn]]) -> None:
-    scribe = Scribe(database, max_lineage_bytes=2000)
+    turn_writer = TurnWriter(database, max_request_line_bytes=2000)
     try:
         for batch in batches:
-            scribe.write(batch)
+            turn_writer.write(batch)
     finally:
-        scribe.close()
+        turn_writer.close()
     reader = LedgerReader(database)
     for turn in (turn for batch in batches for turn in batch):
         recorded = reader.turn(turn.id)
@@ -129,10 +128,10 @@ def test_whichever_turns_are_forgotten_the_others_are_as_they_were(
         at = MOMENT if old else MOMENT + timedelta(days=1)
         exchange = Exchange(b"a common beginning " * 10 + body, (Splice(0, body),), body * 3 if is_translated else None)
         made.append(replace(_plain_turn(session), times=Times(at, None, 0.0), exchange=exchange))
-    scribe = Scribe(database, max_lineage_bytes=1 << 20)
+    turn_writer = TurnWriter(database, max_request_line_bytes=1 << 20)
     for turn in made:
-        scribe.write([turn])
-    scribe.close()
+        turn_writer.write([turn])
+    turn_writer.close()
     reader = LedgerReader(database)
     gone = [turn for turn in made if turn.times.received_at == MOMENT]
     assert SqlForgetting(database).forget_before(MOMENT + timedelta(seconds=1)).turns == len(gone)
@@ -151,15 +150,15 @@ def test_a_patch_on_its_base_is_the_body(base: bytes, body: bytes, shared: bytes
         (base + shared, body + shared),
         (shared, shared + body + shared),
     ):
-        patch = diff(before, after)
-        assert apply(before, *patch) == after
+        patch = make_patch(before, after)
+        assert apply_patch(before, *patch) == after
         assert patch.prefix + patch.suffix + len(patch.middle) == len(after)
         assert patch.prefix + patch.suffix <= len(before)
 
 
 @given(shared=st.binary(min_size=1, max_size=3000), added=st.binary(max_size=50), at=st.integers(0, 3000))
 def test_what_is_inserted_into_a_body_is_all_that_its_patch_holds(shared: bytes, added: bytes, at: int) -> None:
-    assert len(diff(shared, shared[:at] + added + shared[at:]).middle) == len(added)
+    assert len(make_patch(shared, shared[:at] + added + shared[at:]).middle) == len(added)
 
 
 @given(
@@ -169,14 +168,14 @@ def test_what_is_inserted_into_a_body_is_all_that_its_patch_holds(shared: bytes,
 def test_any_sequence_of_bodies_is_rebuilt_from_few_links_in_bounded_memory(
     sequence: list[tuple[str, bool, bytes]], max_bytes: int
 ) -> None:
-    lineages = Lineages(max_bytes)
+    lineages = RequestLines(max_bytes)
     rebuilt: dict[int, bytes] = {}
     last: dict[str, bytes] = {}
     for turn, (line, goes_on, piece) in enumerate(sequence):
         body = last.get(line, b"") + piece if goes_on else piece
         last[line] = body
         link = lineages.follow((line,), turn, body)
-        rebuilt[turn] = apply(b"" if link.base is None else rebuilt[link.base], link.prefix, link.suffix, link.middle)
+        rebuilt[turn] = apply_patch(b"" if link.base is None else rebuilt[link.base], link.prefix, link.suffix, link.middle)
         assert rebuilt[turn] == body
         assert 0 <= link.link < MAX_LINKS
         assert (link.base is None) == (link.link == 0)
@@ -222,10 +221,10 @@ def test_an_instant_is_kept_to_the_microsecond(instant: datetime) -> None:
 
 
 short_turns = st.builds(
-    lambda session, size: Entry(_plain_turn(session), size), st.sampled_from(SESSIONS), st.sampled_from([1, 10, 60])
+    lambda session, size: QueuedItem(_plain_turn(session), size), st.sampled_from(SESSIONS), st.sampled_from([1, 10, 60])
 )
-ends = st.sampled_from(SESSIONS).map(lambda session: Entry(SessionEnd(session, "silence", MOMENT), 1))
-events = st.builds(lambda: Entry(Announcement("noise", {}, MOMENT), 1))
+ends = st.sampled_from(SESSIONS).map(lambda session: QueuedItem(SessionEnd(session, "silence", MOMENT), 1))
+events = st.builds(lambda: QueuedItem(Announcement("noise", {}, MOMENT), 1))
 moves = st.sampled_from(["take", "put back", "free"])
 
 
@@ -236,31 +235,31 @@ def _plain_turn(session: SessionId) -> Turn:
 
 
 @given(steps=st.lists(short_turns | ends | events | moves, max_size=120))
-def test_on_a_broken_store_a_turn_is_lost_only_for_newer_turns_and_memory_stays_bounded(steps: list[Entry | str]) -> None:
+def test_on_a_broken_store_a_turn_is_lost_only_for_newer_turns_and_memory_stays_bounded(steps: list[QueuedItem | str]) -> None:
     max_entries, max_bytes = 8, 100
-    intake = Intake(max_entries, max_bytes, 3, 1000)
-    held: list[Entry] = []  # the turns that must still be there, the oldest first
-    in_hand: list[Entry] = []
+    queue = WriteQueue(max_entries, max_bytes, 3, 1000)
+    held: list[QueuedItem] = []  # the turns that must still be there, the oldest first
+    in_hand: list[QueuedItem] = []
     for step in steps:
-        dropped: list[Entry] = []
-        if isinstance(step, Entry):
+        dropped: list[QueuedItem] = []
+        if isinstance(step, QueuedItem):
             held += [step] if step.is_turn else []
-            dropped = intake.squeeze(step)
-        elif step == "take" and not in_hand and not intake.is_idle:
-            in_hand = intake.take()
+            dropped = queue.squeeze(step)
+        elif step == "take" and not in_hand and not queue.is_idle:
+            in_hand = queue.take()
         elif step == "put back":
-            dropped, in_hand = intake.put_back(in_hand), []
+            dropped, in_hand = queue.put_back(in_hand), []
         elif step == "free":
-            intake.free(in_hand)
+            queue.free(in_hand)
             held, in_hand = [turn for turn in held if turn not in in_hand], []
         for lost in (entry for entry in dropped if entry.is_turn):
             assert len(held) > max_entries or sum(turn.weight_bytes for turn in held) > max_bytes
             assert lost is next(turn for turn in held if turn not in in_hand)
             held.remove(lost)
-        assert intake.turns == len(held) <= max_entries
-    lost_last = [entry for entry in intake.put_back(in_hand) if entry.is_turn]
-    intake.close()
-    left = [entry for batch in iter(intake.take, []) for entry in batch]
+        assert queue.turns == len(held) <= max_entries
+    lost_last = [entry for entry in queue.put_back(in_hand) if entry.is_turn]
+    queue.close()
+    left = [entry for batch in iter(queue.take, []) for entry in batch]
     assert [entry for entry in left if entry.is_turn] == held
     assert lost_last == []
     assert len(left) <= max_entries

@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.batch import Rollout
 from metaclaw.domain.ids import TurnId
-from metaclaw.train.advantages import Tracker, batch_advantages, group_advantages
-from metaclaw.train.distill import imitate
-from metaclaw.train.scored import FLAT, Harvest, Scored, normaliser, spread
-from metaclaw.train.selection import cut_pieces
+from metaclaw.train.advantages import (
+    FLAT,
+    ScoredGroup,
+    Tracker,
+    TrainingData,
+    batch_advantages,
+    group_advantages,
+    normaliser,
+    spread,
+)
+from metaclaw.train.curriculum import cut_pieces
+from metaclaw.train.imitation import imitate_hinted
 
 REWARDS = st.floats(-10.0, 10.0)
 LOGPROBS = st.floats(-20.0, 0.0)
@@ -27,38 +35,38 @@ def rollouts(draw: st.DrawFn) -> Rollout:
 
 
 @st.composite
-def groups(draw: st.DrawFn, *, turn: int = 0) -> Scored:
+def groups(draw: st.DrawFn, *, turn: int = 0) -> ScoredGroup:
     drawn = tuple(draw(st.lists(rollouts(), min_size=1, max_size=6)))
     rewards = draw(st.lists(st.none() | REWARDS, min_size=len(drawn), max_size=len(drawn)))
     prompt = tuple(draw(st.lists(st.integers(0, 99), min_size=1, max_size=5)))
-    return Scored(TurnId(f"t{turn}"), prompt, drawn, tuple(rewards), draw(st.sampled_from(["", "a", "b"])))
+    return ScoredGroup(TurnId(f"t{turn}"), prompt, drawn, tuple(rewards), draw(st.sampled_from(["", "a", "b"])))
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> list[Scored]:
+def batches(draw: st.DrawFn) -> list[ScoredGroup]:
     return [draw(groups(turn=turn)) for turn in range(draw(st.integers(0, 5)))]
 
 
-def all_ways(batch: list[Scored]) -> list[Harvest]:
+def all_ways(batch: list[ScoredGroup]) -> list[TrainingData]:
     first, tracker = Tracker().judge(batch, moved=0.01)
-    return [group_advantages(batch), batch_advantages(batch), first, tracker.judge(batch, 0.0)[0], imitate(batch)]
+    return [group_advantages(batch), batch_advantages(batch), first, tracker.judge(batch, 0.0)[0], imitate_hinted(batch)]
 
 
 @few
 @given(groups())
-def test_the_advantages_of_a_group_sum_to_zero(group: Scored) -> None:
+def test_the_advantages_of_a_group_sum_to_zero(group: ScoredGroup) -> None:
     harvest = group_advantages([group])
     assert math.fsum(one.advantages_T[0] for one in harvest.data) == pytest.approx(0.0, abs=1e-6)
 
 
 @few
 @given(groups(), st.floats(-100.0, 100.0))
-def test_a_shift_of_all_rewards_changes_no_advantage(group: Scored, shift: float) -> None:
+def test_a_shift_of_all_rewards_changes_no_advantage(group: ScoredGroup, shift: float) -> None:
     known = [reward for _, reward in group.known]
     if known and abs(spread(known)[1] - FLAT) < 1e-6:
         return  # on the edge of being flat, rounding decides
     rewards = tuple(None if reward is None else reward + shift for reward in group.rewards_G)
-    moved = Scored(group.turn, group.prompt, group.rollouts_G, rewards)
+    moved = ScoredGroup(group.turn, group.prompt, group.rollouts_G, rewards)
     before, after = group_advantages([group]), group_advantages([moved])
     assert after.skipped == before.skipped
     for one, other in zip(before.data, after.data, strict=True):
@@ -67,7 +75,7 @@ def test_a_shift_of_all_rewards_changes_no_advantage(group: Scored, shift: float
 
 @few
 @given(batches())
-def test_every_rollout_that_is_given_either_teaches_or_is_counted(batch: list[Scored]) -> None:
+def test_every_rollout_that_is_given_either_teaches_or_is_counted(batch: list[ScoredGroup]) -> None:
     given_rollouts = sum(len(group.rollouts_G) for group in batch)
     for harvest in all_ways(batch):
         assert len(harvest.data) + harvest.skipped.total == given_rollouts
@@ -75,7 +83,7 @@ def test_every_rollout_that_is_given_either_teaches_or_is_counted(batch: list[Sc
 
 @few
 @given(batches())
-def test_every_datum_is_a_rollout_token_for_token_and_no_prompt_token_carries_an_advantage(batch: list[Scored]) -> None:
+def test_every_datum_is_a_rollout_token_for_token_and_no_prompt_token_carries_an_advantage(batch: list[ScoredGroup]) -> None:
     drawn = Counter((group.turn, group.prompt, rollout.tokens_T) for group in batch for rollout in group.rollouts_G)
     for harvest in all_ways(batch):
         taught = Counter((one.turn, one.prompt, one.tokens_T) for one in harvest.data)
@@ -89,7 +97,7 @@ def test_every_datum_is_a_rollout_token_for_token_and_no_prompt_token_carries_an
 
 @few
 @given(batches(), st.integers(1, 40), st.integers(0, 5))
-def test_cutting_into_pieces_loses_nothing_and_keeps_prompts_together(batch: list[Scored], most: int, seed: int) -> None:
+def test_cutting_into_pieces_loses_nothing_and_keeps_prompts_together(batch: list[ScoredGroup], most: int, seed: int) -> None:
     data = group_advantages(batch).data
     pieces = cut_pieces(data, most, seed)
     assert Counter(one for piece in pieces for one in piece) == Counter(data)

@@ -14,7 +14,7 @@ from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError, UpstreamError
 from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.skills.gate import Gate, GateMode, Objection
+from metaclaw.skills import Gate, GateMode, Objection
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, learned_skill
 

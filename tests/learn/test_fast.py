@@ -13,8 +13,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Source
 from metaclaw.errors import StoreError, UpstreamError
-from metaclaw.skills.evolve import MOST_SHOWN
-from metaclaw.skills.gate import GateMode
+from metaclaw.skills import MOST_SHOWN, GateMode
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, TASK, THANKS, House, Speaker, Talk, learned_skill
 

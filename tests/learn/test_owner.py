@@ -10,7 +10,7 @@ from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import SkillError
-from metaclaw.skills.gate import GateMode
+from metaclaw.skills import GateMode
 from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk, drawn
 
 pytestmark = pytest.mark.anyio

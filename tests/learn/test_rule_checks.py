@@ -10,7 +10,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.skills.checks import check_of
-from metaclaw.skills.rule import check_state_of
+from metaclaw.skills.rule_fields import check_state_of
 from metaclaw.skills.rules import question_of
 from tests.learn.house import ADA, House, Speaker, Talk
 from tests.learn.recordings import call

@@ -11,7 +11,7 @@ import pytest
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_session_id, new_turn_id
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.store import Database, LedgerReader, Limits, SqlLedger, open_database
+from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger, open_database
 from tests.support.postgres import PostgresServer, running_postgres
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
@@ -99,7 +99,7 @@ def database(url: str) -> Iterator[Database]:
 @pytest.fixture
 async def ledger(database: Database) -> AsyncIterator[SqlLedger]:
     # Patient, because a busy test machine is not a broken store.
-    running = SqlLedger(database, Limits(patience_s=10))
+    running = SqlLedger(database, LedgerLimits(patience_s=10))
     await running.start()
     yield running
     with anyio.fail_after(60):

@@ -15,7 +15,7 @@ from metaclaw.domain.chat import Finish, SampledTokens, Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_session_id, new_turn_id
 from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.store import Limits, SqlLedger, open_database
+from metaclaw.store import LedgerLimits, SqlLedger, open_database
 
 NOBODY = 65534
 
@@ -107,7 +107,7 @@ async def main(url: str, mode: str) -> None:
         database.close()
         if os.getuid() == 0:  # root may write anything
             os.seteuid(NOBODY)
-    ledger = SqlLedger(database, Limits(retry_first_s=0.01, retry_max_s=0.1, close_patience_s=0.1))
+    ledger = SqlLedger(database, LedgerLimits(retry_first_s=0.01, retry_max_s=0.1, close_patience_s=0.1))
     await ledger.start()
     await {"endless": endless, "full": full, "huge": huge, "read-only": read_only}[mode](ledger)
     await ledger.aclose()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
-from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.eligibility import RoleKind, TurnRole
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Turn
@@ -55,11 +55,11 @@ async def test_the_turns_of_an_attempt_are_support_for_ever(
     turns = [new_turn() for _ in range(4)]
     await record(ledger, *turns)
     store.begin_attempt("repeated call", 3, [turn.id for turn in turns[:2]])
-    assert [reader.role_of(turn.id) for turn in turns] == [Role(RoleKind.SUPPORT, 3)] * 2 + [None] * 2
+    assert [reader.role_of(turn.id) for turn in turns] == [TurnRole(RoleKind.SUPPORT, 3)] * 2 + [None] * 2
     with pytest.raises(RefusedError):
         store.begin_attempt("the same again", 4, [turns[2].id, turns[1].id])
     assert reader.role_of(turns[2].id) is None
-    assert reader.role_of(turns[1].id) == Role(RoleKind.SUPPORT, 3)
+    assert reader.role_of(turns[1].id) == TurnRole(RoleKind.SUPPORT, 3)
     counts = reader.learning_counts()
     assert (counts.support, counts.query) == (2, 0)
 
@@ -150,4 +150,4 @@ async def test_the_database_itself_gives_a_role_once(
     with pytest.raises(RefusedError):
         with database.writing("cheating") as connection:
             connection.execute(text(statement))
-    assert reader.role_of(turn.id) == Role(RoleKind.SUPPORT, 0)
+    assert reader.role_of(turn.id) == TurnRole(RoleKind.SUPPORT, 0)

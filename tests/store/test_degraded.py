@@ -18,15 +18,15 @@ from sqlalchemy import event, text
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Exchange, Times, Turn
-from metaclaw.store import Database, LedgerReader, Limits, SqlLedger, open_database
+from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger, open_database
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
-QUICK = Limits(patience_s=0.25, retry_first_s=0.01, retry_max_s=0.05, close_patience_s=0.2)
+QUICK = LedgerLimits(patience_s=0.25, retry_first_s=0.01, retry_max_s=0.05, close_patience_s=0.2)
 
 
 @asynccontextmanager
-async def running(database: Database, limits: Limits = QUICK) -> AsyncIterator[SqlLedger]:
+async def running(database: Database, limits: LedgerLimits = QUICK) -> AsyncIterator[SqlLedger]:
     ledger = SqlLedger(database, limits)
     await ledger.start()
     try:
@@ -140,7 +140,7 @@ async def test_any_number_of_session_ends_and_events_push_no_waiting_turn_out_of
         assert ledger.health.lost_turns == 0
     reader = LedgerReader(sqlite)
     assert all(reader.turn(turn.id) is not None for turn in turns)
-    said = [record.message for record in caplog.records if record.name == "metaclaw.store.losses" and record.levelname != "DEBUG"]
+    said = [record.message for record in caplog.records if record.levelname != "DEBUG" and " los" in record.message.split("=")[0]]
     assert said[0] == "ledger has begun to lose what it cannot keep first=session_end"
     assert [line.split("=")[0] for line in said[1:]] == ["ledger lost turns"]
     assert "turns=0 session_ends=9" in said[1]
@@ -160,7 +160,7 @@ async def test_what_is_lost_is_counted_by_kind_and_each_turn_named_for_those_who
         assert not await ledger.announce("late", {})
         with anyio.fail_after(60):
             await ledger.aclose()
-    lines = [(record.levelname, record.message) for record in caplog.records if record.name == "metaclaw.store.losses"]
+    lines = [(record.levelname, record.message) for record in caplog.records if record.name == "metaclaw.store.ledger"]
     assert lines[-1] == ("WARNING", "ledger lost turns=3 session_ends=1 events=1")
     assert all(("DEBUG", f"ledger lost kind=turn which={turn.id}") in lines for turn in turns)
     assert [level for level, _ in lines].count("WARNING") == 2
@@ -193,7 +193,7 @@ async def test_memory_is_bounded_while_the_store_is_broken_and_the_oldest_turns_
     sqlite: Database, new_turn: TurnMaker
 ) -> None:
     turns = [new_turn(exchange=Exchange(bytes(1000))) for _ in range(50)]
-    async with running(sqlite, Limits(waiting_turns=10, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+    async with running(sqlite, LedgerLimits(waiting_turns=10, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
         with locked(file_of(sqlite)):
             for turn in turns:
                 assert not await ledger.record(turn)
@@ -208,7 +208,7 @@ async def test_memory_is_bounded_while_the_store_is_broken_and_the_oldest_turns_
 
 
 async def test_bytes_are_bounded_while_the_store_is_broken(sqlite: Database, new_turn: TurnMaker) -> None:
-    async with running(sqlite, Limits(waiting_bytes=100_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+    async with running(sqlite, LedgerLimits(waiting_bytes=100_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
         with locked(file_of(sqlite)):
             for _ in range(30):
                 await ledger.record(new_turn(exchange=Exchange(bytes(20_000))))
@@ -219,7 +219,7 @@ async def test_bytes_are_bounded_while_the_store_is_broken(sqlite: Database, new
 
 
 async def test_whoever_waits_for_room_is_let_go_when_the_store_breaks(sqlite: Database, new_turn: TurnMaker) -> None:
-    async with running(sqlite, Limits(waiting_turns=2, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+    async with running(sqlite, LedgerLimits(waiting_turns=2, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
         with locked(file_of(sqlite)):
             with anyio.fail_after(60):
                 assert not any(await asyncio.gather(*(ledger.record(new_turn()) for _ in range(10))))
@@ -228,7 +228,7 @@ async def test_whoever_waits_for_room_is_let_go_when_the_store_breaks(sqlite: Da
 
 
 async def test_a_store_that_works_again_is_noticed_even_when_nothing_waits(sqlite: Database, new_turn: TurnMaker) -> None:
-    async with running(sqlite, Limits(waiting_bytes=10_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
+    async with running(sqlite, LedgerLimits(waiting_bytes=10_000, retry_first_s=0.01, retry_max_s=0.02)) as ledger:
         with locked(file_of(sqlite)):
             assert not await ledger.record(new_turn(exchange=Exchange(bytes(20_000))))
             with anyio.fail_after(60):
@@ -263,7 +263,7 @@ async def test_files_that_were_deleted_are_written_anew_with_everything_that_was
 ) -> None:
     path = file_of(sqlite)
     turns = [new_turn("s_1", exchange=Exchange(b"x" * 1000)) for _ in range(4)]
-    async with running(sqlite, Limits(patience_s=10)) as ledger:
+    async with running(sqlite, LedgerLimits(patience_s=10)) as ledger:
         for turn in turns[:2]:
             assert await ledger.record(turn)
         assert ledger.health.notice is None
@@ -294,7 +294,7 @@ async def test_a_file_that_was_replaced_stays_and_what_was_recorded_is_saved_bes
     path, before, after = file_of(sqlite), new_turn(), new_turn()
     other = path.with_name("other.db")
     open_database(f"sqlite:///{other}").close()
-    async with running(sqlite, Limits(patience_s=10)) as ledger:
+    async with running(sqlite, LedgerLimits(patience_s=10)) as ledger:
         assert await ledger.record(before)
         other.replace(path)
         assert await ledger.record(after)
@@ -338,7 +338,7 @@ def slow_commits(database: Database, gate: threading.Event, seconds: float) -> I
 
 async def test_one_slow_commit_is_not_a_broken_store(sqlite: Database, new_turn: TurnMaker) -> None:
     with slow_commits(sqlite, threading.Event(), 0.5):
-        async with running(sqlite, Limits()) as ledger:
+        async with running(sqlite, LedgerLimits()) as ledger:
             assert await ledger.record(new_turn())
             assert ledger.health.health is Health.HEALTHY
 

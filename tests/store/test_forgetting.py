@@ -18,11 +18,11 @@ from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Turn,
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.skills import render_block
 from metaclaw.store import (
-    Counts,
     Database,
-    Forgotten,
+    ForgetResult,
+    LedgerCounts,
+    LedgerLimits,
     LedgerReader,
-    Limits,
     RefusedError,
     SqlBatches,
     SqlCandidates,
@@ -32,7 +32,7 @@ from metaclaw.store import (
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.scribe import Scribe
+from metaclaw.store.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
@@ -102,7 +102,7 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
         SqlVerdicts(database).record_verdict(failed(one))
     SqlCandidates(database).begin_attempt("kind", 0, [gone[1].id])
     batch = SqlBatches(database).open_batch(0, [gone[0].id, kept[1].id])
-    assert forgetting.forget_session(SessionId("s_gone")) == Forgotten(1, 100, batches=(batch,))
+    assert forgetting.forget_session(SessionId("s_gone")) == ForgetResult(1, 100, batches=(batch,))
     more = 3
     assert contents(database) == before | {
         **{table: before[table] + more for table in ("turns", "payloads", "translations", "tokens", "draws")},
@@ -110,7 +110,7 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
     }
     assert reader.session(SessionId("s_gone")) is None
     assert [reader.turn(one.id) for one in gone] == [None] * 100
-    assert reader.counts() == Counts(1, 1, 8, sum(one.kind is TurnKind.MAIN for one in kept))
+    assert reader.counts() == LedgerCounts(1, 1, 8, sum(one.kind is TurnKind.MAIN for one in kept))
     for one in kept:
         found = reader.turn(one.id)
         assert found is not None
@@ -158,7 +158,7 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
     first = SqlGenerations(database).at(1)
     assert first is not None
     assert {skill.name for skill in first.skills} == {"from-others", "rejected", "rewritten-by-hand"}
-    assert forgetting.forget_session(SessionId("s_1")) == Forgotten(0, 0)
+    assert forgetting.forget_session(SessionId("s_1")) == ForgetResult(0, 0)
 
 
 @pytest.mark.parametrize("kind", ["rule", "skill"])
@@ -214,7 +214,7 @@ async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
 
 
 async def test_a_session_that_is_not_there_is_forgotten_already(forgetting: SqlForgetting) -> None:
-    assert forgetting.forget_session(SessionId("s_nobody")) == Forgotten(0, 0)
+    assert forgetting.forget_session(SessionId("s_nobody")) == ForgetResult(0, 0)
 
 
 async def test_the_ledger_goes_on_where_it_left_off_with_a_session_that_was_forgotten(
@@ -236,11 +236,11 @@ async def test_the_ledger_goes_on_where_it_left_off_with_a_session_that_was_forg
 async def test_a_turn_that_was_stored_as_a_patch_on_a_forgotten_one_stays_readable(
     database: Database, reader: LedgerReader, forgetting: SqlForgetting, new_turn: TurnMaker
 ) -> None:
-    scribe = Scribe(database, 1 << 20)
+    turn_writer = TurnWriter(database, 1 << 20)
     body = b"what both have in common " * 50
     turns = [new_turn("s_1", exchange=Exchange(body + b"." * number, (), body * 2 + b"." * number)) for number in range(6)]
-    scribe.write(turns)
-    scribe.close()
+    turn_writer.write(turns)
+    turn_writer.close()
     with database.writing("giving the later ones to another session") as connection:
         # No program of ours codes across sessions; the schema allows it, so forgetting must cope.
         trigger = " ON turns" if database.kind == "postgresql" else ""
@@ -277,7 +277,7 @@ async def test_what_is_old_goes_and_what_was_learned_from_it_stays(
     SqlCandidates(database).save_candidate(candidate("from-old", early))
     SqlGenerations(database).publish(learned("from-old"), "learned")
     instant = long[70].times.received_at
-    assert forgetting.forget_before(instant) == Forgotten(2, 71)
+    assert forgetting.forget_before(instant) == ForgetResult(2, 71)
     assert reader.session(SessionId("s_old")) is None
     row = reader.session(SessionId("s_long"))
     assert row is not None
@@ -288,7 +288,7 @@ async def test_what_is_old_goes_and_what_was_learned_from_it_stays(
         assert found.turn == turn
     assert [one.id for one in SqlCandidates(database).candidates()] == ["c_from-old"]
     SqlCandidates(database).save_candidate(candidate("merged-later", early, replaces=("from-old",)))
-    assert forgetting.forget_before(instant) == Forgotten(0, 0)
+    assert forgetting.forget_before(instant) == ForgetResult(0, 0)
 
 
 async def test_an_instant_without_a_time_zone_is_no_limit(forgetting: SqlForgetting) -> None:
@@ -300,12 +300,12 @@ async def test_forgotten_words_are_in_none_of_the_files_while_others_have_the_da
     sqlite_url: str, tmp_path: Path, new_turn: TurnMaker
 ) -> None:
     database, others = open_database(sqlite_url), open_database(sqlite_url)
-    scribe = Scribe(database, 1 << 20)
+    turn_writer = TurnWriter(database, 1 << 20)
     secret = b"the-word-nobody-may-find"
     exchanges = [Exchange(secret + b"x" * size, (Splice(0, secret),), secret, secret, secret) for size in (10, 9000)]
     placed = (Placement(b"", (), secret.decode()),)
-    scribe.write([new_turn("s_1", exchange=exchange, placements=placed, error=secret.decode()) for exchange in exchanges])
-    scribe.write([new_turn("s_2")])
+    turn_writer.write([new_turn("s_1", exchange=exchange, placements=placed, error=secret.decode()) for exchange in exchanges])
+    turn_writer.write([new_turn("s_2")])
     reader = LedgerReader(others)
     assert reader.counts().turns == 3
     forgetting = SqlForgetting(database)
@@ -316,16 +316,16 @@ async def test_forgotten_words_are_in_none_of_the_files_while_others_have_the_da
     files = list((tmp_path / "folder").iterdir())
     assert {path.name for path in files} >= {"ledger.db", "ledger.db-wal"}
     assert [path.name for path in files if secret in path.read_bytes()] == []
-    scribe.write([new_turn("s_3")])
+    turn_writer.write([new_turn("s_3")])
     assert reader.counts().turns == 2
-    scribe.close()
+    turn_writer.close()
 
 
 async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(sqlite_url: str, new_turn: TurnMaker) -> None:
     database, others = open_database(sqlite_url), open_database(sqlite_url)
-    scribe = Scribe(database, 1 << 20)
-    scribe.write([new_turn("s_1")])
-    scribe.close()
+    turn_writer = TurnWriter(database, 1 << 20)
+    turn_writer.write([new_turn("s_1")])
+    turn_writer.close()
     forgetting = SqlForgetting(database)
     with others.reading("holding a snapshot") as connection:
         connection.execute(text("SELECT count(*) FROM turns"))
@@ -338,7 +338,7 @@ async def test_a_log_that_somebody_reads_is_not_said_to_be_empty(sqlite_url: str
 async def test_the_ledger_records_on_while_a_large_session_is_forgotten(
     database: Database, reader: LedgerReader, forgetting: SqlForgetting, new_turn: TurnMaker
 ) -> None:
-    ledger = SqlLedger(database, Limits(patience_s=60))  # a busy machine may take long for what holds the database
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60))  # a busy machine may take long for what holds the database
     await ledger.start()
     body = b"a conversation that goes on " * 40
     await asyncio.gather(*(ledger.record(new_turn("s_large", exchange=Exchange(body * (n % 40)))) for n in range(600)))

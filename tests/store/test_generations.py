@@ -12,7 +12,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
 from metaclaw.errors import StoreError
 from metaclaw.ports import GenerationHistory, GenerationStore
-from metaclaw.store import Database, LedgerReader, RefusedError, SqlGenerations, Succession
+from metaclaw.store import ChangesSince, Database, LedgerReader, RefusedError, SqlGenerations
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -52,9 +52,9 @@ def test_whoever_follows_is_told_what_came_and_went_since(store: SqlGenerations)
     store.publish([skill("a"), skill("b"), skill("c")], "first")
     store.publish([skill("a"), skill("b", "Do it twice."), skill("d")], "second")
     store.publish([skill("a"), skill("c")], "third")
-    assert store.since(3) == Succession(3, (), ())
-    assert store.since(2) == Succession(3, (skill("c"),), (SkillName("b"), SkillName("d")))
-    assert store.since(1) == Succession(3, (skill("c"),), (SkillName("b"), SkillName("d")))
+    assert store.since(3) == ChangesSince(3, (), ())
+    assert store.since(2) == ChangesSince(3, (skill("c"),), (SkillName("b"), SkillName("d")))
+    assert store.since(1) == ChangesSince(3, (skill("c"),), (SkillName("b"), SkillName("d")))
     everything = store.since(0)
     assert (everything.number, sorted(one.name for one in everything.put)) == (3, ["a", "c"])
 

@@ -15,7 +15,7 @@ from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Turn, TurnKind
 from metaclaw.errors import StoreError
 from metaclaw.ports import Ledger
-from metaclaw.store import Database, LedgerReader, Limits, SqlLedger
+from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger
 from metaclaw.store.schema import turns
 from tests.store.conftest import MOMENT
 
@@ -212,7 +212,7 @@ async def test_a_session_that_ended_by_a_clock_that_was_ahead_is_opened_again_on
 ) -> None:
     session = SessionId("s_1")
     clock = iter([MOMENT + timedelta(days=400), MOMENT + timedelta(minutes=5)])
-    ledger = SqlLedger(database, Limits(patience_s=10), clock=lambda: next(clock))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=10), clock=lambda: next(clock))
     await ledger.start()
     await ledger.record(new_turn(session))
     await ledger.end_session(session, "silence")
@@ -235,7 +235,7 @@ async def test_events_are_read_in_the_order_they_were_announced(ledger: SqlLedge
 
 
 async def test_closing_writes_what_waits(database: Database, reader: LedgerReader, new_turn: TurnMaker) -> None:
-    ledger = SqlLedger(database, Limits(patience_s=10))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
     turns = [new_turn() for _ in range(200)]
     async with asyncio.TaskGroup() as group:
@@ -264,7 +264,7 @@ async def test_whoever_stops_waiting_does_not_stop_the_recording(
 async def test_a_flood_waits_for_room_and_memory_stays_bounded(
     database: Database, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
-    limits = Limits(waiting_turns=8, waiting_bytes=200_000, batch_turns=4, patience_s=10)
+    limits = LedgerLimits(waiting_turns=8, waiting_bytes=200_000, batch_turns=4, patience_s=10)
     ledger = SqlLedger(database, limits)
     await ledger.start()
     highest = 0
@@ -285,7 +285,7 @@ async def test_a_flood_waits_for_room_and_memory_stays_bounded(
 async def test_a_turn_larger_than_all_the_room_is_still_recorded(
     database: Database, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
-    ledger = SqlLedger(database, Limits(waiting_bytes=10_000, lineage_bytes=10_000, patience_s=10))
+    ledger = SqlLedger(database, LedgerLimits(waiting_bytes=10_000, request_line_bytes=10_000, patience_s=10))
     await ledger.start()
     turns = [new_turn("s_1", exchange=Exchange(bytes(1_000_000))) for _ in range(3)]
     with anyio.fail_after(60):

@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, create_engine, insert, select, text
 
-from metaclaw.domain.eligibility import Role, RoleKind
+from metaclaw.domain.eligibility import RoleKind, TurnRole
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Serving
 from metaclaw.domain.turn import Turn
@@ -214,7 +214,7 @@ def learned_story(database: Database) -> None:
     standing = LedgerReader(database).standing_of(TurnId("t_0000"))
     assert standing is not None
     assert standing.verdict is not None
-    assert (standing.verdict.teaches, standing.role) == (True, Role(RoleKind.SUPPORT, 2))
+    assert (standing.verdict.teaches, standing.role) == (True, TurnRole(RoleKind.SUPPORT, 2))
     assert SqlVerdicts(database).open_failures(1) == []
     assert [skill.author for skill in SqlGenerations(database).latest().skills] != []
     versions = tuple(version.number for version in SqlPolicies(database).versions())

@@ -12,17 +12,17 @@ from metaclaw.domain.turn import Draw, Placement, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import StoreError
 from metaclaw.store import (
-    Counts,
     Database,
     DrawnTurn,
+    LedgerCounts,
+    LedgerLimits,
     LedgerReader,
-    Limits,
     SqlCursors,
     SqlLedger,
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.scribe import Scribe
+from metaclaw.store.turn_writer import TurnWriter
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -38,8 +38,7 @@ async def test_an_empty_ledger_is_empty(reader: LedgerReader) -> None:
     assert reader.sessions() == []
     assert reader.session(SessionId("s_1")) is None
     assert reader.turns_of(SessionId("s_1")) == []
-    assert reader.counts() == Counts(0, 0, 0, 0)
-    assert reader.last_placements(SessionId("s_1")) == ()
+    assert reader.counts() == LedgerCounts(0, 0, 0, 0)
 
 
 async def test_sessions_come_newest_first_in_pages(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
@@ -48,7 +47,7 @@ async def test_sessions_come_newest_first_in_pages(ledger: SqlLedger, reader: Le
     rest = reader.sessions(limit=10, before=first[-1].id)
     assert [row.id for row in (*first, *rest)] == ["s_0", "s_6", "s_5", "s_4", "s_3", "s_2", "s_1"]
     assert reader.sessions(before=rest[-1].id) == []
-    assert reader.counts() == Counts(sessions=7, open_sessions=7, turns=8, main_turns=8)
+    assert reader.counts() == LedgerCounts(sessions=7, open_sessions=7, turns=8, main_turns=8)
 
 
 async def test_sessions_of_one_moment_are_all_listed(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
@@ -92,14 +91,17 @@ async def test_a_trace_is_of_the_last_main_turn_of_each_session_that_goes_on(
     assert [trace.session for trace in reader.recent_traces(since=old.times.received_at, limit=1)] == ["s_2"]
 
 
-async def test_the_placements_of_the_last_main_turn_are_known(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_placements_that_share_a_beginning_are_read_back_whole(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     placed: tuple[Placement, ...] = ()
     for number in range(5):
         placed = (*placed, Placement(bytes([number]), (SkillName(f"skill-{number}"),), f"text {number} \ud800"))
-        await record(ledger, new_turn("s_1", placements=placed))
-    await record(ledger, new_turn("s_1", placements=(), kind=TurnKind.SIDE), new_turn("s_2", placements=()))
-    assert reader.last_placements(SessionId("s_1")) == placed
-    assert reader.last_placements(SessionId("s_2")) == ()
+        turn = new_turn("s_1", placements=placed)
+        await record(ledger, turn)
+        found = reader.turn(turn.id)
+        assert found is not None
+        assert found.turn.placements == placed
 
 
 async def test_whoever_reads_on_from_the_last_turn_misses_none(
@@ -118,7 +120,7 @@ async def test_whoever_reads_on_from_the_last_turn_misses_none(
 async def test_a_turn_that_is_committed_after_a_later_one_is_not_passed_over(postgres: PostgresServer, new_turn: TurnMaker) -> None:
     database = open_database(postgres.new_database())
     reader = LedgerReader(database)
-    early, late = Scribe(database, 1000), SqlLedger(database, Limits(patience_s=10))
+    early, late = TurnWriter(database, 1000), SqlLedger(database, LedgerLimits(patience_s=10))
     await late.start()
     first, second = new_turn("s_1"), new_turn("s_2")
     with database.engine.connect() as connection:
@@ -157,7 +159,7 @@ async def test_ended_sessions_come_in_the_order_in_which_they_were_recorded_what
     database: Database, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
     ends = iter([MOMENT + timedelta(hours=hours) for hours in (2, 1, 1, 3)])
-    ledger = SqlLedger(database, Limits(patience_s=10), clock=lambda: next(ends))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=10), clock=lambda: next(ends))
     await ledger.start()
     await record(ledger, *(new_turn(f"s_{number}") for number in range(5)))
     for number in range(4):

@@ -13,10 +13,9 @@ from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.layout import Objective, Reduction, Row
-from metaclaw.train.backends.service import Drawn, Request, Sampler, Trainee
-from metaclaw.train.backends.softmax import END, Softmax
-from metaclaw.train.backends.softmax import Sampler as SoftmaxSampler
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler, Trainee
+from tests.support.softmax import END, Softmax
+from tests.support.softmax import Sampler as SoftmaxSampler
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Classroom:
         self.published[path] = copy.deepcopy(self.models[model])
         return path
 
-    def sample(self, path: str | None, request: Request) -> list[Drawn]:
+    def sample(self, path: str | None, request: SampleRequest) -> list[DrawnSequence]:
         self._note("sample")
         sampler = SoftmaxSampler(self._policy(path), request.temperature)
         answers = [
@@ -75,7 +74,7 @@ class Classroom:
             for number in range(request.count)
         ]
         return [
-            Drawn(tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), drawn[-1][0] == END)
+            DrawnSequence(tuple(token for token, _ in drawn), tuple(logprob for _, logprob in drawn), drawn[-1][0] == END)
             for drawn in answers
         ]
 
@@ -114,13 +113,13 @@ class PracticeService:
     async def restore(self, state: str) -> "PracticeTrainee":
         return PracticeTrainee(self.room, self.room.create(state))
 
-    async def present(self, trainee: Trainee, adapter: str) -> Sampler:
+    async def present(self, trainee: Trainee, adapter: str) -> ServiceSampler:
         return PracticeSampler(self.room, adapter)
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         return PracticeSampler(self.room, weights.adapter)
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         return PracticeSampler(self.room, None)
 
     async def aclose(self) -> None:
@@ -171,7 +170,7 @@ class PracticeSampler:
         self._path = path
         self.is_closed = False
 
-    async def sample(self, request: Request) -> list[Drawn]:
+    async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
         return self._room.sample(self._path, request)
 
     async def score(self, tokens: Sequence[int]) -> list[float]:

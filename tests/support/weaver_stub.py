@@ -14,8 +14,7 @@ import uvicorn
 
 from metaclaw.domain.batch import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.layout import Objective, Row
-from metaclaw.train.backends.service import Request
+from metaclaw.train.backends.service import Objective, Row, SampleRequest
 from tests.support.classroom import Classroom
 
 Body = dict[str, Any]
@@ -148,7 +147,7 @@ class WeaverStub:
 
     def _sample(self, body: Body, sampler: str) -> Body:
         wishes = body["sampling_params"]
-        request = Request(
+        request = SampleRequest(
             tuple(_tokens(body["prompt"])), body["num_samples"], wishes["max_tokens"], wishes["temperature"], wishes["seed"]
         )
         drawn = self.room.sample(self._samplers[sampler], request)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from metaclaw.domain.batch import Rollout
 from metaclaw.domain.ids import TurnId
-from metaclaw.train.scored import Scored
+from metaclaw.train.advantages import ScoredGroup
 
 
 def rollout(*tokens: int, logprob: float = -0.5, is_whole: bool = True) -> Rollout:
@@ -12,6 +12,6 @@ def rollout(*tokens: int, logprob: float = -0.5, is_whole: bool = True) -> Rollo
     return Rollout(drawn, (logprob,) * len(drawn), "text", is_whole)
 
 
-def scored(rewards: Sequence[float | None], turn: str = "t1", prompt: tuple[int, ...] = (1, 2, 3), key: str = "") -> Scored:
+def scored(rewards: Sequence[float | None], turn: str = "t1", prompt: tuple[int, ...] = (1, 2, 3), key: str = "") -> ScoredGroup:
     rollouts = tuple(rollout(*range(10, 11 + at)) for at in range(len(rewards)))
-    return Scored(TurnId(turn), prompt, rollouts, tuple(rewards), key)
+    return ScoredGroup(TurnId(turn), prompt, rollouts, tuple(rewards), key)

@@ -1,10 +1,10 @@
 """Which weights are taken: of the best on validation prompts, those that keep most of the golden set."""
 
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, split_golden, to_measure
-from metaclaw.train.curriculum import Prompt
+from metaclaw.train.curriculum import TrainingPrompt
 from metaclaw.train.golden import golden_items
 
-PROMPTS = [Prompt(f"t_{number}", "ab"[number % 2]) for number in range(120)]
+PROMPTS = [TrainingPrompt(f"t_{number}", "ab"[number % 2]) for number in range(120)]
 
 
 def test_of_those_nearly_as_good_as_the_best_the_one_is_taken_that_keeps_most_of_the_golden_set() -> None:

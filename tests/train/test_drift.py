@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.train.drift import Drift, DriftLimits, DriftWatch, StepFigures, figures_of, watch_of, weighted_mean
+from metaclaw.train.drift import Drift, DriftLimits, DriftWatch, StepFigures, drift_watch, step_figures, weighted_mean
 from metaclaw.train.records import StepRecord
 
 STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
@@ -87,8 +87,8 @@ def record(reward: float, *, moved: bool = True) -> StepRecord:
 def test_a_watch_is_what_the_records_make_it_and_steps_that_moved_nothing_do_not_count() -> None:
     watch = DriftWatch()
     for _ in range(4):
-        watch, _ = watch.see(figures_of(record(0.5)))
-    assert watch_of([record(0.5), record(0.9, moved=False), *[record(0.5)] * 3]) == watch
+        watch, _ = watch.see(step_figures(record(0.5)))
+    assert drift_watch([record(0.5), record(0.9, moved=False), *[record(0.5)] * 3]) == watch
 
 
 def test_answers_that_earn_more_may_become_short_and_sure() -> None:

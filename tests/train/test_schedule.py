@@ -3,7 +3,7 @@
 import pytest
 
 from metaclaw.train.records import GroupRecord, StepRecord
-from metaclaw.train.schedule import Phase, ScheduleRules, checkpoints, learning_end, next_step, token_cap
+from metaclaw.train.schedule import Phase, ScheduleRules, checkpoint_steps, learning_end, next_step, token_cap
 
 RULES = ScheduleRules()
 
@@ -54,7 +54,7 @@ def test_a_run_without_any_gradient_ends_in_plain_words_and_keeps_nothing() -> N
     records = [step(0.0, moved=False)] * 20
     assert next_step(records, RULES).phase is Phase.CHOOSE
     assert "nothing to learn from" in next_step(records, RULES).reason
-    assert checkpoints(records, RULES) == []
+    assert checkpoint_steps(records, RULES) == []
 
 
 def test_the_most_steps_include_those_that_settle() -> None:
@@ -68,17 +68,17 @@ def test_the_most_steps_include_those_that_settle() -> None:
 def test_a_drift_ends_the_run_with_what_was_kept_before_it() -> None:
     records = [*rising(20), step(0.1, moved=False, drift="forgotten went from 0 to 3")]
     assert next_step(records, RULES).phase is Phase.CHOOSE
-    assert checkpoints(records, RULES) == [16]
-    assert checkpoints([step(0.5), step(0.1, moved=False, drift="kl")], RULES) == []
+    assert checkpoint_steps(records, RULES) == [16]
+    assert checkpoint_steps([step(0.5), step(0.1, moved=False, drift="kl")], RULES) == []
 
 
 def test_the_best_point_the_end_of_learning_and_every_fourth_settling_step_are_kept() -> None:
     learning = [*rising(20), *[step(0.98)] * 5]
-    assert checkpoints(learning[:7], RULES) == []
-    assert checkpoints(learning[:9], RULES) == [8]
+    assert checkpoint_steps(learning[:7], RULES) == []
+    assert checkpoint_steps(learning[:9], RULES) == [8]
     settled = [*learning, *[step(0.98)] * 16]
-    assert checkpoints(settled, RULES) == [24, 25, 29, 33, 37, 41]
-    assert all(set(checkpoints(settled[:done], RULES)[1:]) <= {25, 29, 33, 37, 41} for done in range(25, 42))
+    assert checkpoint_steps(settled, RULES) == [24, 25, 29, 33, 37, 41]
+    assert all(set(checkpoint_steps(settled[:done], RULES)[1:]) <= {25, 29, 33, 37, 41} for done in range(25, 42))
 
 
 def test_answers_are_cut_at_twice_the_length_of_nearly_all_that_earned_something() -> None:

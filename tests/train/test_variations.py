@@ -3,14 +3,14 @@
 import random
 import re
 
-from metaclaw.train.variations import Kind, vary
+from metaclaw.train.variations import VariationKind, vary
 
 NAMES = ("Anna", "Boris", "Carla", "Dora", "Emil", "Frida", "Georg", "Hanna", "Igor", "Jana", "Karl", "Lena")
 TASKS = [f"Write {hour}:{hour * 5 - 5:02d} pm for {name} in the roster." for hour, name in enumerate(NAMES, 1)]
 
 
 def varied(tasks: list[str], count: int = 200) -> list[str]:
-    kind, chance = Kind.of(tasks), random.Random(7)
+    kind, chance = VariationKind.of(tasks), random.Random(7)
     return [one for number in range(count) if (one := vary(tasks[number % len(tasks)], kind, chance)) is not None]
 
 

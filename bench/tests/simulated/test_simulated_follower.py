@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills import render_block
-from metaclaw.skills.gate.lint import lint
+from metaclaw.skills import lint, render_block
 from metaclaw_bench.questions import KEEP_IN_MIND, Feedback, FileCheck, Round
 from metaclaw_bench.simulated.model import Message, Prompt, Purpose, Said
 from metaclaw_bench.simulated.rule_follower import Follower, Habits

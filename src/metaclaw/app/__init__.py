@@ -1,5 +1,5 @@
-"""The program put together and run."""
+"""The program: its composition (`Application`), its start and its end."""
 
-from metaclaw.app.serving import Serving, run
+from metaclaw.app.serving import ReadyProxy, run
 
-__all__ = ["Serving", "run"]
+__all__ = ["ReadyProxy", "run"]

@@ -1,7 +1,7 @@
 """`python -m metaclaw.app.learner`: the process that learns. It speaks on standard input and output; only the program starts it.
 
-It runs the same loops as they would run beside serving, on the same ledger, which it only reads: whatever is to be written, placed
-or announced, it has the serving process do (`learn.store_rpc`). It ends when its input does.
+It runs the loops of learning on the same database, which it only reads: writing, publishing and announcing are commands to the
+serving process (`learn.store_rpc`). It ends when its input does.
 """
 
 import asyncio
@@ -17,14 +17,19 @@ from sqlalchemy import event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from metaclaw.app.endpoints import build_endpoint
-from metaclaw.learn import Supervisor
-from metaclaw.learn.assembly import Books, Learning
-from metaclaw.learn.channel import Begin, Channel, Done, Failed, LetGo, StoreCall, Told, Wake
-from metaclaw.learn.crash_record import CrashRecord
-from metaclaw.learn.models import Provider
-from metaclaw.learn.retry_guard import AttemptLog
-from metaclaw.learn.store_rpc import (
+from metaclaw.app.providers import build_endpoint
+from metaclaw.learn import (
+    AttemptLog,
+    CallError,
+    CallResult,
+    Channel,
+    CrashRecord,
+    ForgetSession,
+    LearnerReport,
+    LearnerStart,
+    Learning,
+    LearningStores,
+    Provider,
     RemoteCandidates,
     RemoteCompliance,
     RemoteCursors,
@@ -34,8 +39,11 @@ from metaclaw.learn.store_rpc import (
     RemoteSpending,
     RemoteUses,
     RemoteVerdicts,
+    StoreCall,
     StoreCalls,
     StoreClient,
+    Supervisor,
+    WakeLearner,
 )
 from metaclaw.proxy import own_words
 from metaclaw.store import Database, SqlGenerations, connect
@@ -49,23 +57,23 @@ _NICENESS: Final = 10  # serving, and the search that requests wait for, come fi
 def main() -> None:
     """Build the loops, and learn until the input ends."""
     channel = Channel(FileIO(os.dup(0), "r"), FileIO(os.dup(1), "w"))
-    os.dup2(2, 1)  # whoever prints must not print into the pipe
+    os.dup2(2, 1)  # output of `print` must not get into the pipe
     os.nice(_NICENESS)
     begin = channel.receive()
-    if not isinstance(begin, Begin):
-        return  # the program has gone before it said anything
+    if not isinstance(begin, LearnerStart):
+        return  # the program ended before it sent anything
     level = begin.config.log.level.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     asyncio.run(_Learner(begin, channel, CrashRecord(int(sys.argv[1]))).run())
 
 
 class _Learner:
-    """The loops, and what they say to the program."""
+    """The loops, and the messages to the serving process."""
 
-    def __init__(self, begin: Begin, channel: Channel, crash_record: CrashRecord) -> None:
+    def __init__(self, begin: LearnerStart, channel: Channel, crash_record: CrashRecord) -> None:
         self._channel = channel
         self._sending = threading.Lock()
-        self._told: Told | None = None
+        self._told: LearnerReport | None = None
         self._supervisor: Supervisor | None = None
         self._store = StoreClient(self._send)
         database = connect(begin.config.store.url.resolve())
@@ -84,7 +92,7 @@ class _Learner:
         )
 
     async def run(self) -> None:
-        """Until the program goes, which ends the process."""
+        """Run until the serving process ends, which ends this one."""
         threading.Thread(target=self._listen, args=(asyncio.get_running_loop(),), name="listening", daemon=True).start()
         async with anyio.create_task_group() as group:
             self._supervisor = Supervisor(group)
@@ -96,19 +104,18 @@ class _Learner:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         while (message := self._channel.receive()) is not None:
             match message:
-                case Done() | Failed():
+                case CallResult() | CallError():
                     self._store.hear(message)
-                case Wake():
+                case WakeLearner():
                     loop.call_soon_threadsafe(self._learning.failed)
-                case LetGo(session):
+                case ForgetSession(session):
                     self._shelf.follow_anew()
                     loop.call_soon_threadsafe(self._learning.let_go, session)
-        # Nothing here is worth an orderly end: what counts is written elsewhere, or taken up again.
+        # No orderly end is needed: results are written by the serving process, and unfinished work is taken up again.
         os._exit(0)
 
     def _send(self, call: StoreCall | None = None) -> None:
-        """Say how learning is, if that is another than last time, and then the call: what is no longer pending because a call
-        is done was known to be pending until then."""
+        """Send the state of learning, if it has changed, then the call: pending work is known before it is done."""
         with self._sending:
             if self._supervisor is not None and (now := self._state(self._supervisor)) != self._told:
                 self._told = now
@@ -116,9 +123,9 @@ class _Learner:
             if call is not None:
                 self._channel.send(call)
 
-    def _state(self, supervisor: Supervisor) -> Told:
+    def _state(self, supervisor: Supervisor) -> LearnerReport:
         learning = self._learning
-        return Told(
+        return LearnerReport(
             learning.facts(),
             learning.waiting(),
             supervisor.states,
@@ -131,20 +138,20 @@ class _Learner:
 
 
 def only_read(database: Database) -> None:
-    """The database itself refuses whatever would write by these connections."""
+    """Have the database refuse writes over these connections."""
     forbid = "PRAGMA query_only = ON" if database.kind == "sqlite" else "SET default_transaction_read_only = on"
 
     def set_up(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()
         cursor.execute(forbid)
         cursor.close()
-        connection.commit()  # or the first that is rolled back takes it along
+        connection.commit()  # otherwise the first rollback undoes it
 
     event.listen(database.engine, "connect", set_up)
 
 
-def _books(database: Database, calls: StoreCalls) -> Books:
-    return Books(
+def _books(database: Database, calls: StoreCalls) -> LearningStores:
+    return LearningStores(
         RemoteVerdicts(database, calls),
         RemoteCandidates(database, calls),
         RemoteCursors(database, calls),
@@ -154,7 +161,7 @@ def _books(database: Database, calls: StoreCalls) -> Books:
     )
 
 
-def _providers(begin: Begin, calls: StoreCalls) -> list[Provider]:
+def _providers(begin: LearnerStart, calls: StoreCalls) -> list[Provider]:
     configured = {one.name: one for one in begin.config.fallback_order}
     return [
         build_endpoint(configured[name]) if inside is None else RemoteProvider(name, inside, calls)

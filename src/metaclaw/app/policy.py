@@ -1,59 +1,70 @@
-"""What trains and serves weights, put together from `[policy]`: backend, host, slot, windows, and who stands still for whom."""
+"""Training and serving of weights, built from `[policy]`: backend, host, slot, windows, and pauses of training during answers."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
-from metaclaw.app.backends import Parts, Surroundings, build_parts
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
+from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_whole
+from metaclaw.errors import ConfigError
+from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
-from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
+from metaclaw.train import (
+    EndpointTeacher,
+    SamplerModel,
+    Teacher,
+    VllmModel,
+    load_tinker,
+    load_weaver,
+    sglang_host,
+    sglang_model_of,
+    tinker_backend,
+    vllm_host,
+    weaver_backend,
+)
+from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
-    from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.slow.assembly import SlowLearning
-    from metaclaw.learn.supervise import Supervisor
+    from metaclaw.learn import Learning, SlowLearning, Supervisor
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
 _SETTLE_S: Final = 0.2
 
 
-class Attending:
-    """Tells the turnstile and the scheduler of requests. Without a turnstile, training goes on while an answer is being made: it
-    has its own processor."""
+class RequestObserver:
+    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own processor."""
 
-    def __init__(self, turnstile: Turnstile | None, traffic: Traffic) -> None:
-        self._turnstile = turnstile
+    def __init__(self, training_pause: TrainingPause | None, traffic: Traffic) -> None:
+        self._training_pause = training_pause
         self._traffic = traffic
         self._answers = 0
 
     def began(self, kind: TurnKind) -> None:
         """A request came in."""
         self._answers += 1
-        if self._answers == 1 and self._turnstile is not None:
-            self._turnstile.hold(_ANSWER)
+        if self._answers == 1 and self._training_pause is not None:
+            self._training_pause.hold(_ANSWER)
         self._traffic.began(kind)
 
     def ended(self) -> None:
         """Its answer is out."""
         self._answers -= 1
-        if self._answers == 0 and self._turnstile is not None:
-            self._turnstile.release(_ANSWER)
+        if self._answers == 0 and self._training_pause is not None:
+            self._training_pause.release(_ANSWER)
         self._traffic.ended()
 
 
-class Policy:
-    """The parts that must be there before the first request; `build` adds those that learn."""
+class PolicyRuntime:
+    """What must be there before the first request; `build` adds what trains."""
 
     def __init__(
         self,
@@ -73,11 +84,11 @@ class Policy:
         self._embedded = embedded
         self._folder = home / "policies"
         self._telling: set[asyncio.Task[bool]] = set()
-        self.turnstile = Turnstile(settle_s=_SETTLE_S)
+        self.training_pause = TrainingPause(settle_s=_SETTLE_S)
         traffic = Traffic()
         self.windows: ScheduledWindows | ManualWindows = build_windows(config, traffic, home=home, announce=self._announce)
-        around = Surroundings(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use, meter)
-        self.parts: Parts = build_parts(config, policy, around)
+        around = PolicyEnvironment(self._folder, self.training_pause, embedded, model_folder, providers, self._in_use, meter)
+        self.parts: PolicyParts = build_parts(config, policy, around)
         # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
         has_own_processor = self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
         self._shared: SharedWindows | None = None
@@ -85,14 +96,14 @@ class Policy:
             self._shared = SharedWindows(self.windows, policy.train_share)
         self._training_windows = self._shared or self.windows
         if self._training_windows.window is None:
-            self.turnstile.hold(_SHUT)
+            self.training_pause.hold(_SHUT)
         self._training_windows.on_change(self._window_changed)
         is_beside = has_own_processor and policy.train_share > 0.0
-        self.attendant = Attending(None if is_beside else self.turnstile, traffic)
+        self.attendant = RequestObserver(None if is_beside else self.training_pause, traffic)
         self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
 
     def restore(self, database: Database) -> None:
-        """Before the engine is started: the weights that served are to serve from the first request on. Blocks."""
+        """Have the weights that served last serve from the first request on; call it before the engine starts. Blocks."""
         policies = SqlPolicies(database)
         serving = policies.serving(self._policy.canary_share)
         if self.parts.host is not self._embedded:
@@ -104,8 +115,7 @@ class Policy:
         self.slot.flip(replace(serving, version=found, canary=canary))
 
     def _expects(self, policies: SqlPolicies, number: int) -> bool:
-        """Whether the engine is to be ready with this version. One that is not all there is left to those who tell of it; nobody is
-        to wait for it meanwhile."""
+        """Have the engine load this version at its start; False if its files are incomplete."""
         version = policies.version(number)
         if version is None or self._embedded is None or not is_whole(Path(version.weights.adapter)):
             return False
@@ -113,8 +123,8 @@ class Policy:
         return True
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
-        """The slow loop; it is begun by whoever has a supervisor."""
-        from metaclaw.learn.slow.assembly import SlowLearning
+        """The slow loop, not started yet."""
+        from metaclaw.learn import SlowLearning
 
         return SlowLearning(
             self._config,
@@ -133,18 +143,18 @@ class Policy:
         )
 
     def begin(self, supervisor: "Supervisor") -> None:
-        """Start to look at who is there."""
+        """Start the loops that decide when training may run."""
         if isinstance(self.windows, ScheduledWindows):
             supervisor.run("windows", self.windows.run)
         if self._shared is not None:
             supervisor.run("share of the time", self._shared.run)
 
     def facts(self) -> dict[str, object]:
-        """What the windows say, for people."""
+        """The state of the windows, for `status`."""
         return facts_of(self.windows) if isinstance(self.windows, ScheduledWindows) else self.windows.facts()
 
     async def aclose(self) -> None:
-        """End what trains; what it had on disk stays."""
+        """End the training backend; what it has on disk stays."""
         await self.parts.backend.aclose()
 
     def _in_use(self) -> frozenset[int]:
@@ -152,13 +162,137 @@ class Policy:
         return frozenset(number for number in (serving.version, serving.canary) if number)
 
     def _announce(self, kind: str, data: Mapping[str, object]) -> None:
-        """Every opening and shutting is an event. Nobody waits for it to be on disk."""
+        """Append an event when a window opens or shuts, without waiting for it."""
         task = asyncio.get_running_loop().create_task(self._ledger.announce(kind, cast("dict[str, Json]", dict(data))))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     def _window_changed(self, window: Window | None) -> None:
         if window is None:
-            self.turnstile.hold(_SHUT)
+            self.training_pause.hold(_SHUT)
         else:
-            self.turnstile.release(_SHUT)
+            self.training_pause.release(_SHUT)
+
+
+_RELEASE_MEMORY_AFTER_S: Final = 600.0
+_NICE: Final = 10
+"""Lower priority than other programs, but not starved: `TrainingPause` protects answers, not this."""
+SERVICE: Final = "policy"
+"""The name of the provider for a training service's own sampler."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEnvironment:
+    """What the parts are built from. `in_use` returns the versions that serve, which no host may unload."""
+
+    folder: Path
+    training_pause: TrainingPause
+    embedded: EmbeddedModel | None
+    model_folder: Path
+    providers: Mapping[str, HttpEndpoint]
+    in_use: Callable[[], frozenset[int]]
+    meter: Meter = UNMETERED
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyParts:
+    """Backend, host and tokeniser. `provider` is the name of the provider that answers with trained weights; `serves` is that
+    provider if it is not in the configuration."""
+
+    backend: TrainingBackend
+    host: PolicyHost
+    tokeniser: Tokeniser
+    provider: str
+    model_of: Callable[[int], str] | None = None
+    serves: ModelProvider | None = None
+    teacher: Teacher | None = None
+
+
+def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
+    """The parts that the configuration asks for. Raises ConfigError."""
+    parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(config, policy, around)
+    if policy.kl > 0.0 and not parts.backend.abilities.has_kl:
+        raise ConfigError(f'policy.kl = {policy.kl:g}: backend = "{policy.backend}" has no KL term; set it to 0')
+    return replace(parts, teacher=_teacher(policy, around, parts.tokeniser))
+
+
+def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
+    trainer = EmbeddedTrainer(
+        around.model_folder,
+        around.folder,
+        training_pause=around.training_pause,
+        convert=policy.base_model is None,
+        threads=config.engine.threads or None,
+        device=policy.device,
+        nice=_NICE,
+        release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
+    )
+    tokeniser = FolderTokeniser(around.model_folder)
+    if policy.serve != "backend":
+        return _served_elsewhere(config, policy, around, trainer, tokeniser)
+    if around.embedded is None:
+        raise ConfigError('policy.backend = "embedded" needs the embedded model among the providers')
+    return PolicyParts(trainer, around.embedded, tokeniser, around.embedded.name)
+
+
+def _served_elsewhere(
+    config: Config, policy: PolicyConfig, around: PolicyEnvironment, backend: TrainingBackend, tokeniser: Tokeniser
+) -> PolicyParts:
+    """A vLLM or SGLang server among the providers, which loads adapters while it runs. vLLM is asked in tokens, so that what it
+    answers can train; SGLang is relayed."""
+    named = next(one for one in config.providers if one.name == policy.provider)
+    key = None if named.api_key is None else named.api_key.resolve()
+    base = named.models[0] if named.models else policy.base_model or named.name
+    if policy.serve == "vllm":
+        from metaclaw.engine.vocabulary import Vocabulary
+
+        folder = policy.tokenizer or around.model_folder
+        host = vllm_host(named.base_url or "", key, in_use=around.in_use)
+        model = VllmModel(around.providers[named.name], host, base, lambda: Vocabulary(folder), name=SERVICE)
+        return PolicyParts(backend, model, tokeniser, SERVICE, serves=model)
+    host = sglang_host(named.base_url or "", key, in_use=around.in_use)
+    return PolicyParts(backend, host, tokeniser, named.name, sglang_model_of(base))
+
+
+def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
+    """A training service and its own sampler. Its SDK is loaded only here."""
+    if policy.serve != "backend":
+        raise ConfigError(
+            f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
+        )
+    from metaclaw.engine.vocabulary import Vocabulary
+
+    assert policy.tokenizer is not None
+    assert policy.base_model is not None
+    vocabulary = Vocabulary(policy.tokenizer)
+    key = None if policy.api_key is None else policy.api_key.resolve()
+    ends = vocabulary.end_ids
+    match policy.backend:
+        case "weaver":
+            backend = weaver_backend(
+                load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
+            )
+        case "tinker" | "mint":
+            backend = tinker_backend(
+                load_tinker(policy.backend),
+                policy.base_model,
+                vocabulary.decode,
+                end_ids=ends,
+                name=policy.backend,
+                base_url=policy.base_url,
+                api_key=key,
+            )
+        case "embedded":
+            raise AssertionError("it is no service")
+        case _:
+            assert_never(policy.backend)
+    sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
+    return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
+
+
+def _teacher(policy: PolicyConfig, around: PolicyEnvironment, tokeniser: Tokeniser) -> Teacher | None:
+    distill = policy.distill
+    if distill is None or distill.teacher is None or distill.model is None:
+        return None
+
+    return EndpointTeacher(around.providers[distill.teacher], distill.model, tokeniser.word, meter=around.meter)

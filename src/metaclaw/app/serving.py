@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 
-from metaclaw.app.house import House
+from metaclaw.app.application import Application
 from metaclaw.config import Config
 from metaclaw.errors import ConfigError
 from metaclaw.instance import Instance, acquire
@@ -28,8 +28,8 @@ _OPEN_FILES = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
-    """What a person must know to use the running proxy."""
+class ReadyProxy:
+    """The address and key of the running proxy, for the message at the start."""
 
     url: str
     api_key: str
@@ -39,7 +39,10 @@ class Serving:
     """A link that signs a browser in to the page, once."""
 
 
-def run(config: Config, *, home: Path, ready: Callable[[Serving], None] | None = None) -> int:
+OnReady = Callable[[ReadyProxy], None]
+
+
+def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     _raise_file_limit()
@@ -65,7 +68,7 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(config: Config, home: Path, instance: Instance, ready: Callable[[Serving], None] | None) -> None:
+async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady | None) -> None:
     """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops, adapters."""
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
@@ -73,22 +76,22 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
     signals = _Signals()
     async with AsyncExitStack() as parts:
         parts.callback(signals.ignore)
-        house = House(config, home)
-        await house.open(parts)
+        application = Application(config, home)
+        await application.open(parts)
         _settle_garbage()
-        listener = Listener(house.server.serve, house.ranks, config.proxy.write_timeout_s)
+        listener = Listener(application.server.serve, config.proxy.write_timeout_s)
         await listener.open(listening)
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)
-            house.begin_loops(supervisor)
+            application.begin_loops(supervisor)
             signals.handle()
-            _announce(listening, house, instance, ready)
-            group.start_soon(house.api.prepare)
+            _announce(listening, application, instance, ready)
+            group.start_soon(application.api.prepare)
             await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
-            house.api.stop()
+            application.api.stop()
             await listener.close(config.proxy.drain_s, signals.hurry)
-            await house.server.idle(_LAST_WORDS_S)
+            await application.server.idle(_LAST_WORDS_S)
             instance.retract()
             group.cancel_scope.cancel()
 
@@ -96,22 +99,22 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: Callable
 def _settle_garbage() -> None:
     """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests.
 
-    Nor is it looked through once, while somebody waits: for what imports have left behind, that took a twentieth of the start.
+    No collection is run first: it takes a twentieth of the start.
     """
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
-def _announce(listening: socket.socket, house: House, instance: Instance, ready: Callable[[Serving], None] | None) -> None:
+def _announce(listening: socket.socket, application: Application, instance: Instance, ready: OnReady | None) -> None:
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     instance.announce(url)
-    skills = sum(one.is_skill for one in house.shelf.view.index.skills())
+    skills = sum(one.is_skill for one in application.shelf.view.index.skills())
     log.info("serving url=%s skills=%d", url, skills)
     if ready is not None:
-        model = house.embedded.models[0] if house.embedded else None
-        ready(Serving(url, house.api_key, model, skills, house.sign_in.new_link(reachable(url))))
+        model = application.embedded.models[0] if application.embedded else None
+        ready(ReadyProxy(url, application.api_key, model, skills, application.sign_in.new_link(reachable(url))))
 
 
 def reachable(url: str) -> str:

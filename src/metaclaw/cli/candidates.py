@@ -21,7 +21,7 @@ _MOST_KNOWN = 10_000
 
 @click.group()
 def candidates() -> None:
-    """List learned skills on their way, and decide about those that wait for you."""
+    """List candidates (proposed skills), and decide about those that wait for you."""
 
 
 @candidates.command(name="list")
@@ -33,9 +33,9 @@ def candidates() -> None:
 @click.pass_obj
 def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
     """List candidates, newest first."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.api import candidate_view
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import candidate_view
     from metaclaw.domain.candidate import Standing
     from metaclaw.store import SqlCandidates
 
@@ -56,7 +56,7 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, candidate: str, as_json: bool) -> None:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
-    from metaclaw.dashboard.views import candidate_view
+    from metaclaw.api import candidate_view
 
     found = _read(home, candidate)
     proposal = found.proposal
@@ -78,7 +78,7 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def approve(home: Path, candidate: str, as_json: bool) -> int:
-    """Let a waiting candidate pass: it is in force at once."""
+    """Approve a waiting candidate: it is in force immediately."""
     return _decide(home, candidate, "approve", "accepted", as_json=as_json)
 
 
@@ -106,14 +106,14 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
     elif at(facts, "standing") != wanted:
         raise MetaClawError(f"{skill} could not be put in force: {reason}")
     else:
-        done = f"{skill} is in force now" if wanted == "accepted" else f"{skill} was turned away"
+        done = f"{skill} is in force now" if wanted == "accepted" else f"{skill} was rejected"
         click.echo(f"{done} ({plain(candidate)}).")
     return 0 if at(facts, "standing") == wanted else 1
 
 
 def _resolved(home: Path, named: str) -> str:
     """The whole id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import SqlCandidates
 
@@ -130,7 +130,7 @@ def _resolved(home: Path, named: str) -> str:
 
 
 def _read(home: Path, candidate: str) -> "Candidate":
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.candidate import CandidateId
     from metaclaw.store import SqlCandidates

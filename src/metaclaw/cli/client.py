@@ -1,18 +1,22 @@
-"""Talking to the running proxy: plain HTTP from the standard library, with this home's key."""
+"""Requests to the running proxy; changes to rules and skills are made in the home folder if none runs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from metaclaw.domain.chat import Json
-from metaclaw.errors import MetaClawError
+from metaclaw.errors import MetaClawError, SkillError
 from metaclaw.instance import Running, find
+
+if TYPE_CHECKING:
+    from metaclaw.skills import Rulebook, Shelf
 
 _TIMEOUT_S = 10.0
 OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses on which a proxy listens to everybody, and where it is reached from this machine."""
+"""Addresses that mean "all interfaces", and the one to reach them by from this machine."""
 
 
 class NotRunningError(MetaClawError):
@@ -23,7 +27,7 @@ class NotRunningError(MetaClawError):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ApiClient:
     """One running proxy's own interface."""
 
     url: str
@@ -71,14 +75,14 @@ class Api:
             connection.close()
 
 
-def connect(home: Path) -> tuple[Running, Api]:
+def connect(home: Path) -> tuple[Running, ApiClient]:
     """The running proxy of this home and its interface. Raises NotRunningError."""
     running = find(home)
     if running is None:
         raise NotRunningError(home)
     if running.url is None:
         raise MetaClawError(f"the proxy of {home} (pid {running.pid}) is starting and does not listen yet; try again in a moment")
-    return running, Api(running.url, own_key(home))
+    return running, ApiClient(running.url, own_key(home))
 
 
 def own_key(home: Path) -> str:
@@ -103,7 +107,7 @@ def expect(status: int, body: Json) -> dict[str, Json]:
 
 
 def at(value: Json, *path: str) -> Json:
-    """What stands at a path inside an answer, None where nothing does."""
+    """The value at a path inside a response, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
@@ -115,7 +119,7 @@ def rows(value: Json) -> list[Json]:
 
 
 def message_in(body: Json) -> str:
-    """The sentence inside an error answer, whatever its shape."""
+    """The message of an error response of any shape."""
     error = at(body, "error")
     found = at(error, "message") or at(body, "message") or at(body, "reason") or (error if isinstance(error, str) else None)
     return str(found or "no reason given")
@@ -127,3 +131,52 @@ def _parsed(body: bytes) -> Json:
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
     return value
+
+
+PATIENCE_S = 60.0
+"""A proxy with very many skills takes a while over its files."""
+
+
+def carry_out(
+    home: Path, request: "Callable[[ApiClient], dict[str, Json]]", do: "Callable[[Rulebook], dict[str, Json]]"
+) -> "dict[str, Json]":
+    """Have it done by the running proxy, else do it here."""
+    try:
+        _, api = connect(home)
+    except NotRunningError:
+        return _do(home, do)
+    return request(api)
+
+
+def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, Json]":
+    from metaclaw.config import load
+    from metaclaw.instance import acquire
+    from metaclaw.skills import Rulebook, Shelf
+    from metaclaw.store import SqlGenerations, open_database
+
+    config = load(home)
+    with acquire(home):
+        database = open_database(config.store.url.resolve())
+        try:
+            generations = SqlGenerations(database)
+            shelf = Shelf(config.skills.dir, generations)
+            shelf.load()
+            _refuse_trouble(shelf)
+            facts = do(Rulebook(shelf, generations))
+            shelf.sync()  # the files, of which there may be many
+            _refuse_trouble(shelf)
+        finally:
+            database.close()
+    return facts
+
+
+def _refuse_trouble(shelf: "Shelf") -> None:
+    if shelf.trouble is not None:
+        raise SkillError(shelf.trouble)
+
+
+def said(status: int, body: "Json") -> "dict[str, Json]":
+    """The object in a successful answer; a refusal is an error in the proxy's words."""
+    if status in (400, 404, 409):
+        raise MetaClawError(message_in(body))
+    return expect(status, body)

@@ -17,7 +17,7 @@ _VIOLATIONS_SHOWN = 5
 
 def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, dict[str, Compliance]]":
     """How each of these rules is followed, by agent."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.compliance import measured_hash
     from metaclaw.store import SqlCompliance
@@ -29,7 +29,7 @@ def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, 
 
 def record_of(home: Path, rule: "Skill") -> "RuleRecord":
     """Everything that is known of how a rule is followed."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord, measured_hash
     from metaclaw.store import SqlCompliance
@@ -42,7 +42,7 @@ def record_of(home: Path, rule: "Skill") -> "RuleRecord":
 
 def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
     """The numbers, as the API has them."""
-    from metaclaw.dashboard.views import compliance_view
+    from metaclaw.api import compliance_view
     from metaclaw.domain.compliance import Compliance
 
     return {"compliance": compliance_view(sum(by_agent.values(), Compliance()))}
@@ -50,7 +50,7 @@ def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
 
 def record_view(record: "RuleRecord") -> "dict[str, Json]":
     """The record as the API has it."""
-    from metaclaw.dashboard.views import rule_record_view
+    from metaclaw.api import rule_record_view
 
     return rule_record_view(record)
 
@@ -102,7 +102,7 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
 
 def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, object]]:
     from metaclaw.domain.compliance import ReminderState
-    from metaclaw.skills.rule import enforce_of
+    from metaclaw.skills import enforce_of
 
     if enforce_of(rule) == "off":
         return [("reminders", "off")]

@@ -95,7 +95,7 @@ def path(home: Path, as_json: bool) -> None:
 
 
 def _missing_packages(loaded: "Config") -> "list[Problem]":
-    from metaclaw.cli.extras import CALENDAR_REMEDY, missing_for_calendars
+    from metaclaw.cli.checks import CALENDAR_REMEDY, missing_for_calendars
     from metaclaw.config import Problem
 
     if not (missing := missing_for_calendars(loaded)):
@@ -146,3 +146,23 @@ def _lists(value: object) -> object:
         return value
     inner = {key: _lists(item) for key, item in value.items()}
     return list(inner.values()) if all(key.isdecimal() for key in inner) else inner
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def key(home: Path, as_json: bool) -> None:
+    """Print the proxy's own key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Creates none."""
+    from metaclaw.config import load
+    from metaclaw.errors import ConfigError
+
+    config = load(home)
+    secret = config.proxy.api_key
+    if secret is None:
+        raise ConfigError(
+            f"{home} has no key yet: metaclaw start generates one, or set your own with: metaclaw config set proxy.api_key KEY"
+        )
+    if as_json:
+        print_json({"api_key": secret.resolve(), "source": str(config.where("proxy.api_key"))})
+    else:
+        click.echo(secret.resolve())

@@ -1,9 +1,10 @@
 """`metaclaw demo`: the real program in a temporary home, driven by public interfaces; what it prints is what it saw."""
 
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,7 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.demo_home import DemoHome, Reply
-from metaclaw.cli.output import duration, one_line, plain
-from metaclaw.cli.progress import show_progress
+from metaclaw.cli.output import duration, one_line, plain, show_progress
 from metaclaw.errors import ConfigError, MetaClawError
 
 _NOTED_WITHIN_S = 30.0
@@ -84,6 +84,8 @@ def demo(
     wanted = _acts(acts)
     folder = Path(tempfile.mkdtemp(prefix="metaclaw-demo-"))
     stage = Stage(home, folder, unattended, minutes, base_model, check, sets)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # ends as with Ctrl-C: the proxy is stopped and the folder removed
     try:
         if 1 in wanted:
             _act_one(stage, is_embedded=is_embedded)
@@ -91,8 +93,8 @@ def demo(
             from metaclaw.cli.demo_training import act_two
 
             act_two(stage)
-    except click.Abort:
-        raise MetaClawError("the demo was stopped; its proxy and its temporary home are gone") from None
+    except (click.Abort, KeyboardInterrupt):
+        raise MetaClawError("the demo was stopped, and its proxy with it") from None
     finally:
         show_progress("")
         if keep:
@@ -230,10 +232,12 @@ def model_name(stage: Stage) -> str:
 
 
 @contextmanager
-def running(stage: Stage, name: str, config: str, overrides: Sequence[str] = ()) -> Iterator[DemoHome]:
-    """A proxy of the demo, which runs until the block ends."""
+def running(
+    stage: Stage, name: str, config: str, overrides: Sequence[str] = (), skills: Mapping[str, str] | None = None
+) -> Iterator[DemoHome]:
+    """A proxy of the demo with these skills (texts of SKILL.md by name), which runs until the block ends."""
     began = time.monotonic()
-    proxy = DemoHome.start(stage.folder / name, config, overrides, model_from=stage.home)
+    proxy = DemoHome.start(stage.folder / name, config, overrides, skills or {}, model_from=stage.home)
     try:
         stage.say(f"Ready after {duration(time.monotonic() - began)}.")
         yield proxy

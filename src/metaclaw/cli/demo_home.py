@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from metaclaw.cli.background import launch
-from metaclaw.cli.client import Api, at, expect, message_in, rows
-from metaclaw.cli.stop import stop_proxy
+from metaclaw.cli.client import ApiClient, at, expect, message_in, rows
+from metaclaw.cli.lifecycle import launch, stop_proxy
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
@@ -40,22 +39,26 @@ class Reply:
 class DemoHome:
     """One temporary home with the proxy that runs on it."""
 
-    def __init__(self, home: Path, api: Api, model: str) -> None:
+    def __init__(self, home: Path, api: ApiClient, model: str) -> None:
         self.home, self.api, self._model = home, api, model
         self._sessions = count(1)
 
     @classmethod
-    def start(cls, home: Path, config: str, overrides: Sequence[str], *, model_from: Path) -> "DemoHome":
+    def start(cls, home: Path, config: str, overrides: Sequence[str], skills: Mapping[str, str], *, model_from: Path) -> "DemoHome":
         """Make the home, start the proxy in the background and wait until it serves."""
-        from metaclaw.cli.start import prepared
+        from metaclaw.cli.lifecycle import prepared
 
         home.mkdir(mode=0o700, parents=True)
         path = home / "config.toml"
         path.touch(mode=0o600)
         path.write_text(config, encoding="utf-8")
+        for name, text in skills.items():
+            folder = home / "skills" / name
+            folder.mkdir(parents=True)
+            (folder / "SKILL.md").write_text(text, encoding="utf-8")
         _link_model(model_from, home)
         wanted = [_PORT, *overrides]
-        api, facts = launch(home, prepared(home, wanted), wanted, _START_S)
+        api, facts = launch(home, prepared(home, wanted), wanted, _START_S, ends_with_parent=True)
         return cls(home, api, facts.model or _first_model(api))
 
     @property
@@ -142,7 +145,7 @@ def _error(body: bytes) -> str:
         return body.decode("utf-8", "replace")[:200]
 
 
-def _first_model(api: Api) -> str:
+def _first_model(api: ApiClient) -> str:
     for one in rows(at(api.facts("/v1/models"), "data")):
         if isinstance(name := at(one, "id"), str):
             return name

@@ -1,4 +1,4 @@
-"""Act two of `metaclaw demo`: weights are trained while nobody asks anything, proven, swapped in, and taken back."""
+"""Act two of `metaclaw demo`: weights are trained while no request comes, proven, swapped in, and taken back."""
 
 import re
 import threading
@@ -10,26 +10,52 @@ from typing import TYPE_CHECKING
 from metaclaw.cli.client import at, rows
 from metaclaw.cli.demo import Stage, running, show_reply
 from metaclaw.cli.demo_home import DemoHome, Reply
-from metaclaw.cli.output import duration, plain
-from metaclaw.cli.progress import bar, show_progress
+from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
-_RULE = "Answer in one short sentence of three to eight words."
-_PATTERN = r"^\W*(?:[\w'-]+\W+){2,7}[\w'-]+\W*$"
-"""A sentence of three to eight words; the gate does not believe a check that accepts a single word."""
+_NAME = "document-metadata"
+_SAYS = "Write about, by and rev in braces, and nothing else."
+SKILL = r"""---
+name: document-metadata
+description: When metadata for a document is wanted.
+examples:
+  - Write the metadata for a document about copper by Laura, revision 4.
+  - Karl wrote a document about lemon. It is revision 7. What is its metadata?
+check: |
+  program: |
+    import difflib, json, re, sys
+    given = json.load(sys.stdin)
+    task, said = given["task"], given["text"].strip()
+    topic = re.search(r"document about (\w+)", task)
+    person = re.search(r"\bby (\w+)|^(\w+) wrote|to (\w+)'s", task)
+    revision = re.search(r"revision (\d+)", task)
+    if not (topic and person and revision): sys.exit(2)  # another kind of task: this check has nothing to say
+    parts = [topic[1], next(filter(None, person.groups())), revision[1]]
+    wanted = "{about: %s, by: %s, rev: %s}" % tuple(parts)
+    found = sum(part in said for part in parts) / 3
+    form = difflib.SequenceMatcher(None, said[:200], wanted, False).ratio()
+    near = (2 * found + form) / 3 * min(1, len(wanted) / max(1, len(said)))
+    print(json.dumps({"score": 1 if said == wanted else round(0.48 * near, 3)}))
+---
+
+Write about, by and rev in braces, and nothing else. Examples:
+Write the metadata for a document about copper by Laura, revision 4. -> {about: copper, by: Laura, rev: 4}
+Karl wrote a document about lemon. It is revision 7. What is its metadata? -> {about: lemon, by: Karl, rev: 7}
+"""
+"""A form that cannot be guessed, with a check that works out the right answer and grades what comes near it. The embedded model
+never gives it untrained, and is measured to learn it."""
 _CONFIG = """
 [policy]
 mode = "auto"
-lora_rank = 8
-learning_rate = 0.001
-batch_turns = 24
+learning_rate = 0.0006
+batch_turns = 16
 prompts_per_step = 4
 group_size = 8
-steps = 16
+steps = 24
 max_new_tokens = 24
-held_out_share = 0.4
+held_out_share = 0.3
 {base}
 
 [schedule]
@@ -40,19 +66,38 @@ cooldown_minutes = 0.0
 max_load = 0
 max_temperature_c = 0
 """
-"""Small enough for two processor cores: few steps, short answers. The gate is as it always is."""
-_THINGS = (
-    *("a baker", "a bee", "a bicycle", "a book", "a bridge", "a candle", "a castle", "a cat", "a clock", "a cloud"),
-    *("a desert", "a doctor", "a door", "a farmer", "a ferry", "a garden", "a hammer", "a harbour", "a horse", "a kettle"),
-    *("a key", "a ladder", "a lamp", "a library", "a map", "a mirror", "a mountain", "a nurse", "a pencil", "a piano"),
-    *("a pilot", "a river", "a school", "a ship", "a shoe", "a spoon", "a teacher", "a telescope", "a train", "a tree"),
+"""Few turns, steps and short answers, for two processor cores. The gate is as it always is."""
+_FORMS = (
+    "Write the metadata for a document about {topic} by {person}, revision {revision}.",
+    "{person} wrote a document about {topic}. It is revision {revision}. What is its metadata?",
+    "I need metadata: revision {revision} of a document about {topic}, written by {person}.",
+    "What metadata belongs to {person}'s document about {topic}, revision {revision}?",
 )
-_NEW_THINGS = (
-    *("a boat", "a chair", "a dentist", "a dog", "a forest", "a guitar"),
-    *("a hotel", "a lake", "a market", "a needle", "a pump", "a wheel"),
+_TOPICS = (
+    *("budget", "travel", "market", "water", "energy", "music", "health", "safety", "school", "winter", "summer", "harvest"),
+    *("forest", "river", "bridge", "station", "library", "museum", "castle", "ocean", "planet", "paper", "iron", "gold"),
+    *("stone", "glass", "wood", "sugar", "bread", "apple", "rice", "fish", "research", "training", "customer", "product"),
+    *(
+        "design",
+        "security",
+        "network",
+        "storage",
+        "memory",
+        "window",
+        "table",
+        "office",
+        "factory",
+        "hospital",
+        "traffic",
+        "weather",
+    ),
 )
+_PEOPLE = ("Maria", "Peter", "Anna", "John", "Sarah", "David", "Alice", "Henry", "Victor", "Simon", "Martin", "Jane")
+_NEW_TOPICS = ("climate", "history", "science", "film", "radio", "email", "letter", "tax", "stamp", "wheel", "coal", "storm")
+_NEW_PEOPLE = ("Thomas", "Mary", "Frank", "Kim", "Robert")
 _LOOK_S = 1.0
 _TOKENS = 24
+_WIDTH = 70
 
 
 @dataclass
@@ -68,7 +113,6 @@ class _Run:
 def act_two(stage: Stage) -> None:
     """Play it."""
     base = f'base_model = "{stage.base_model}"' if stage.base_model else ""
-    pattern = stage.check or _PATTERN
     stage.say("\n== Act two: it learns while you are away")
     model = (
         f"the model in {stage.base_model} (not the embedded one)"
@@ -76,43 +120,63 @@ def act_two(stage: Stage) -> None:
         else "the embedded model (135 million parameters)"
     )
     stage.say(f"Starting the program with training on: {model}, windows after six seconds of silence …")
-    with running(stage, "two", _CONFIG.format(base=base), stage.sets) as proxy:
-        proxy.post("/api/rules", {"text": _RULE, "check": f"pattern: {pattern}"})
-        stage.say(f"A rule, with a check that scores answers: {_RULE}")
-        before = _examine(proxy, pattern)
-        stage.say(f"New questions, untrained: {_share(before)} of the answers follow it.")
-        stage.say(f"You work: {len(_THINGS)} questions.")
-        _work(proxy)
+    skills = {} if stage.check else {_NAME: SKILL}
+    with running(stage, "two", _CONFIG.format(base=base), stage.sets, skills) as proxy:
+        if stage.check:
+            proxy.post("/api/rules", {"text": _SAYS, "check": f"pattern: {stage.check}"})
+        stage.say(f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”")
+        stage.say(f"You work: {len(_TOPICS)} questions, such as “{work_questions()[0].text}”")
+        worked = _ask_all(proxy, work_questions(), stage.check, temperature=1.0)
+        stage.say(f"Untrained, {_share(worked)} answers are right.")
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
         version = _await_version(stage, proxy)
         if version is not None and at(version, "state") == "serving":
-            _after(stage, proxy, pattern, before)
+            _after(stage, proxy)
 
 
-def _question(thing: str) -> str:
-    return f"What is {thing} or what does it do?"
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and the one right answer."""
+
+    text: str
+    answer: str
 
 
-def _work(proxy: DemoHome) -> None:
-    for number, thing in enumerate(_THINGS):
-        show_progress(f"asking {bar(number / len(_THINGS))}")
-        proxy.ask(_question(thing), temperature=1.0, max_tokens=_TOKENS, seed=number)
-    show_progress("")
+def work_questions() -> list[Question]:
+    """What the person asks while they work; the turns that train and prove."""
+    return _questions(_TOPICS, _PEOPLE)
 
 
-def _examine(proxy: DemoHome, pattern: str) -> list[tuple[Reply, bool]]:
-    """Ask questions that are never trained on, and look whether the answers follow the rule."""
+def new_questions() -> list[Question]:
+    """Questions about other things and people, which are asked after training only."""
+    return _questions(_NEW_TOPICS, _NEW_PEOPLE)
+
+
+def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
+    made = []
+    for number, topic in enumerate(topics):
+        given = {"topic": topic, "person": people[number % len(people)], "revision": 1 + number * 5 % 9}
+        form = _FORMS[(number + number // len(_FORMS)) % len(_FORMS)]
+        made.append(Question(form.format(**given), "{{about: {topic}, by: {person}, rev: {revision}}}".format(**given)))
+    return made
+
+
+def _ask_all(
+    proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
+) -> list[tuple[Reply, bool]]:
+    """Ask each in a session of its own, and look whether the answer is exactly right (or satisfies the given check)."""
     found = []
-    for number, thing in enumerate(_NEW_THINGS):
-        show_progress(f"asking {bar(number / len(_NEW_THINGS))}")
-        reply = proxy.ask(_question(thing), temperature=0.0, max_tokens=_TOKENS)
-        found.append((reply, re.search(pattern, reply.text) is not None))
+    for number, question in enumerate(questions):
+        show_progress(f"asking {bar(number / len(questions))}")
+        reply = proxy.ask(question.text, temperature=temperature, max_tokens=_TOKENS, seed=number)
+        is_right = reply.text == question.answer if check is None else re.search(check, reply.text) is not None
+        found.append((reply, is_right))
     show_progress("")
     return found
 
 
 def _share(answers: Sequence[tuple[Reply, bool]]) -> str:
-    return f"{sum(follows for _, follows in answers)} of {len(answers)}"
+    return f"{sum(is_right for _, is_right in answers)} of {len(answers)}"
 
 
 def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
@@ -180,18 +244,20 @@ def _told(stage: Stage, version: "Json", run: _Run) -> "Json":
     return version
 
 
-def _after(stage: Stage, proxy: DemoHome, pattern: str, before: Sequence[tuple[Reply, bool]]) -> None:
-    after = _examine(proxy, pattern)
-    stage.say(f"The same new questions, trained: {_share(after)} of the answers follow the rule.")
-    for (old, _), (new, _) in list(zip(before, after, strict=True))[:3]:
-        stage.say(f"  before: {plain(' '.join(old.text.split()))[:70]}\n  after:  {plain(' '.join(new.text.split()))[:70]}")
-    better = sum(follows for _, follows in after) > sum(follows for _, follows in before)
-    stage.claim(f"more answers follow the rule than before: {_share(before)} → {_share(after)}", better)
+def _after(stage: Stage, proxy: DemoHome) -> None:
+    questions = new_questions()
+    trained = _ask_all(proxy, questions, stage.check)
+    stage.say(f"New questions, about other things and people, by the trained weights: {_share(trained)} right.")
     _swap(stage, proxy)
-    stage.say("Take the weights back (metaclaw policy rollback):")
+    stage.say("Take the weights back (metaclaw policy rollback), and ask the same questions:")
     proxy.post("/api/policy/rollback")
-    reply = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS)
-    stage.claim("the untrained model answers again", reply.policy == 0)
+    untrained = _ask_all(proxy, questions, stage.check)
+    for (old, _), (new, _), question in list(zip(untrained, trained, questions, strict=True))[:3]:
+        stage.say(f"  {question.text}")
+        stage.say(f"    untrained: {one_line(old.text, _WIDTH)}\n    trained:   {one_line(new.text, _WIDTH)}")
+    better = sum(is_right for _, is_right in trained) > sum(is_right for _, is_right in untrained)
+    stage.claim(f"more answers are right than untrained: {_share(untrained)} → {_share(trained)}", better)
+    stage.claim("after the rollback the untrained model answers again", all(reply.policy == 0 for reply, _ in untrained))
 
 
 def _swap(stage: Stage, proxy: DemoHome) -> None:

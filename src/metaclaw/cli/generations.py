@@ -6,8 +6,7 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import Api, at, rows
-from metaclaw.cli.operation import PATIENCE_S, carry_out, said
+from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, rows, said
 from metaclaw.cli.output import json_option, moment, plain, print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 @click.pass_obj
 def history(home: Path, limit: int, as_json: bool) -> None:
     """List the generations of skills, newest first: when, why, and how many skills came and went."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.api import generation_view
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import generation_view
     from metaclaw.store import SqlGenerations
 
     with opened(load(home)) as database:
@@ -51,7 +50,7 @@ def revert(home: Path, generation: int, as_json: bool) -> None:
     To take back only the last lesson say: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
     """
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post("/api/generations/revert", {"generation": generation}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -72,7 +71,7 @@ def retire(home: Path, name: str, as_json: bool) -> None:
     """Take one skill out of force. Its text is kept: restore brings it back."""
     from metaclaw.domain.ids import SkillName
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/retire", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -93,11 +92,11 @@ def retire(home: Path, name: str, as_json: bool) -> None:
 def restore(home: Path, name: str, as_json: bool) -> None:
     """Put one retired skill, rule or fact in force again, as it last was."""
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/restore", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import skill_view
+        from metaclaw.api import skill_view
 
         return {**skill_view(rulebook.restore(name)), "restored": True}
 
@@ -112,11 +111,11 @@ def restore(home: Path, name: str, as_json: bool) -> None:
 def keep(home: Path, name: str, as_json: bool) -> None:
     """End a skill's trial: it is live from now on, and the program does not withhold, change or retire it."""
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/keep", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import skill_view
+        from metaclaw.api import skill_view
 
         return skill_view(rulebook.keep(name))
 
@@ -131,11 +130,11 @@ def keep(home: Path, name: str, as_json: bool) -> None:
 def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
     """Pin a live skill: the program does not withhold, change or retire it."""
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/pin", {"pinned": not off}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import skill_view
+        from metaclaw.api import skill_view
 
         return skill_view(rulebook.pin(name, pinned=not off))
 
@@ -151,11 +150,11 @@ def undo(home: Path, as_json: bool) -> None:
     Each call takes back one more. What was taken back is not learned again from the same turns.
     """
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post("/api/undo", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import undone_view
+        from metaclaw.api import undone_view
 
         return undone_view(rulebook.undo())
 

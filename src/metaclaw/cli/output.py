@@ -1,10 +1,13 @@
-"""What commands print: facts as JSON, or words; text from outside never reaches the terminal as control codes."""
+"""Output of commands: JSON, tables, facts and progress. Control codes in foreign text never reach the terminal."""
 
 import json
 import shutil
 import sys
+import threading
+import time
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -106,7 +109,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def ask(question: str) -> None:
-    """Ask; no is an end without a change, and so is nobody there to answer."""
+    """Ask for confirmation; raise MetaClawError on no, and if there is no terminal."""
     try:
         click.confirm(question, abort=True)
     except click.Abort:
@@ -163,3 +166,44 @@ def _plain_value(value: object) -> object:
     if isinstance(value, set | frozenset | tuple):
         return list(value)
     return str(value)
+
+
+_BAR = 24
+_PAUSE_S = 0.2
+
+
+def show_progress(line: str) -> None:
+    """Write a line over the one before it; an empty one takes it away."""
+    if sys.stderr.isatty():
+        import shutil
+
+        width = shutil.get_terminal_size().columns - 1
+        click.echo(f"\r\033[K{cut(plain(line), width) if line else ''}", nl=False, err=True)
+
+
+def bar(share: float) -> str:
+    """A share from 0 to 1 as a bar with its percentage."""
+    done = round(min(1.0, max(0.0, share)) * _BAR)
+    return f"[{'#' * done}{'.' * (_BAR - done)}] {share:4.0%}"
+
+
+@contextmanager
+def shown_while(what: str) -> Iterator[None]:
+    """Show what is being done and for how long, until the block ends."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    is_done, began = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not is_done.wait(_PAUSE_S):
+            show_progress(f"{what}, {duration(time.monotonic() - began)}")
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()
+        show_progress("")

@@ -2,14 +2,25 @@
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import Api, NotRunningError, at, connect, expect, message_in, rows
-from metaclaw.cli.output import counted, duration, json_option, moment, plain, print_facts, print_json, print_table
-from metaclaw.cli.progress import bar, show_progress
+from metaclaw.cli.client import ApiClient, NotRunningError, at, connect, expect, message_in, rows
+from metaclaw.cli.output import (
+    bar,
+    counted,
+    duration,
+    json_option,
+    moment,
+    plain,
+    print_facts,
+    print_json,
+    print_table,
+    show_progress,
+)
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
@@ -39,9 +50,9 @@ def policy() -> None:
 @click.pass_obj
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List the versions, newest first: where each stands, where it came from, and why."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.api import version_view
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import version_view
     from metaclaw.domain.policy import Serving
     from metaclaw.store import SqlPolicies
 
@@ -64,9 +75,9 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, version: int | None, as_json: bool) -> None:
     """Show one VERSION: what taught it, what it had to prove, and where it stands. Without VERSION, the one that serves."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.api import version_view
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import version_view
     from metaclaw.store import SqlBatches, SqlPolicies
 
     with opened(load(home)) as database:
@@ -90,14 +101,14 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def train(home: Path, wait: bool, as_json: bool) -> int:
-    """Begin to train now with the turns there are, whatever the schedule says."""
+    """Start to train now with the recorded turns, regardless of the schedule."""
     _, api = connect(home)
     facts = _said(*api.post("/api/policy/train", timeout_s=_PATIENCE_S))
     if as_json:
         print_json(facts)
     elif at(facts, "started"):
         again = at(facts, "given_back")
-        tried = f", {again} of them from runs that came to nothing" if again else ""
+        tried = f", {again} of them from runs that failed" if again else ""
         click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status tells how it goes.")
         if wait:
             click.echo(_wait(api))
@@ -113,7 +124,7 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
 @json_option
 @click.pass_obj
 def promote(home: Path, version: int, as_json: bool) -> None:
-    """Let VERSION serve everybody from now on, whatever the gate said of it."""
+    """Let VERSION answer all requests from now on, regardless of the gate's result."""
 
     def do(policies: "SqlPolicies") -> "dict[str, Json]":
         policies.promote(version, "a person promoted it")
@@ -158,7 +169,7 @@ def _either(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPo
 
 
 def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.instance import acquire
     from metaclaw.store import RefusedError, SqlPolicies
@@ -173,8 +184,8 @@ def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[s
                 raise MetaClawError(str(error)) from error
 
 
-def _wait(api: Api) -> str:
-    """Show progress until the run is over; what came of it."""
+def _wait(api: ApiClient) -> str:
+    """Show progress until the run is over, and return its result in words."""
     began, newest = time.monotonic(), _newest(api)
     while True:
         training = at(api.facts("/api/policy"), "training")
@@ -191,12 +202,14 @@ def _wait(api: Api) -> str:
     show_progress("")
     found = _newest(api)
     if found is None or found == newest:
-        return f"No version came of it: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 tells more."
+        return (
+            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 tells more."
+        )
     number, standing = found
     return f"Version {number} is {standing}; metaclaw policy show {number} tells what it proved."
 
 
-def _newest(api: Api) -> tuple[int, str] | None:
+def _newest(api: ApiClient) -> tuple[int, str] | None:
     versions = rows(at(api.facts("/api/policy"), "versions"))
     number, state = (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
     return (number, str(state)) if isinstance(number, int) else None
@@ -252,3 +265,83 @@ def _proof(report: "GateReport") -> list[tuple[str, object]]:
     if report.kl is not None:
         pairs.append(("distance", f"{report.kl:.4g} nats a token from the untrained model"))
     return pairs if report.judge is None else [*pairs, ("judge", report.judge)]
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def windows(context: click.Context, as_json: bool) -> None:
+    """Show when weights may be trained: what each signal says now, why, and what is expected."""
+    if context.invoked_subcommand is not None:
+        return
+    _, api = connect(context.obj)
+    facts = api.facts("/api/windows")
+    if as_json:
+        print_json(facts)
+    else:
+        _tell_windows(facts)
+
+
+@windows.command(name="connect")
+@click.argument("number", type=click.IntRange(1), default=1)
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds to wait for you."
+)
+@click.pass_obj
+def connect_(home: Path, number: int, timeout_s: float) -> None:
+    """Let MetaClaw see when you are busy: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""
+    from metaclaw.config import load
+    from metaclaw.schedule import connect_google
+
+    connect_google(load(home), home, number, lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"), timeout_s)
+    click.echo("MetaClaw can see when you are busy. A running proxy reads it within a minute.")
+
+
+def _tell_windows(facts: "dict[str, Json]") -> None:
+    """The facts in words."""
+    if at(facts, "open"):
+        since = at(facts, "opened_at")
+        by_hand = ", by hand" if at(facts, "by_hand") else ""
+        click.echo(f"A window is open{by_hand}{f' since {_time(since)}' if since else ''}: {plain(at(facts, 'reason'))}.")
+    else:
+        click.echo(f"No window is open: {plain(at(facts, 'reason'))}.")
+    signals = [(at(one, "name"), at(one, "says"), at(one, "why")) for one in rows(at(facts, "signals"))]
+    if signals:
+        click.echo()
+        print_table(("SIGNAL", "SAYS", "WHY"), signals)
+    for line in (*_objections(facts), *_window_forecast(facts), *_next_window(facts)):
+        click.echo(line)
+
+
+def _objections(facts: "dict[str, Json]") -> list[str]:
+    found = [plain(one) for one in rows(at(facts, "objections"))]
+    return [f"\nThis machine is left alone: {', '.join(found)}."] if found else []
+
+
+def _window_forecast(facts: "dict[str, Json]") -> list[str]:
+    away_s, expected_s, room_s = (at(facts, "forecast", name) for name in ("away_after_s", "expected_s", "room_s"))
+    if not isinstance(away_s, int | float):
+        return []
+    source = "as your habits at this hour say" if at(facts, "forecast", "from_history") else "as long as your habits are not known"
+    lines = [f"\nAfter {duration(away_s)} without a sign of you, you count as away, {source}."]
+    if at(facts, "open") and isinstance(room_s, int | float):
+        lines.append(f"It will very likely last for another {duration(room_s)}.")
+    if isinstance(expected_s, int | float):
+        lines.append(f"A silence like this one usually lasts for another {duration(max(0.0, expected_s))}.")
+    return lines
+
+
+def _next_window(facts: "dict[str, Json]") -> list[str]:
+    when, because = at(facts, "next", "at"), at(facts, "next", "because")
+    if at(facts, "open") or at(facts, "next") is None:
+        return []
+    if when is None:
+        return ["It is not known yet when the next one opens."]
+    return [f"The next one is expected at {_time(when)} ({plain(because)})."]
+
+
+def _time(value: "Json") -> str:
+    try:
+        return moment(datetime.fromisoformat(str(value)))
+    except ValueError:
+        raise MetaClawError("the proxy's answer is not what this version of the program expects; restart the proxy") from None

@@ -3,39 +3,81 @@
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Final
 
 import click
 
 from metaclaw import __version__
 from metaclaw.cli.agents import agents
 from metaclaw.cli.candidates import candidates
-from metaclaw.cli.completion import completion
-from metaclaw.cli.config import config
+from metaclaw.cli.config import config, key
 from metaclaw.cli.cost import cost
 from metaclaw.cli.demo import demo
-from metaclaw.cli.doctor import doctor
 from metaclaw.cli.enforce import enforce
-from metaclaw.cli.feedback import feedback
 from metaclaw.cli.generations import undo
-from metaclaw.cli.key import key
-from metaclaw.cli.logs import logs
-from metaclaw.cli.page import page
-from metaclaw.cli.plugins import PluginGroup
-from metaclaw.cli.policy import policy
+from metaclaw.cli.lifecycle import logs, page, start, stop
+from metaclaw.cli.policy import policy, windows
 from metaclaw.cli.rules import rules
 from metaclaw.cli.service import service
 from metaclaw.cli.sessions import sessions
 from metaclaw.cli.setup import setup
 from metaclaw.cli.skills import skills
-from metaclaw.cli.start import start
-from metaclaw.cli.status import status
-from metaclaw.cli.stop import stop
+from metaclaw.cli.status import doctor, status
 from metaclaw.cli.store import store
+from metaclaw.cli.turns import feedback, why
 from metaclaw.cli.watch import watch
-from metaclaw.cli.why import why
-from metaclaw.cli.windows import windows
+from metaclaw.errors import ConfigError
+
+GROUP: Final = "metaclaw.commands"
+# Commands of this project that are distributions of their own: the distribution, and its folder in the repository.
+_ELSEWHERE: Final = {"bench": ("metaclaw-bench", "./bench")}
+
+
+class PluginGroup(click.Group):
+    """A group that also has the commands of installed plugins. Its own commands win over a plugin's of the same name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands by name."""
+        return sorted({*super().list_commands(ctx), *(one.name for one in entry_points(group=GROUP))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name. One that is not installed or cannot be loaded says so when it is run."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        found = next(iter(entry_points(group=GROUP, name=cmd_name)), None)
+        if found is not None:
+            return _load_plugin(found)
+        if cmd_name in _ELSEWHERE:
+            package, folder = _ELSEWHERE[cmd_name]
+            why = f"it is in the package {package}, which is not installed; in MetaClaw's repository run: pip install {folder}"
+            return _unusable(cmd_name, why)
+        return None
+
+
+def _load_plugin(entry: EntryPoint) -> click.Command:
+    package = entry.dist.name if entry.dist is not None else entry.value
+    try:
+        command = entry.load()
+    except (ImportError, AttributeError) as error:
+        return _unusable(entry.name, f"{package} cannot be loaded ({error}); install it again")
+    if not isinstance(command, click.Command):
+        return _unusable(entry.name, f"{entry.value} of {package} is not a command; install another version of {package}")
+    return command
+
+
+def _unusable(name: str, why: str) -> click.Command:
+    """A command that takes any arguments and raises ConfigError, so that `metaclaw --help` works beside a broken plugin."""
+
+    def refuse(words: tuple[str, ...]) -> None:
+        raise ConfigError(f"`metaclaw {name}` cannot be run: {why}")
+
+    words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+    return click.Command(name, callback=refuse, params=[words], help=f"Cannot be run: {why}", context_settings=settings)
 
 
 def chosen_home(arguments: Sequence[str]) -> Path:
@@ -65,6 +107,30 @@ def root(context: click.Context, home: Path | None) -> None:
     if os.environ.get("NO_COLOR"):
         context.color = False
     context.obj = home.expanduser().absolute() if home is not None else default_home()
+
+
+_SHELLS = {
+    "bash": 'eval "$(metaclaw completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(metaclaw completion zsh)"   # in ~/.zshrc, behind compinit',
+    "fish": "metaclaw completion fish | source   # in ~/.config/fish/config.fish",
+}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(tuple(_SHELLS)), required=False)
+def completion(shell: str | None) -> None:
+    """Print a completion script for SHELL [the shell you use].
+
+    Switch it on with one line in your shell's own file: eval "$(metaclaw completion bash)", the same with zsh, or
+    metaclaw completion fish | source.
+    """
+    from click.shell_completion import get_completion_class
+
+    name = shell or Path(os.environ.get("SHELL", "")).name
+    found = get_completion_class(name) if name in _SHELLS else None
+    if found is None:
+        raise ConfigError(f"say for which shell: metaclaw completion {'|'.join(_SHELLS)}")
+    click.echo(found(root, {}, "metaclaw", "_METACLAW_COMPLETE").source())
 
 
 _SAID = (rules, enforce, undo, why, watch)

@@ -6,14 +6,13 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import Api
+from metaclaw.cli.client import PATIENCE_S, ApiClient, carry_out, said
 from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, record_facts, record_of, record_view
-from metaclaw.cli.inforce import read_in_force, retired
-from metaclaw.cli.operation import PATIENCE_S, carry_out, said
+from metaclaw.cli.home import read_in_force, retired
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import json_option, moment, plain, plain_block, print_facts, print_json, print_table
 from metaclaw.cli.rule_checks import check_changes, check_facts, check_options, example_fields, examples, tell_questions
-from metaclaw.cli.rulefiles import export, import_
+from metaclaw.cli.rule_files import export, import_
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
     from metaclaw.domain.ids import SkillName
     from metaclaw.domain.skill import RetiredSkill, Skill
-    from metaclaw.skills import Rulebook
-    from metaclaw.skills.rules import RuleFields
+    from metaclaw.skills import Rulebook, RuleFields
 
 _MOST_TEXT = 100
 _EVERYONE = "everyone"
@@ -33,7 +31,7 @@ _EVERYONE = "everyone"
 @json_option
 @click.pass_context
 def rules(context: click.Context, as_json: bool) -> None:
-    """List, add, change and remove your rules: what you laid down once, in your own words. Without a command: list."""
+    """List, add, change and remove your rules: instructions in your own words that stay in force. Without a command: list."""
     if context.invoked_subcommand is None:
         context.invoke(list_, as_json=as_json)
 
@@ -44,7 +42,7 @@ def rules(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     """List your rules and facts."""
-    from metaclaw.dashboard.views import retired_rule_view, rule_view
+    from metaclaw.api import retired_rule_view, rule_view
 
     if is_retired:
         gone = [retired_rule_view(one) for one in retired_rules(home)]
@@ -75,8 +73,8 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 @click.pass_obj
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its words, when and for whom it applies, and where it comes from."""
-    from metaclaw.dashboard.views import rule_view
-    from metaclaw.skills.rules import UNKNOWN_PROJECT
+    from metaclaw.api import rule_view
+    from metaclaw.skills import UNKNOWN_PROJECT
 
     found, dates = _in_force(home)
     rule = next((one for one in found if one.name == name), None)
@@ -132,11 +130,11 @@ def add(
     fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"} if example is None else example_fields(example)
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.post("/api/rules", fields, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         ((rule, is_new),) = rulebook.add([cast("RuleFields", fields)])
         return {**rule_view(rule, rulebook.dates().get(rule.name)), "added": is_new}
@@ -185,11 +183,11 @@ def edit(
     if not fields:
         fields = {"text": _edited(home, name)}
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.patch(f"/api/rules/{quote(name, safe='')}", fields, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         rule = rulebook.change(name, cast("RuleFields", fields))
         return rule_view(rule, rulebook.dates().get(rule.name))
@@ -213,15 +211,15 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     if rule is None:
         raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
     if not yes:
-        from metaclaw.skills.rule import rule_text
+        from metaclaw.skills import rule_text
 
         confirm(f"Remove the {rule.kind} {name} ({_short(rule_text(rule))})?")
 
-    def ask(api: Api) -> "dict[str, Json]":
+    def ask(api: ApiClient) -> "dict[str, Json]":
         return said(*api.delete(f"/api/rules/{quote(name, safe='')}", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        from metaclaw.dashboard.views import rule_view
+        from metaclaw.api import rule_view
 
         return {"removed": name, "rule": rule_view(rulebook.remove(name), None)}
 
@@ -234,16 +232,16 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 def retired_rules(home: Path) -> "list[RetiredSkill]":
     """Rules and facts that were in force."""
-    from metaclaw.skills.rules import is_rule
+    from metaclaw.skills import is_rule
 
     return [one for one in retired(home) if is_rule(one.skill)]
 
 
 def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
     """The rules and facts of this home with their dates. Files that cannot be read are named."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.skills.rules import is_rule
+    from metaclaw.skills import is_rule
     from metaclaw.store import SqlGenerations
 
     found, skipped = read_in_force(home)
@@ -255,7 +253,7 @@ def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime 
 
 
 def _changes(home: Path, when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":
-    from metaclaw.cli.rulefiles import known_project
+    from metaclaw.cli.rule_files import known_project
 
     fields: dict[str, Json] = {} if when is None else {"when": when}
     fields |= {} if project is None else {"workspace": known_project(home, project)}
@@ -268,7 +266,7 @@ def _scope(user: str) -> str:
 
 
 def _edited(home: Path, name: str) -> str:
-    from metaclaw.skills.rule import rule_text
+    from metaclaw.skills import rule_text
 
     found, _ = _in_force(home)
     rule = next((one for one in found if one.name == name), None)

@@ -51,7 +51,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
 
     A service does not see your shell's variables: keys written as env:NAME are read from service.env in the home folder.
     """
-    from metaclaw.cli.start import prepared
+    from metaclaw.cli.lifecycle import prepared
 
     prepared(home, [])
     systemctl = _require_systemctl() if starts else None
@@ -105,7 +105,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def unit_path(name: str) -> Path:
-    """Where a user unit of this name lies."""
+    """The path of the user unit."""
     if Path(name).name != name or not name:
         raise ConfigError(f"{name!r} cannot be the name of a unit: use letters, digits and dashes")
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")

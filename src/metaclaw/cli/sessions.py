@@ -1,5 +1,6 @@
 """`metaclaw sessions`: what was recorded, read from the store; ending and forgetting are asked of the proxy that runs."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -7,6 +8,7 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import at, connect, expect, message_in, rows
+from metaclaw.cli.home import check_choice, find_session, short_session, short_turn
 from metaclaw.cli.output import (
     ago,
     ask,
@@ -22,15 +24,16 @@ from metaclaw.cli.output import (
     terminal_width,
     wrapped,
 )
-from metaclaw.cli.references import check_choice, find_session, short_session, short_turn
-from metaclaw.errors import MetaClawError
+from metaclaw.errors import MetaClawError, WireError
 from metaclaw.instance import acquire, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from metaclaw.domain.chat import Json
+    from metaclaw.domain.chat import Json, Message, ToolCall
     from metaclaw.domain.ids import SessionId
+    from metaclaw.domain.turn import Enforcement, Turn
+    from metaclaw.domain.verdict import Verdict
     from metaclaw.store import Database, LedgerReader, SessionRow, TurnRow
 
 _FORGET_S = 600.0
@@ -39,7 +42,7 @@ _MOST_SEARCHED = 200
 
 @click.group()
 def sessions() -> None:
-    """List, search, show, end and forget sessions: what you asked your agents, and what came of it."""
+    """List, search, show, end and forget sessions: your requests, the answers, and the verdicts on them."""
 
 
 @sessions.command(name="list")
@@ -50,7 +53,7 @@ def sessions() -> None:
 @click.pass_obj
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List recorded sessions, newest first: what was asked first, with which agent, and how it went."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import LedgerReader
 
@@ -76,7 +79,7 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: 
     """List the sessions in which all WORDS occur, in what you said or in what was answered, newest first."""
     from itertools import islice
 
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import LedgerReader
 
@@ -91,8 +94,7 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: 
 
 
 def _holds(reader: "LedgerReader", session: "SessionRow", wanted: list[str]) -> bool:
-    from metaclaw.cli.conversation import answered
-    from metaclaw.dashboard.conversation import last_words
+    from metaclaw.api import last_words
     from metaclaw.proxy import own_words
 
     missing = set(wanted)
@@ -115,7 +117,7 @@ def _print_none(sentence: str, *, as_json: bool) -> None:
 
 def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
     """Print sessions with their titles; False where there are none, and nothing was printed."""
-    from metaclaw.dashboard.views import session_view
+    from metaclaw.api import session_view
     from metaclaw.store import LedgerReader
 
     reader, titles = LedgerReader(database), _titles(database, found)
@@ -132,7 +134,7 @@ def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bo
 
 def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[SessionId, str]":
     """The titles of these sessions, as the API has them."""
-    from metaclaw.dashboard import Titles
+    from metaclaw.api import Titles
     from metaclaw.proxy import own_words
     from metaclaw.store import Overview
 
@@ -140,7 +142,7 @@ def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[Session
 
 
 def _went(reader: "LedgerReader", session: "SessionRow") -> str:
-    """How the turns of a session went, in few words."""
+    """The verdicts on a session's turns in a few words."""
     turns = [row.id for row in reader.turns_of(session.id, _MOST_SEARCHED) if row.kind.value == "main"]
     outcomes = [one.verdict.outcome.value for one in reader.standings_of(turns).values() if one.verdict is not None]
     failed, good = outcomes.count("fail"), outcomes.count("pass")
@@ -156,13 +158,13 @@ def _went(reader: "LedgerReader", session: "SessionRow") -> str:
 @json_option
 @click.pass_obj
 def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool) -> None:
-    """Show one session: what you said, what was answered, what was placed in the prompt, and what each turn came to.
+    """Show one session: what you said, what was answered, what was placed in the prompt, and the verdict on each turn.
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
-    from metaclaw.cli.ledger import opened
+    from metaclaw.api import session_view, turn_view
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.dashboard.views import session_view, turn_view
     from metaclaw.store import LedgerReader
 
     check_choice(session, last, "session")
@@ -194,8 +196,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
 
 
 def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
-    from metaclaw.cli.conversation import answered, is_continued, verdict_in_words
-    from metaclaw.dashboard.conversation import last_words
+    from metaclaw.api import last_words
     from metaclaw.proxy import own_words
 
     whole, standing = reader.turn(row.id), reader.standing_of(row.id)
@@ -214,6 +215,8 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
     _print_words("you", words, most_lines=None if show_all else 4)
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
+    if whole.turn.enforcement is not None:
+        _print_words("held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3)
     if row.stamp.skills:
         _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
     _print_words("verdict", verdict_in_words(None if standing is None else standing.verdict), most_lines=None if show_all else 2)
@@ -260,7 +263,7 @@ def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool
     check_choice(session, last, "session")
     session = _resolved(home, session)
     if not yes:
-        ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and whatever was learned from it?")
+        ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and everything that was learned from it?")
     facts = _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
     if as_json:
         print_json(facts)
@@ -299,7 +302,7 @@ def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
 
 def _resolved(home: Path, session: str | None) -> str:
     """The whole id; one that the ledger does not know is left as it is, since it may be of a session half forgotten."""
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.home import reading
     from metaclaw.config import load
 
     with reading(load(home)) as reader:
@@ -309,7 +312,7 @@ def _resolved(home: Path, session: str | None) -> str:
 
 
 def _size(home: Path, session: str) -> str:
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.home import reading
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
 
@@ -327,11 +330,11 @@ def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
 
 
 def _forget_here(home: Path, session: str) -> "dict[str, Json]":
-    """With nobody else at work on this home. What an earlier try left undone is done now."""
-    from metaclaw.cli.ledger import opened
+    """Forget the session while no proxy runs, and finish forgetting that was interrupted earlier."""
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
-    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf
     from metaclaw.store import SqlGenerations
 
@@ -354,3 +357,82 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
 
 def _unknown(session: str) -> MetaClawError:
     return MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
+
+
+_GOT = {
+    "complied": "the client got an answer that follows it",
+    "stopped": "the client got a text in place of the calls",
+    "warned": "the client got them with a warning",
+}
+_SOURCES = {
+    "user": "you said so",
+    "check": "a check found it",
+    "detector": "seen in what happened next",
+    "judge": "a judge found it",
+    "nobody": "it could not be judged",
+}
+
+
+def is_continued(turn: "Turn") -> bool:
+    """Whether the request goes on with the results of tools instead of words."""
+    from metaclaw.api import words_in
+    from metaclaw.domain.chat import ToolResult
+    from metaclaw.proxy import own_words
+
+    messages = _messages(turn)
+    return (
+        bool(messages)
+        and any(isinstance(part, ToolResult) for part in messages[-1].parts)
+        and not words_in(own_words, turn.agent, messages[-1])
+    )
+
+
+def answered(turn: "Turn") -> str:
+    """The model's answer: its text, and one line for each tool call."""
+    from metaclaw.domain.chat import Text, ToolCall
+    from metaclaw.wires import said_parts
+
+    lines: list[str] = []
+    for part in said_parts(turn.wire, turn.stream, turn.exchange.shown, partial=True):
+        if isinstance(part, Text) and part.text.strip():
+            lines.append(part.text.strip())
+        elif isinstance(part, ToolCall):
+            lines.append(_call(part))
+    return "\n".join(lines)
+
+
+def held_in_words(found: "Enforcement") -> str:
+    """Which rules held calls of an answer back, and what the client got."""
+    names = ", ".join(one.rule for one in found.rules)
+    times = len(found.attempts)
+    tries = "" if times < 2 else f" The model was asked {times} times."
+    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (metaclaw why tells the story)"
+
+
+def verdict_in_words(verdict: "Verdict | None") -> str:
+    """The verdict on a turn and its source, in words."""
+    if verdict is None:
+        return "not judged yet"
+    outcome = {"pass": "good", "fail": "failed"}.get(verdict.outcome.value, "unclear")
+    evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
+    source = _SOURCES.get(verdict.source.value, verdict.source.value)
+    return f"{outcome}, {source}" + (f": {evidence}" if evidence else "")
+
+
+def _messages(turn: "Turn") -> "tuple[Message, ...]":
+    from metaclaw.learn import read_request
+
+    try:
+        return tuple(read_request(turn.wire, turn.exchange.request).messages)
+    except WireError:
+        return ()
+
+
+def _call(call: "ToolCall") -> str:
+    """A tool call on one line: its name and the value that says most."""
+    try:
+        given = json.loads(call.arguments)
+    except ValueError:
+        given = call.arguments
+    values = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else [str(given)]
+    return f"→ {call.name}({' '.join(values[0].split()) if values else ''})"

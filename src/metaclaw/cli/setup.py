@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.agents import endpoint_of, show, told, tried
-from metaclaw.cli.client import Api, at, connect, message_in
+from metaclaw.cli.client import ApiClient, at, connect, message_in
+from metaclaw.cli.lifecycle import start, stop
 from metaclaw.cli.output import plain, plain_block
-from metaclaw.cli.start import start
-from metaclaw.cli.stop import stop
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def _training_settings(config: "Config", trains: bool | None) -> list[str]:
 
 
 def _write(home: Path, settings: list[str]) -> None:
-    from metaclaw.cli.start import prepared
+    from metaclaw.cli.lifecycle import prepared
     from metaclaw.config import set_values
 
     prepared(home, [])
@@ -249,7 +248,7 @@ def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_
     return trial.code == 0 and bool(trial.answer) and turns > 0
 
 
-def _asked_directly(api: Api, model: str | None) -> bool:
+def _asked_directly(api: ApiClient, model: str | None) -> bool:
     """One chat request to the proxy itself, where there is no agent to send it."""
     status, body = api.get("/v1/models")
     models = at(body, "data")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.generations import history, keep, pin, restore, retire, revert
-from metaclaw.cli.inforce import read_in_force, retired, with_authors
+from metaclaw.cli.home import read_in_force, retired, with_authors
 from metaclaw.cli.output import ask, counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.cli.packs import export, import_
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
 @click.pass_obj
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
-    from metaclaw.skills.checks import check_trouble, lenience_trouble
-    from metaclaw.skills.files import read_skill
+    from metaclaw.skills import check_trouble, lenience_trouble, read_skill
 
     folder = _folder(home)
     (skill,) = with_authors(home, [read_skill(_existing(folder, name))])
@@ -82,8 +80,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @click.pass_obj
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder that holds one. From then on it is yours."""
-    from metaclaw.skills.files import write_skill
-    from metaclaw.skills.pack import vouched
+    from metaclaw.skills import vouched, write_skill
 
     folder = _folder(home)
     skill = vouched(_read_anywhere(path / _FILE if path.is_dir() else path))
@@ -109,8 +106,7 @@ def edit(home: Path, name: str, when: str | None, body: str | None, as_json: boo
     """Change a skill. From then on it is yours: the program does not change, withhold or retire it by itself."""
     from dataclasses import replace
 
-    from metaclaw.skills.files import parse_skill, read_skill, render_skill, write_skill
-    from metaclaw.skills.pack import vouched
+    from metaclaw.skills import parse_skill, read_skill, render_skill, vouched, write_skill
 
     folder = _folder(home)
     skill = read_skill(_existing(folder, name))
@@ -146,7 +142,7 @@ def _from_editor(text: str) -> str:
 @click.pass_obj
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Delete one skill and its folder."""
-    from metaclaw.skills.files import remove_skill
+    from metaclaw.skills import remove_skill
 
     folder = _folder(home)
     _existing(folder, name)
@@ -160,7 +156,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def _list_retired(home: Path, *, as_json: bool) -> None:
-    from metaclaw.dashboard.views import retired_skill_view
+    from metaclaw.api import retired_skill_view
 
     found = retired(home)
     if as_json:
@@ -175,7 +171,7 @@ def _list_retired(home: Path, *, as_json: bool) -> None:
 
 def _read_anywhere(path: Path) -> "Skill":
     """A skill from a file that may lie in any folder; inside the skills folder its folder must have its name."""
-    from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill
+    from metaclaw.skills import MAX_FILE_BYTES, parse_skill
 
     try:
         with path.open("rb") as file:
@@ -219,7 +215,7 @@ def _state(skill: "Skill") -> str:
 
 
 def _shown_state(skill: "Skill") -> "SkillState":
-    from metaclaw.dashboard.views import state_of
+    from metaclaw.api import state_of
 
     return state_of(skill)
 
@@ -227,6 +223,69 @@ def _shown_state(skill: "Skill") -> "SkillState":
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+_NAMES_SHOWN = 5
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A file that ends in .zip, or a folder.",
+)
+@click.option("--yes", is_flag=True, help="Replace what is there without asking.")
+@json_option
+@click.pass_obj
+def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
+    """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
+    from metaclaw.skills import write_pack
+
+    found, skipped = read_in_force(home)
+    chosen = [skill for skill in found if not names or skill.name in names]
+    missing = sorted(set(names) - {skill.name for skill in chosen})
+    if missing or not chosen:
+        which = f"no skill named {plain(missing[0])}" if missing else "no skill to export"
+        raise SkillError(f"there is {which}; metaclaw skills list shows those there are")
+    write_pack(target, chosen, replace_file=yes)
+    if as_json:
+        print_json({"exported": [skill.name for skill in chosen], "to": str(target)})
+    else:
+        click.echo(f"Exported {counted(len(chosen), 'skill')} to {plain(target)}.")
+    for path, reason in () if names else skipped:
+        click.echo(f"left out {plain(path)}: {plain(reason)}", err=True)
+
+
+@click.command(name="import")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.option("--replace", "--yes", "replace", is_flag=True, help="Replace skills of the same name without asking.")
+@json_option
+@click.pass_obj
+def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
+    """Take in the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
+    from metaclaw.config import load
+    from metaclaw.skills import read_pack, write_skill
+
+    folder, pack = load(home).skills.dir, read_pack(path)
+    taken = [skill.name for skill in pack.skills if (folder / skill.name).exists()]
+    if taken and not replace:
+        more = f" and {len(taken) - _NAMES_SHOWN} more" if len(taken) > _NAMES_SHOWN else ""
+        ask(f"There {'are skills' if len(taken) > 1 else 'is a skill'} named {', '.join(taken[:_NAMES_SHOWN])}{more}. Replace?")
+    for where, reason in pack.faults:
+        click.echo(f"skipped {plain(where)}: {plain(reason)}", err=True)
+    if not pack.skills:
+        raise SkillError(f"nothing in {plain(path)} is a skill that can be used")
+    for skill in pack.skills:
+        write_skill(folder, skill)
+    if as_json:
+        skipped = [{"path": where, "reason": reason} for where, reason in pack.faults]
+        print_json({"imported": [skill.name for skill in pack.skills], "replaced": taken, "skipped": skipped})
+    else:
+        replaced = f", {len(taken)} of them in place of others" if taken else ""
+        click.echo(f"Imported {counted(len(pack.skills), 'skill')}{replaced}.")
 
 
 for command in (history, revert, retire, restore, keep, pin, export, import_):

@@ -1,4 +1,4 @@
-"""`metaclaw status`: how the running proxy is, in words or as JSON."""
+"""`metaclaw status`: how the running proxy is. `metaclaw doctor`: check everything it needs, and say what to do."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ _BRIEF = {
 @json_option
 @click.pass_obj
 def status(home: Path, show_all: bool, as_json: bool) -> int:
-    """Say how the running proxy is: first what is wrong and what waits for you, then what it serves and learns."""
+    """Show the state of the running proxy: problems and decisions that wait for you first, then what it serves and learns."""
     if as_json and find(home) is None:
         print_json({"running": False, "home": str(home), "start_with": "metaclaw start --detach"})
         return 1
@@ -54,7 +54,7 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
 
 
 def _troubles(facts: Json) -> Iterator[str]:
-    """What is wrong now, a sentence each."""
+    """Current problems, one sentence each."""
     if notice := at(facts, "store", "notice"):
         yield f"store: {notice}"
     elif at(facts, "degraded"):
@@ -91,7 +91,7 @@ def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
 
 
 def _call_for_decision(waiting: int) -> None:
-    """What waits for a person stands on top."""
+    """Print how to decide about waiting candidates."""
     wait = "waits" if waiting == 1 else "wait"
     click.secho(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
     click.echo("    metaclaw candidates list --standing waiting")
@@ -133,7 +133,7 @@ def _rules(counts: Json) -> str | None:
 
 
 def _noted(noted: Json) -> Iterator[tuple[str, object]]:
-    """What was noted lately: the reason, and the words."""
+    """The latest lessons: reason and text."""
     label = "noted"
     for one in rows(noted)[:_NOTED_SHOWN]:
         words = " / ".join(_short(at(lesson, "text")) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
@@ -155,7 +155,7 @@ def _short(text: Json) -> str:
 
 
 def _skills(facts: Json) -> str:
-    """How many are in force, and where they stand unless all of them are live."""
+    """The number of skills in force, by state unless all are live."""
     states = at(facts, "counts", "skills")
     by_state = {state: count for state, count in states.items() if count} if isinstance(states, dict) else {}
     numbers = [count for count in by_state.values() if isinstance(count, int)]
@@ -217,7 +217,7 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
 
 
 def _pending(pending: Json) -> str:
-    """What learning has still to do."""
+    """The work that waits for learning."""
     if not isinstance(pending, dict):
         return "cannot be counted now"
     kinds = {
@@ -245,7 +245,7 @@ def _counts(counts: Json) -> str:
 
 
 def _trust(trust: Json) -> Iterator[tuple[str, object]]:
-    """How far verdicts are to be believed, where enough turns are known to say so."""
+    """The measured reliability of verdicts, if enough turns have feedback."""
     ranked, calibrated = at(trust, "auroc"), at(trust, "ece")
     if isinstance(ranked, int | float) and isinstance(calibrated, int | float):
         known = counted(at(trust, "turns"), "turn")
@@ -299,3 +299,32 @@ def _provider(provider: Json) -> str:
     models = ", ".join(str(model) for model in rows(at(provider, "models")))
     kind = f"{at(provider, 'kind')}: {wires}" if wires else str(at(provider, "kind"))
     return f"{at(provider, 'name')} ({kind}), {at(provider, 'state')}" + (f"; serves {models}" if models else "")
+
+
+@click.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds for each provider."
+)
+@json_option
+@click.pass_obj
+def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
+    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if something fails."""
+    from metaclaw.cli.checks import FindingState, examine
+
+    findings = list(examine(home, timeout_s))
+    failed = [finding for finding in findings if finding.state is FindingState.FAIL]
+    if as_json:
+        print_json(
+            {
+                "healthy": not failed,
+                "checks": [{"name": f.name, "state": f.state, "what": f.what, "remedy": f.remedy} for f in findings],
+            }
+        )
+        return 1 if failed else 0
+    for finding in findings:
+        click.echo(f"{finding.state.value:<5} {finding.name:<12} {plain(finding.what)}")
+        if finding.remedy is not None:
+            click.echo(f"{'':18} → {plain(finding.remedy)}")
+    warned = sum(finding.state is FindingState.WARN for finding in findings)
+    click.echo(f"\n{len(findings) - len(failed) - warned} ok, {warned} to look at, {len(failed)} failed")
+    return 1 if failed else 0

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table
-from metaclaw.cli.progress import shown_while
+from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table, shown_while
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
-    from metaclaw.store import Integrity
+    from metaclaw.store import IntegrityReport
 
 _INSTEAD = {
     "back up": "pg_dump --format=custom --file=metaclaw.dump",
@@ -50,27 +49,26 @@ def check(home: Path, as_json: bool) -> int:
 
 
 def _check_file(path: Path) -> dict[str, object]:
-    from metaclaw.store import Integrity, check_file
+    from metaclaw.store import IntegrityReport, check_file
 
     if not path.exists():
-        return _facts(Integrity(None, 0, 0, 0, 0, ()))
+        return _facts(IntegrityReport(None, 0, 0, 0, 0, ()))
     return _facts(check_file(path))
 
 
 def _check_server(home: Path) -> dict[str, object]:
     """A server checks its own files; that it can be read at this schema is what there is to say here."""
-    from metaclaw.cli.ledger import reading
+    from metaclaw.cli.home import reading
     from metaclaw.config import load
-    from metaclaw.store import Integrity
-    from metaclaw.store.migration import HEAD
+    from metaclaw.store import SCHEMA_REVISION, IntegrityReport
 
     with reading(load(home)) as reader:
         assert reader is not None
         counts = reader.counts()
-    return _facts(Integrity(HEAD, counts.turns, counts.sessions, 0, 0, ()))
+    return _facts(IntegrityReport(SCHEMA_REVISION, counts.turns, counts.sessions, 0, 0, ()))
 
 
-def _facts(found: "Integrity") -> dict[str, object]:
+def _facts(found: "IntegrityReport") -> dict[str, object]:
     return {
         "sound": not found.problems,
         "schema": found.revision,
@@ -90,7 +88,7 @@ def _facts(found: "Integrity") -> dict[str, object]:
 @click.pass_obj
 def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     """Write a copy of the database to PATH, a file or a folder. The proxy may run."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import back_up, check_file
 
@@ -186,8 +184,7 @@ def migrate(home: Path, as_json: bool) -> None:
     """
     from metaclaw.config import load
     from metaclaw.instance import acquire
-    from metaclaw.store import compact, open_database
-    from metaclaw.store.migration import HEAD
+    from metaclaw.store import SCHEMA_REVISION, compact, open_database
 
     with acquire(home), shown_while("bringing the database up to date"):
         database = open_database(load(home).store.url.resolve())
@@ -195,16 +192,16 @@ def migrate(home: Path, as_json: bool) -> None:
             compact(database)
         database.close()
     if as_json:
-        print_json({"schema": HEAD})
+        print_json({"schema": SCHEMA_REVISION})
     else:
-        click.echo(f"The database is at schema {HEAD}.")
+        click.echo(f"The database is at schema {SCHEMA_REVISION}.")
 
 
 def _finish_forgetting(home: Path) -> bool:
     """Delete what a restored database holds of forgotten sessions; whether nothing of them is left in its file."""
-    from metaclaw.cli.ledger import opened
+    from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf
     from metaclaw.store import SqlForgetting, SqlGenerations
 

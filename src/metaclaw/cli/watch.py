@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from metaclaw.cli.client import OPEN_HOSTS, Api, NotRunningError, at, connect, expect, rows
+from metaclaw.cli.client import OPEN_HOSTS, ApiClient, NotRunningError, at, connect, expect, rows
 from metaclaw.cli.output import plain
 from metaclaw.domain.chat import Json
 from metaclaw.errors import MetaClawError
@@ -56,7 +56,7 @@ def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
             click.echo(f"{_clock(event)}  {line}")
 
 
-def _follow(home: Path, cursor: str) -> Iterator[tuple[Api, StreamedEvent]]:
+def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
     """Events behind the cursor, for ever; only a proxy that does not run at the beginning is an error."""
     _, api = connect(home)
     is_waiting = False
@@ -81,8 +81,8 @@ def _follow(home: Path, cursor: str) -> Iterator[tuple[Api, StreamedEvent]]:
                 raise
 
 
-def _events(api: Api, cursor: str) -> Iterator[StreamedEvent]:
-    """What one connection brings, until it ends. The first has no kind: it only says where the stream begins."""
+def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
+    """The events of one connection until it ends. The first has no kind: it only holds the cursor at which the stream begins."""
     parts = urlsplit(api.url)
     host = parts.hostname or "127.0.0.1"
     connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=_SILENCE_S)
@@ -107,7 +107,7 @@ def _events(api: Api, cursor: str) -> Iterator[StreamedEvent]:
         connection.close()
 
 
-def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
+def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None:
     data = event.data
     match event.kind:
         case "generation":
@@ -126,7 +126,8 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
             times, got = plain(data.get("attempts")), _GOT.get(str(data.get("end")), "")
             return f"held a call of {plain(data.get('agent'))} that breaks {plain(data.get('rule'))} ({times} of its tries){got}"
         case "check_failed":
-            return f"the check of {plain(data.get('rule'))} could not be run, so the call passed: {_short(data.get('reason'))}"
+            came = "but the call was held for another rule" if data.get("held") else "so the call passed"
+            return f"the check of {plain(data.get('rule'))} could not be run, {came}: {_short(data.get('reason'))}"
         case "rules_not_held":
             which = ", ".join(plain(one) for one in rows(data.get("rules")))
             return f"could not hold calls of {plain(data.get('agent'))} to {which}: {plain(data.get('reason'))}"
@@ -151,7 +152,7 @@ def _line(api: Api, event: StreamedEvent, *, show_all: bool) -> str | None:
 
 
 def _everywhere(data: dict[str, Json]) -> str:
-    """What to do where a rule was said of a project that is not known."""
+    """The advice for a rule that was stated for an unknown project."""
     if data.get("project") is None:
         return ""
     return (
@@ -159,7 +160,7 @@ def _everywhere(data: dict[str, Json]) -> str:
     )
 
 
-def _generation(api: Api, data: dict[str, Json]) -> str:
+def _generation(api: ApiClient, data: dict[str, Json]) -> str:
     """The reason, and the words of the rules that came into force."""
     words: list[str] = []
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:

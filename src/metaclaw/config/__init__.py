@@ -2,32 +2,34 @@
 
 from metaclaw.config.editor import ensure_api_key, set_values
 from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replace_file
+from metaclaw.config.learning import (
+    EvolverConfig,
+    JudgeConfig,
+    LearningConfig,
+    ListenConfig,
+    PriceConfig,
+    PrivacyConfig,
+    SkillsConfig,
+    TeamConfig,
+)
 from metaclaw.config.loader import build, flatten, load, missing_secrets
 from metaclaw.config.policy import DistillConfig, PolicyConfig, TrainingMode
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
 from metaclaw.config.schedule import CalendarConfig, RuleConfig, ScheduleConfig, SleepRange, sleep_range
 from metaclaw.config.section import MASK, Secret, SecretUrl, without_password
-from metaclaw.config.sources import LISTS, OPTIONAL, SourceKind, Statement, ValueSource, statements
-from metaclaw.config.tree import (
+from metaclaw.config.serving import (
     WIRES_OF_KIND,
-    Config,
     EngineConfig,
-    EvolverConfig,
-    JudgeConfig,
-    LearningConfig,
-    ListenConfig,
     LogConfig,
-    PriceConfig,
-    PrivacyConfig,
     ProviderConfig,
     ProxyConfig,
     SessionsConfig,
-    SkillsConfig,
     StoreConfig,
-    TeamConfig,
     TelemetryConfig,
     is_loopback,
 )
+from metaclaw.config.sources import LISTS, OPTIONAL, SourceKind, Statement, ValueSource, statements
+from metaclaw.config.tree import Config
 
 __all__ = [
     "CONFIG_NAME",

@@ -4,7 +4,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.engine.pipe import framed
+from metaclaw.engine.pipe import pack as pack
 
 
 class Generate(msgspec.Struct, tag="generate", frozen=True):
@@ -141,11 +141,5 @@ Told: TypeAlias = Accepted | Refused | Unserved | Piece | Finished
 """What concerns one request."""
 FromEngine: TypeAlias = Progress | Ready | Broken | Loaded | NotLoaded | Unloaded | Told
 
-_encoder = msgspec.msgpack.Encoder()
 to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
 from_engine: Final = msgspec.msgpack.Decoder(FromEngine)
-
-
-def pack(message: ToEngine | FromEngine) -> bytes:
-    """The message as bytes on the pipe."""
-    return framed(_encoder.encode(message))

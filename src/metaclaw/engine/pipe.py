@@ -1,10 +1,12 @@
-"""The line between the program and a process of its own: messages as bytes, each behind its length, and the process's end of it."""
+"""Messages between the program and its child processes: msgpack, each behind its length, and the child's end of the pipe."""
 
 import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 _LENGTH_BYTES: Final = 4
 _READ_BYTES: Final = 1 << 16
@@ -13,8 +15,12 @@ In = TypeVar("In")
 Out = TypeVar("Out", contravariant=True)
 
 
-def framed(body: bytes) -> bytes:
-    """A message as it goes on the line."""
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    """The message as bytes on the pipe."""
+    body = _encoder.encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
 

@@ -18,26 +18,22 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.chat import Text
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.enforcement import EnforcedRule, HoldEnd
+from metaclaw.domain.enforcement import STOPPED_BY_US, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import REMINDER, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError
-from metaclaw.learn.applicability import concerns, matching, needs_situation, readable_check
-from metaclaw.learn.assessment import conversation_of, in_words
+from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
 from metaclaw.learn.outcomes import pause_s
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.steps import RecordedSteps
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
-from metaclaw.skills import ShelfView, Teams, rule_text, rule_when
-from metaclaw.skills.checks import examine
-from metaclaw.skills.library import Library
-from metaclaw.skills.rule import ALWAYS, PROPOSED, check_state_of
+from metaclaw.skills import ALWAYS, PROPOSED, ShelfView, SkillLibrary, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 
@@ -84,12 +80,12 @@ class ComplianceLoop:
         judge_for: Callable[[str], Judge | None] = lambda model: None,
         may_ask: Callable[[], Awaitable[bool]] = _always,
         absorbed: Callable[[int], Collection[SkillName]] = _nothing_absorbed,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
     ) -> None:
         """`may_ask` says whether the budget has room for a question to the judge; `absorbed` gives what a policy version knows
         without being told; `catch_up` brings the shelf up to date. The last two block."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._reader = reader
         self._compliance = compliance
         self._recorded = recorded
@@ -190,6 +186,8 @@ class ComplianceLoop:
         held = _held(turn, rule.name)
         if held is not None:
             return replace(outcome, result=RuleResult.HELD, reason=self._redact(held.reason)[:_MOST_REASON_CHARS])
+        if _is_our_text(turn, step):
+            return None
         if check is None:
             return outcome
         if not concerns(check, step.answer):
@@ -209,7 +207,7 @@ class ComplianceLoop:
             found = self._generations.at(generation)
             if found is None:
                 return current
-            library = Library.of(found.skills)
+            library = SkillLibrary.of(found.skills)
             known = self._views[generation] = ShelfView(generation, library.hash, library.index)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
@@ -257,6 +255,11 @@ def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:
     """What a rule held back in this turn; None where the client got what breaks it, with a warning."""
     rules = () if turn.enforcement is None else turn.enforcement.rules
     return next((one for one in rules if one.rule == rule and one.end is not HoldEnd.WARNED), None)
+
+
+def _is_our_text(turn: Turn, step: Step) -> bool:
+    """Whether the answer is a text that stands in the place of held calls: no model wrote it."""
+    return turn.enforcement is not None and any(isinstance(part, Text) and STOPPED_BY_US in part.text for part in step.answer)
 
 
 def _reminded(turn: Turn, rule: SkillName) -> Reminded:

@@ -1,4 +1,4 @@
-"""The second loop: failures that nobody spoke for become skills that take effect on the next request.
+"""The fast loop: failures become skills that take effect on the next request.
 
 Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
 is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,16 +23,13 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.failures import Lessons, Probes, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.probes import Probes, tasks_in_words
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.unmended import UnmendedFailures
-from metaclaw.learn.wakeup import Wakeup
-from metaclaw.skills.evolve import Failure, Kind, ripe
-from metaclaw.skills.scopes import Teams, applying
-from metaclaw.store import Attempt, RefusedError, SqlCandidates
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
+from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +40,6 @@ _WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
-class Writer(Protocol):
-    """Who writes skills from failures."""
-
-    async def propose(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to three proposals. Raises UpstreamError where it cannot be asked now."""
-
-
 @dataclass(frozen=True, slots=True)
 class FastRules:
     """When failures are enough, and who is in which team."""
@@ -58,8 +48,8 @@ class FastRules:
     teams: Teams
 
 
-class Fast:
-    """Learns as soon as there is something to learn from."""
+class FastLoop:
+    """Turns open failures into proposals and passes them to admission."""
 
     def __init__(
         self,
@@ -69,10 +59,10 @@ class Fast:
         shelf: SkillShelf,
         admission: CandidateAdmission,
         probes: Probes,
-        writer_for: Callable[[str], Writer | None],
+        writer_for: Callable[[str], Evolver | None],
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
@@ -81,7 +71,7 @@ class Fast:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
         turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
         turn; it blocks."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._lessons = lessons
         self._candidates = candidates
         self._shelf = shelf
@@ -114,7 +104,7 @@ class Fast:
 
     @property
     def writing(self) -> int:
-        """Kinds of failure of which somebody is being asked to make a skill."""
+        """Groups of failures for which a model is writing a skill."""
         return self._writing
 
     async def run(self) -> None:
@@ -132,7 +122,7 @@ class Fast:
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
     async def learn(self, aside: TaskGroup) -> None:
-        """Take up whatever there is to learn from now."""
+        """Write skills for every group of failures that is ripe now."""
         self._is_looking = True
         try:
             await self._look(aside)
@@ -150,9 +140,9 @@ class Fast:
         shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._shelf.view.generation)
         self._unmended.keep(shown)
         kinds = await run_sync(self._unmended.kinds_to_show, heard, shown)
-        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe(one, self._rules.min_failures))
+        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe_groups(one, self._rules.min_failures))
         for kind in kinds:
-            if ripe(kind, self._rules.min_failures):
+            if ripe_groups(kind, self._rules.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, aside)
@@ -195,7 +185,7 @@ class Fast:
         answer = self._lessons.answer_to(failure)
         return answer is not None and self._is_unread(answer)
 
-    async def _from_failures(self, kind: Kind, aside: TaskGroup) -> None:
+    async def _from_failures(self, kind: FailureGroup, aside: TaskGroup) -> None:
         if self._writer_for(kind.failures[-1].step.model) is None:
             return  # nothing can be made of them: they feed no skill, and stay free to train the weights
         attempt = await self._claim(kind.name, kind.turns)
@@ -205,7 +195,7 @@ class Fast:
         self._unmended.add(attempt, kind.failures, self._shelf.view.generation)
         await self._write(kind, attempt, aside)
 
-    async def _write(self, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+    async def _write(self, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         writer = self._writer_for(kind.failures[-1].step.model)
         if writer is None:
             await run_sync(self._candidates.end_attempt, attempt)
@@ -213,13 +203,13 @@ class Fast:
             self._writing += 1
             aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
 
-    async def _ask_aside(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+    async def _ask_aside(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         try:
             await self._ask(writer, kind, attempt, aside)
         finally:
             self._writing -= 1
 
-    async def _ask(self, writer: Writer, kind: Kind, attempt: int, aside: TaskGroup) -> None:
+    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
         for pause_s in (*self._pauses_s, None):
             async with self._limiter, self._attempts.attempt(attempt) as may:
@@ -242,7 +232,7 @@ class Fast:
         self._unmended.remove(attempt)  # it was not read by any evolver
         await run_sync(self._candidates.end_attempt, attempt)
 
-    async def _written(self, writer: Writer, kind: Kind) -> list[tuple[Proposal, Learned]]:
+    async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
         """What the writer proposes, and what the gate is to be told of it."""
         whole = await run_sync(self._lessons.in_full, kind)
         near = await run_sync(self._near, whole)
@@ -261,7 +251,7 @@ class Fast:
         teacher = self._lessons.newest(proposal.support)
         return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
-    async def _resume(self, attempt: Attempt, aside: TaskGroup) -> None:
+    async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
         kind = await run_sync(self._lessons.kind_of, attempt)
         if kind is None:
             await run_sync(self._candidates.end_attempt, attempt.number)
@@ -277,6 +267,6 @@ class Fast:
             log.debug("attempt_refused kind=%s reason=%s", kind, error)
             return None
 
-    def _near(self, kind: Kind) -> tuple[Skill, ...]:
+    def _near(self, kind: FailureGroup) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]
         return self._shelf.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)

@@ -1,10 +1,11 @@
-"""Failures that no skill can mend any more: they are not shown to an evolver, and stay free to train the weights.
+"""Failures that no skill can fix: they are not shown to the evolver, and stay free to train the weights.
 
-What an evolver is shown is support for ever and never trains. Where weights can learn from a turn and the person did not speak
-against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the lesson was
-there. Nor where its like was shown before, and no skill for its speaker has come or changed since. Its like failed for the same
-cause with the same rules and skills in the prompt; where no skill is among them, the task must be of its kind as well. This is
-remembered as long as the process runs; after that, a few are shown again (decision 39).
+A turn that the evolver was shown is support and never trains. Where weights can learn from a turn and the person did not speak
+against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the rule was
+there already. Nor where a similar failure was shown before, and no skill for its speaker was added or changed since. Failures
+are similar if they have the same cause and the same rules and skills in the prompt; where no skill is among these, the tasks
+must be of one kind as well. This is remembered as long as the process runs; after a restart a few are shown again (decision
+39).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.verdict import Source
-from metaclaw.skills.evolve import MOST_SHOWN, Failure, Kind, group, is_spoken_against
+from metaclaw.skills import MOST_SHOWN, Failure, FailureGroup, group_failures, is_spoken_against
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,13 @@ class UnmendedFailures:
         found = {attempt: tuple(filter(stays, some)) for attempt, some in self._shown.items()}
         self._shown = {attempt: some for attempt, some in found.items() if some}
 
-    def kinds_to_show(self, failures: Sequence[Failure], shown: Sequence[Shown]) -> list[Kind]:
+    def kinds_to_show(self, failures: Sequence[Failure], shown: Sequence[Shown]) -> list[FailureGroup]:
         """Open failures by kind, without those that are left to the weights; `shown` is what still counts of what was shown. Of
         failures that could train, a kind has no more than an evolver reads in full. Blocks."""
         left = {one.step.turn for one in failures if not is_spoken_against(one) and self._may_train(one.step.turn)}
         before = {one.failure.step.turn: one.failure for one in shown}
         open_ones = {one.step.turn: one for one in failures if not (one.step.turn in left and one.verdict.source is Source.CHECK)}
-        kinds = group([*(before | open_ones).values()])
+        kinds = group_failures([*(before | open_ones).values()])
         known = {_prompt(kind, one) for kind in kinds for one in kind.failures if one.step.turn in before and self._has_skill(one)}
         found = (_to_show(kind, before, left, known) for kind in kinds)
         return [kind for kind in found if kind.failures]
@@ -76,11 +77,13 @@ class UnmendedFailures:
 _Prompt = tuple[str, str, frozenset[SkillName]]
 
 
-def _prompt(kind: Kind, failure: Failure) -> _Prompt:
+def _prompt(kind: FailureGroup, failure: Failure) -> _Prompt:
     return kind.scope, kind.cause, frozenset(failure.step.stamp.skills)
 
 
-def _to_show(kind: Kind, before: Mapping[TurnId, Failure], left: Collection[TurnId], known: Collection[_Prompt]) -> Kind:
+def _to_show(
+    kind: FailureGroup, before: Mapping[TurnId, Failure], left: Collection[TurnId], known: Collection[_Prompt]
+) -> FailureGroup:
     """The kind without what was shown before and without what is left to the weights."""
     here = {_prompt(kind, one) for one in kind.failures if one.step.turn in before}
     asked = [one for one in kind.failures if one.step.turn not in before]

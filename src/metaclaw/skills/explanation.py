@@ -1,4 +1,4 @@
-"""Why a turn's prompt has what it has: every rule, fact and skill that was considered, what became of it and the reason."""
+"""Explain a turn's prompt: every rule, fact and skill that was considered, whether it was placed, and why."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -8,16 +8,16 @@ from typing import NamedTuple
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.skills.block import already_present
+from metaclaw.skills.library import Budgets, InScope, Selection, ShelfView
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import Teams, applies
-from metaclaw.skills.view import Budgets, InScope, Selection, ShelfView
 
 MOST_CONSIDERED = 1000
 """Of a library with more than this, only what is in scope and what matches is explained."""
 
 
 class Fate(StrEnum):
-    """What became of a rule, fact or skill in a turn's prompt."""
+    """Where a rule, fact or skill stands in a turn's prompt, or why it does not."""
 
     PLACED = "placed"
     LISTED = "listed"

@@ -15,8 +15,7 @@ from pathlib import Path
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.frontmatter import parse_front_matter, render_front_matter
-from metaclaw.skills.rule import CHECK_STATES, ENFORCE, ON_ERROR
+from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR
 from metaclaw.skills.scopes import fault_of
 
 SKILL_FILE = "SKILL.md"
@@ -31,9 +30,19 @@ _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTI
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
 _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
-_CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "check_state": CHECK_STATES}
+_CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "on_break": ON_BREAK, "check_state": CHECK_STATES}
 _STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
+
+_MAX_CHARS = 16_384
+_PLAIN_CHARS = 8_000
+# `key: plain words` needs no YAML parser where it begins with a letter, holds no ": " or " #" and is no YAML word for another type;
+# nor does a quoted line without escapes in it.
+_PLAIN_LINE = re.compile(
+    r"([a-z][a-z_-]*): +(?:([A-Za-z][^\n#:\t]*(?:(?::|(?<! )#)[^\s#:][^\n#:\t]*)*)|'([^'\n\t]+)' *|\"([^\"\\\n\t]+)\" *)\n"
+)
+_NOT_TEXT = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
 def read_skill(path: Path) -> Skill:
@@ -140,7 +149,7 @@ def withdraw_skill(folder: Path, name: str) -> None:
 
 
 def flush_skills(folder: Path, names: Sequence[str]) -> None:
-    """See to it that these files, and those taken away, stay so even without power. Side by side, since each waits for the disk."""
+    """Flush these files, and removals, to disk. In parallel, since each waits for the disk."""
     homes = [folder / name for name in names if (folder / name).is_dir()]
     with _disk_errors(folder), ThreadPoolExecutor(AT_ONCE) as pool:
         for _ in pool.map(_sync, [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes]):
@@ -156,7 +165,7 @@ def sweep(folder: Path) -> None:
 
 
 def _hide(folder: Path, home: Path) -> Path | None:
-    """Out of the readers' sight in one step: hidden folders are ignored. Of a link, only the link goes."""
+    """Rename a skill's folder to a hidden one, which readers ignore. Of a link, only the link is removed."""
     if home.is_symlink():
         home.unlink()
         return None
@@ -234,7 +243,7 @@ def _check_kind(fields: dict[str, object], where: str) -> None:
 
 
 def _check_enforcement(fields: dict[str, object], where: str) -> None:
-    """Check `enforce`, `on_error` and `check_state`. YAML reads a bare `off` as false: it is put back into text."""
+    """Check `enforce`, `on_error`, `on_break` and `check_state`. YAML reads a bare `off` as false: it is put back into text."""
     if fields.get("enforce") is False:
         fields["enforce"] = "off"
     for key, allowed in _CHOICES.items():
@@ -331,3 +340,51 @@ def _disk_errors(path: Path) -> Iterator[None]:
         }
         hint = remedy.get(error.errno or 0, "look at the disk")
         raise SkillError(f"{path}: {error.strerror or error}: {hint}") from error
+
+
+def parse_front_matter(text: str, where: str) -> dict[str, object]:
+    """The mapping in a front matter. Raises SkillError that names `where`, the line and the remedy."""
+    if len(text) > _MAX_CHARS:
+        raise SkillError(
+            f"{where}: the front matter has {len(text)} characters: keep it below {_MAX_CHARS}; text belongs below the second `---`"
+        )
+    plain = _parse_plain(text)
+    if plain is not None:
+        return plain
+    # Imported by those whose skills need it: nearly none do, and everybody waits for the start.
+    from metaclaw.skills.yaml_fields import parse_yaml
+
+    return parse_yaml(text, where)
+
+
+def render_front_matter(fields: dict[str, object]) -> str:
+    """The mapping as YAML lines, in the order given."""
+    return "".join(_render_line(key, value) for key, value in fields.items())
+
+
+def _render_line(key: str, value: object) -> str:
+    # What reads as plain words is written so; YAML's own writer says the same, ten times slower.
+    if isinstance(value, str) and value[:1].isalpha() and value.isascii() and len(value) < _PLAIN_CHARS:
+        line = f"{key}: {value}\n"
+        if _parse_plain(line) == {key: value}:
+            return line
+    from metaclaw.skills.yaml_fields import write_yaml
+
+    return write_yaml({key: value})
+
+
+def _parse_plain(text: str) -> dict[str, object] | None:
+    """The common case by itself, some ten times faster than YAML: only lines of `key: words`. None where there is more."""
+    fields: dict[str, object] = {}
+    at = 0
+    while at < len(text):
+        line = _PLAIN_LINE.match(text, at)
+        if line is None or line[1] in fields or line[1] in _NOT_TEXT:
+            return None
+        key, plain, single, double = line.groups()
+        value = plain.rstrip(" ") if plain else single or double
+        if _CONTROL.search(value) or (plain and value.lower() in _NOT_TEXT):
+            return None
+        fields[key] = value
+        at = line.end()
+    return fields

@@ -12,22 +12,22 @@ Measured beside it at 100,000 short documents: SQLite's FTS5 needs 180 ms for an
 and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstention needs. numpy is no part of the base install.
 """
 
-import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from metaclaw.domain.nearness import Nearness, bar_of_similarity
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
-from metaclaw.skills.members import Members, MembersDraft
-from metaclaw.skills.persistent import PersistentMap
+from metaclaw.skills.scopes import Members, MembersDraft
 from metaclaw.text import MAX_WORD_CHARS, list_words, terms_of
 
+V = TypeVar("V")
+_SHARDS = 256
 MOST_RANKED = 128
 """Most skills that are put in order for a request."""
 
@@ -38,7 +38,6 @@ _MOST_TERMS = 24
 _MOST_WORDS = 8_192
 _MOST_READ = 256
 _MOST_READ_WORDS = 128
-_MOST_HEARD_CHARS = 2_048
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _LONG_LIST = 2_000
@@ -48,11 +47,9 @@ _PROBE_COST = 16  # one binary search costs about as much as walking this many p
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
 _SAYS_NOTHING: dict[str, float] = {}
-# A word of six digits or more has no terms (`terms` says so), so a request without it asks the same.
-_LONG_NUMBER = re.compile(r" [0-9]{6,}(?![\w+#])")
 
 
-class Found(NamedTuple):
+class FoundSkill(NamedTuple):
     """A skill, how well it fits a request (1.0 is the least with which it is placed), and whether it fits well enough."""
 
     skill: Skill
@@ -60,7 +57,7 @@ class Found(NamedTuple):
     is_match: bool
 
 
-class Wanted(NamedTuple):
+class SkillQuery(NamedTuple):
     """A request's most telling terms with their informativeness, and the evidence a skill needs."""
 
     terms: tuple[tuple[str, float], ...]
@@ -81,7 +78,7 @@ class _PostingList(NamedTuple):
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_heard", "_members", "_numbers", "_postings", "_read", "_scoped", "_words")
+    __slots__ = ("_documents", "_free", "_members", "_numbers", "_postings", "_read", "_scoped", "_words")
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
@@ -91,8 +88,7 @@ class SkillIndex:
         self._numbers: PersistentMap[int] = PersistentMap()
         self._postings: PersistentMap[Postings] = PersistentMap()
         self._words: dict[str, dict[str, float]] = {}
-        self._heard: dict[str, Wanted] = {}
-        self._read: dict[tuple[str, ...], Wanted] = {}
+        self._read: dict[tuple[str, ...], SkillQuery] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -126,55 +122,43 @@ class SkillIndex:
             draft.add(skill)
         return draft.finish()
 
-    def search(self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()) -> list[Found]:
+    def search(self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()) -> list[FoundSkill]:
         """The skills there is enough evidence for, best first, none far behind the best; ties by name. Often none.
 
         A skill with a scope is found only where its scope is among `scopes`.
         """
         return self.find(self.read(query), limit, scopes)
 
-    def read(self, query: str) -> Wanted:
+    def read(self, query: str) -> SkillQuery:
         """What a request asks of this library: everything the search depends on."""
-        if len(query) > _MOST_HEARD_CHARS:
-            return self._read_words(query)
-        heard = _LONG_NUMBER.sub("", query)
-        wanted = self._heard.get(heard)
-        if wanted is None:
-            wanted = self._read_words(query)
-            if len(self._heard) >= _MOST_READ:
-                self._heard.clear()
-            self._heard[heard] = wanted
-        return wanted
-
-    def _read_words(self, query: str) -> Wanted:
         # A ticket's number, a date and the like say nothing, and make no other request of it.
         words = tuple([word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)])
         wanted = self._read.get(words)
         if wanted is None:
             request, mass = self._weigh(words)
-            wanted = Wanted(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
+            wanted = SkillQuery(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
             if len(words) <= _MOST_READ_WORDS:
                 if len(self._read) >= _MOST_READ:
                     self._read.clear()
                 self._read[words] = wanted
         return wanted
 
-    def find(self, wanted: Wanted, limit: int, scopes: frozenset[str]) -> list[Found]:
+    def find(self, wanted: SkillQuery, limit: int, scopes: frozenset[str]) -> list[FoundSkill]:
         """The skills for a request that has been read."""
         floor, lists = wanted.floor, self._lists(dict(wanted.terms))
         evidence, rest = self._walk(lists, floor, scopes)
         found = self._best_of(evidence, rest, floor, limit, scopes)
         near = [one for one in found if one.evidence >= found[0].evidence * _NEAR_BEST]
-        return [Found(one.skill, one.evidence / floor, True) for one in near]
+        return [FoundSkill(one.skill, one.evidence / floor, True) for one in near]
 
     def rank(
         self,
-        query: str | Wanted,
+        query: str | SkillQuery,
         nearness: Nearness | None = None,
         kinds: frozenset[SkillKind] | None = None,
         scopes: frozenset[str] = frozenset(),
         limit: int = MOST_RANKED,
-    ) -> list[Found]:
+    ) -> list[FoundSkill]:
         """Up to `limit` skills, rules and facts that have anything in common with a request, best first; ties by name.
 
         `nearness` says how near each is in meaning; without it words decide alone. `kinds` leaves out other kinds; `scopes` as in
@@ -199,9 +183,9 @@ class SkillIndex:
                 found.append((score, skill))
         found.sort(key=lambda one: (-one[0], one[1].name))
         least = max(1.0, found[0][0] * _NEAR_BEST) if found and nearness is None else 1.0
-        return [Found(skill, score, score >= least) for score, skill in found[:limit]]
+        return [FoundSkill(skill, score, score >= least) for score, skill in found[:limit]]
 
-    def _evidence(self, wanted: Wanted, scopes: frozenset[str], limit: int) -> dict[int, int]:
+    def _evidence(self, wanted: SkillQuery, scopes: frozenset[str], limit: int) -> dict[int, int]:
         """The evidence for the skills with the most of it."""
         evidence, rest = self._walk(self._lists(dict(wanted.terms)), 1, scopes)
         admitted, scoped = scopes | {_EVERYWHERE}, self._scoped
@@ -349,7 +333,7 @@ def _most_from(lists: list[_PostingList]) -> list[int]:
 
 
 class _Draft:
-    """The next state of an index while it is being made. Nobody else sees it."""
+    """The next state of an index while it is being made."""
 
     def __init__(self, index: SkillIndex) -> None:
         self._index = index
@@ -411,7 +395,7 @@ class _Draft:
         index._free = tuple(self._free)
         index._scoped = self._scoped
         index._members = self._members.finish()
-        index._words, index._read, index._heard = {}, {}, {}
+        index._words, index._read = {}, {}
         index._numbers = self._index._numbers.changed(self._numbers)
         index._postings = self._index._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})
         return index
@@ -420,3 +404,47 @@ class _Draft:
         shared = self._index._postings.get(term) or (_NONE,) * len(GRADES)
         merged = tuple(own.get(term, old) or _NONE for own, old in zip(self._touched, shared, strict=True))
         return merged if any(merged) else None
+
+
+class PersistentMap(Generic[V]):
+    """An immutable map from strings, split into shards by hash. `changed` shares every shard it does not touch."""
+
+    __slots__ = ("_shards", "_size")
+
+    def __init__(self) -> None:
+        self._shards: tuple[dict[str, V], ...] = tuple({} for _ in range(_SHARDS))
+        self._size = 0
+
+    def get(self, key: str) -> V | None:
+        """The value of a key, or None."""
+        return self._shards[hash(key) % _SHARDS].get(key)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def values(self) -> Iterator[V]:
+        """Every value, in no particular order."""
+        for shard in self._shards:
+            yield from shard.values()
+
+    def changed(self, changes: Mapping[str, V | None]) -> "PersistentMap[V]":
+        """A new map with these keys set; None takes a key out."""
+        shards = list(self._shards)
+        copied: set[int] = set()
+        size = self._size
+        for key, value in changes.items():
+            number = hash(key) % _SHARDS
+            if number not in copied:
+                copied.add(number)
+                shards[number] = shards[number].copy()
+            shard = shards[number]
+            size -= key in shard
+            if value is None:
+                shard.pop(key, None)
+            else:
+                shard[key] = value
+                size += 1
+        result: PersistentMap[V] = PersistentMap.__new__(PersistentMap)
+        result._shards = tuple(shards)
+        result._size = size
+        return result

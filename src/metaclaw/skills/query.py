@@ -1,19 +1,115 @@
-"""From what arrived as a user's message to what the user said: the retrieval query.
+"""The retrieval query: a user's own words in a message, without what chat bridges, coding agents and mail programs add.
 
 Envelopes, timestamps, sender records, reminders and descriptions of the machine are much the same from turn to turn, so a query
 that holds them finds the same skills every time. They are taken out. Of a long paste only the beginning and end are looked at.
+
+Each pattern is anchored or bounded, so that matching takes time linear in the text. Patterns name what is known to be added by a
+program; brackets, tags and colons that people use themselves ("[WIP]", "<rules>", "server: nginx") stay.
 """
 
 import re
 
-from metaclaw.skills import channels
+_TAG = (
+    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
+    "|house_rules|relevant-memories|user-persona|scene-navigation|memory-tools-guide|conversation_context|channel_metadata"
+    "|system_context|command-name|command-message|local-command-(?:stdout|stderr|caveat)|bash-stdout|bash-stderr"
+    "|task-notification|ide_opened_file|ide_selection|attached_files|user_info|project_layout|git_status|turn_aborted"
+)
+_FRAME = r"(?:[A-Z]+_)*(?:INTERNAL_CONTEXT|UNTRUSTED_CONTENT)"
+_I, _M = re.IGNORECASE, re.MULTILINE
+
+BLOCK_EDGE = re.compile(
+    rf"<(?:(?P<start>(?:{_TAG})(?:[ \t][^<>\n]{{0,400}})?>|<<(?:BEGIN_)?(?!END_){_FRAME}(?:\s[^<>\n]{{0,200}})?>>>)"
+    rf"|(?P<end>/(?:{_TAG})>|<<END_{_FRAME}(?:\s[^<>\n]{{0,200}})?>>>))"
+)
+"""Where a block that a program put in begins or ends: `<system-reminder>`, `<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>`."""
+
+UNTRUSTED_HEADING = re.compile(
+    r"^[^\n:()]{1,80}\((?:untrusted|metadata|data)\b[^()\n]{0,100}\):[ \t]*\n(?:[ \t]*\n)?(?P<fence>```)?", _I | _M
+)
+"""`Conversation info (untrusted metadata):` above a fenced block or a paragraph."""
+
+HISTORY = re.compile(r"^\[(?:chat messages since your last reply|thread history|conversation history)\b[^\]\n]{0,80}\]", _I | _M)
+CURRENT = re.compile(r"^\[(?:your )?current message\b[^\]\n]{0,80}\]", _I | _M)
+"""Group chats: what was said before, and what is to be answered."""
+
+CLIENT_TAIL = re.compile(
+    r"^(?:You can execute bash commands and edit files to implement|To suggest changes to a file you MUST return"
+    r"|#{1,3} Learned Skills\b|USER'S CURRENT TIME:)",
+    _M,
+)
+"""Where a client's own template begins behind the user's words; it goes on to the end."""
+
+METADATA_KEY = re.compile(
+    r"\"(?:message_?id|chat_?id|sender_?id|chat_?type|conversation_label|is_group_chat|group_subject)\"\s*:", _I
+)
+FENCE = re.compile(r"```[^`\n]{0,20}\n[^`]*```")
+BARE_JSON_LINE = re.compile(r"^[ \t]*\{[^\n]{0,4000}\}[ \t]*$", _M)
+
+_ZONE = r"(?:[ ]?[A-Z]{1,5}(?:[+-]\d{1,2}(?::?\d{2})?)?|[ ]?[+-]\d{2}:?\d{2})?"
+_CLOCK = rf"[T ]\d{{1,2}}:\d{{2}}(?::\d{{2}}(?:\.\d{{1,9}})?)?(?:[ ]?[AP]M)?{_ZONE}"
+_WHEN = rf"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{{0,6}},?[ ])?\d{{4}}-\d{{2}}-\d{{2}}(?:{_CLOCK})?"
+TIMESTAMP = re.compile(rf"\[{_WHEN}\]|\[\d{{1,2}}:\d{{2}}(?::\d{{2}})?(?:[ ][AP]M)?\]")
+"""`[Sun 2026-11-15 00:40 UTC]`."""
+
+_CHAT = (
+    "Telegram|WhatsApp|Discord|Signal|iMessage|BlueBubbles|Matrix|Mattermost|MSTeams|Feishu|Lark|DingTalk|WeChat|WeCom|WebChat"
+    "|Zalo|Nostr|Twitch"
+)
+_MAYBE_CHAT = "Slack|Teams|MS Teams|Google Chat|LINE|QQ|IRC|SMS|Email|Web|Voice|Viber|Messenger|Instagram"
+_DETAIL = (
+    r"(?:\b(?:id|chat_?id|user_?id|sender|message_?id|jid|channel|thread)[ ]?[:=]|@\w|#\w|\+\d|\d{1,2}:\d{2}|\d{4}-\d{2}-\d{2})"
+)
+ENVELOPE = re.compile(
+    rf"^[ \t]*\[(?P<inside>(?:{_CHAT})\b[^\[\]\n]{{0,300}}|(?:{_MAYBE_CHAT})\b(?=[^\[\]\n]{{0,300}}{_DETAIL})[^\[\]\n]{{0,300}}"
+    rf"|(?:{_MAYBE_CHAT}))\][ \t]*(?P<sender>@?[\w.-]{{1,40}}(?:[ ][\w.-]{{1,40}}){{0,2}}(?:[ ]\([^()\n]{{1,40}}\))?:[ ])?",
+    _I | _M,
+)
+"""`[Telegram Alice (@alice) id:123 +5m 2026-11-15 10:00 UTC] Alice: `."""
+
+_NOTE = (
+    "message_id|message id|chat_id|sender_id|user_id|from|sender|reply_to|replying to|in reply to|quoted|quoting|forwarded from"
+    "|forwarded|media attached(?: \\d+/\\d+)?|media source|attachments?|attached|attached file|file|image|photo|picture|audio|voice"
+    "|voice message|video|sticker|document|location|contact|reaction|pasted text(?: #\\d+)?|image #\\d+|id|truncated|system message"
+)
+NOTES = re.compile(
+    rf"\[/?(?:{_NOTE})(?:[ ]?[:=][^\[\]\n]{{0,600}}|[ ]id:[^\[\]\n]{{0,200}})?\]|\[/(?:replying|quoting)\]"
+    r"|\[\[[ ]?(?:reply_to|audio_as_voice|tts)[^\[\]\n]{0,80}\]\]|<media:[a-z]{1,20}>"
+    r"|\[(?:replying to|in reply to|quoted|quoting|forwarded from)[ ][^\[\]\n]{1,200}\]",
+    _I,
+)
+"""`[message_id: 12]`, `[media attached: /tmp/a.png (image/png)]`, `<media:audio>`."""
+
+QUOTED_REPLY = re.compile(
+    r"^\[(?:replying to|quoted|quoting|in reply to)\b[^\n]{0,300}\n(?:[^\n]*\n){0,40}?\[/(?:replying|quoted|quoting|in reply to)\]",
+    _I | _M,
+)
+
+LINES = re.compile(
+    r"^[ \t]*(?:Runtime:[ \t]*\w+=[^\n]*|(?:agent|sessionId|session|channel|host|model)=[^\n|]{0,200}\|[^\n]*"
+    r"|Current time:[^\n]*|Current date(?: and time)?:[^\n]*|System:[ \t]*\[[^\n]*|To send an image back,[^\n]*"
+    r"|A new session was started via /[^\n]*"
+    r"|(?:session|sender|chat|user|channel|thread|message|conversation|group|guild|workspace)[ _-]?(?:id|key)[ \t]?[:=][^\n]{0,300}"
+    r"|>[^\n]*|On [^\n]{5,160} wrote:|-{2,}[ \t]?(?:Original|Forwarded) Message[^\n]*|Sent from my [^\n]{1,60})[ \t]*$",
+    _I | _M,
+)
+"""Whole lines that a program wrote: `Runtime: agent=main | …`, quoted mail, `chat_id: 5`."""
+
+DATA_URL = re.compile(r"data:[\w.+-]{1,60}/[\w.+-]{1,60};base64,[A-Za-z0-9+/=]*")
+URL = re.compile(r"\b(?:https?|ftp|file|media|slack|tg)://([^\s<>\"')\]]{1,2000})")
+MENTIONS = re.compile(r"<(?:(?:@[!&]?|#|!|a?:)[\w:|.-]{1,80}|/?command-args)>")
+PHONES = re.compile(r"\+(?<![\w.]\+)\d{7,15}\b")
+ACCOUNTS = re.compile(r"o[ucm]_[0-9a-f]{16,64}\b")
+UUIDS = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", _I)
+OWN_NAME = re.compile(r"\s*@[\w.-]{2,60}(?=\s)")
+"""Identifiers: `<@U024BE7LH>`, telephone numbers, account ids, and the bot's own name at the beginning of a message."""
 
 MAX_QUERY_CHARS = 4_500
 _HEAD_CHARS, _TAIL_CHARS = 3_000, 1_500
 _BLOCKS_SOUGHT = 8  # tagged blocks are cheap to find and may be long: they are looked for in that much more text
 _WORD = re.compile(r"[^\W\d_]{3,20}")
 _URL_NOISE = frozenset(("www", "com", "org", "net", "html", "htm", "php", "index"))
-# Each kind of line in `channels.LINES` has one of these.
+# Each kind of line in `LINES` has one of these.
 _SIGNS_OF_LINES = (":", "=", ">", "--", "mage back", "MAGE BACK", "via /", "VIA /", "rom my", "ROM MY", "rom My")
 _NOT_A_SENDER = frozenset(("fix", "bug", "note", "todo", "task", "question", "update", "error", "warning", "help", "re", "fwd"))
 
@@ -24,18 +120,18 @@ def query_text(task: str) -> str:
     It runs for every task on the request path, so a pattern is tried only where a character it cannot do without is there.
     """
     text = _ends(_without_blocks_at_ends(task) if "<" in task else task).replace("\r\n", "\n")
-    text = channels.DATA_URL.sub(" ", text) if "data:" in text else text
+    text = DATA_URL.sub(" ", text) if "data:" in text else text
     if _has_sign_of_lines(text):
         # Each match is a whole line, so where there is but one line it is looked at once and not from every character on.
-        text = channels.LINES.sub("", text) if "\n" in text else "" if channels.LINES.match(text) else text
+        text = LINES.sub("", text) if "\n" in text else "" if LINES.match(text) else text
     text = _without_brackets(text) if "[" in text else text
     text = _without_untrusted(text) if "):" in text else text
-    text = channels.FENCE.sub(_without_metadata, text) if "```" in text else text
-    text = channels.BARE_JSON_LINE.sub(_without_metadata, text) if "{" in text else text
+    text = FENCE.sub(_without_metadata, text) if "```" in text else text
+    text = BARE_JSON_LINE.sub(_without_metadata, text) if "{" in text else text
     text = _without_notes(text) if "[" in text or "<" in text else text
-    text = channels.URL.sub(_words_of_url, text) if "://" in text else text
+    text = URL.sub(_words_of_url, text) if "://" in text else text
     text = _without_identifiers(text)
-    tail = channels.CLIENT_TAIL.search(text) if "\n" in text else channels.CLIENT_TAIL.match(text)
+    tail = CLIENT_TAIL.search(text) if "\n" in text else CLIENT_TAIL.match(text)
     return " ".join((text[: tail.start()] if tail else text).split()).strip(" \"'")[:MAX_QUERY_CHARS]
 
 
@@ -47,12 +143,12 @@ def _has_sign_of_lines(text: str) -> bool:
 
 
 def _without_brackets(text: str) -> str:
-    return _without_history(channels.TIMESTAMP.sub("", text))
+    return _without_history(TIMESTAMP.sub("", text))
 
 
 def _without_notes(text: str) -> str:
-    text = channels.QUOTED_REPLY.sub("\n", text)
-    return channels.NOTES.sub(" ", channels.ENVELOPE.sub(_sender_unless_metadata, text))
+    text = QUOTED_REPLY.sub("\n", text)
+    return NOTES.sub(" ", ENVELOPE.sub(_sender_unless_metadata, text))
 
 
 def _ends(text: str) -> str:
@@ -73,7 +169,7 @@ def _without_blocks(text: str, *, begins_within: bool = False) -> str:
     `begins_within` a longer one, that all before it was inside."""
     kept: list[str] = []
     at = depth = 0
-    for edge in channels.BLOCK_EDGE.finditer(text):
+    for edge in BLOCK_EDGE.finditer(text):
         if depth == 0:
             kept.append(text[at : edge.start()])
         if edge["start"]:
@@ -90,8 +186,8 @@ def _without_blocks(text: str, *, begins_within: bool = False) -> str:
 
 def _without_history(text: str) -> str:
     """Of a group chat's pending messages keep the one to be answered."""
-    history = channels.HISTORY.search(text)
-    current = channels.CURRENT.search(text, history.end() if history else 0)
+    history = HISTORY.search(text)
+    current = CURRENT.search(text, history.end() if history else 0)
     before = text[: history.start()] if history else ""
     if current:
         return before + text[current.end() :]
@@ -102,7 +198,7 @@ def _without_untrusted(text: str) -> str:
     """Drop each heading that calls what follows untrusted, with the fenced block or the paragraph it heads."""
     kept: list[str] = []
     at = 0
-    while heading := channels.UNTRUSTED_HEADING.search(text, at):
+    while heading := UNTRUSTED_HEADING.search(text, at):
         kept.append(text[at : heading.start()])
         close = "```" if heading["fence"] else "\n\n"
         end = text.find(close, heading.end())
@@ -111,7 +207,7 @@ def _without_untrusted(text: str) -> str:
 
 
 def _without_metadata(match: re.Match[str]) -> str:
-    return " " if channels.METADATA_KEY.search(match[0]) else match[0]
+    return " " if METADATA_KEY.search(match[0]) else match[0]
 
 
 def _sender_unless_metadata(match: re.Match[str]) -> str:
@@ -121,12 +217,12 @@ def _sender_unless_metadata(match: re.Match[str]) -> str:
 
 
 def _without_identifiers(text: str) -> str:
-    own_name = channels.OWN_NAME.match(text)
+    own_name = OWN_NAME.match(text)
     text = text[own_name.end() :] if own_name else text
-    text = channels.MENTIONS.sub(" ", text) if "<" in text else text
-    text = channels.PHONES.sub(" ", text) if "+" in text else text
-    text = channels.ACCOUNTS.sub(" ", text) if "_" in text else text
-    return channels.UUIDS.sub(" ", text) if text.count("-") >= 4 else text
+    text = MENTIONS.sub(" ", text) if "<" in text else text
+    text = PHONES.sub(" ", text) if "+" in text else text
+    text = ACCOUNTS.sub(" ", text) if "_" in text else text
+    return UUIDS.sub(" ", text) if text.count("-") >= 4 else text
 
 
 def _words_of_url(match: re.Match[str]) -> str:

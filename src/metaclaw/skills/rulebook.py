@@ -1,4 +1,4 @@
-"""What a person does to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
+"""A person's changes to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
 
 Works on the shelf and the generation store, with or without a running proxy. Everything blocks.
 """
@@ -13,14 +13,13 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
-from metaclaw.skills.ownership import meaning_of
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
+from metaclaw.skills.scopes import meaning_of
 from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
-"""The reason of a generation begins with this word where what a sure phrase put in force was not confirmed by who read the message:
-both are one lesson, which came to nothing."""
+"""The reason of a generation begins with this word where it takes back a rule from a sure phrase that the model did not confirm."""
 _PAGE: Final = 50
 _LATELY: Final = 20
 _NAMES_TOLD: Final = 5

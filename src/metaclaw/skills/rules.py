@@ -1,9 +1,12 @@
-"""Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
+"""Rules and facts: made and changed from the fields of a command or an API call, compared, and a library of examples."""
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
+from importlib.resources import files
 from typing import Final, TypedDict
 
 from metaclaw.domain.encoded_text import hides_text
@@ -11,7 +14,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.rule import ALWAYS, ENFORCE, ON_ERROR, rule_text
+from metaclaw.skills.names import own_name, rule_name, slug
+from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
 MAX_RULE_CHARS: Final = 2_000
@@ -45,6 +49,8 @@ class RuleFields(TypedDict, total=False):
     check: str | None
     enforce: str | None
     on_error: str | None
+    on_break: str | None
+    name: str
 
 
 def is_rule(skill: Skill) -> bool:
@@ -74,7 +80,6 @@ def question_of(rule: Skill) -> str | None:
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
     """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
     Raises SkillError that names the field and what to write."""
-    from metaclaw.skills.evolve.names import rule_name  # not needed to serve, and the package takes long to import
 
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
@@ -90,7 +95,8 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
         other = known(name)
         return other is not None and not same_rule(other, rule)
 
-    return replace(rule, name=rule_name(text, rule.trigger, kind, is_taken))
+    wanted = slug([fields.get("name", "")])
+    return replace(rule, name=own_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken))
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
@@ -123,6 +129,8 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
             extra["check_state"] = None  # who holds a rule has seen its check
     if "on_error" in fields:
         extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
+    if "on_break" in fields:
+        extra["on_break"] = _one_of("on_break", fields["on_break"], ON_BREAK)
     kept = {key: value for key, value in extra.items() if value is not None}
     changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=kept, state=SkillState.LIVE, author=Authorship.PERSON)
     if (trouble := check_trouble(changed)) is not None and "check" in fields:
@@ -155,7 +163,7 @@ def _text(value: str | None) -> str:
     if not text:
         raise SkillError("text is missing or empty: write what is to be followed or remembered")
     if hides_text(text):
-        raise SkillError("text holds encoded text, which nobody can read: write it in plain words")
+        raise SkillError("text holds encoded text, which a person cannot read: write it in plain words")
     if len(text) > MAX_RULE_CHARS:
         raise SkillError(
             f"text has {len(text)} characters: a rule has at most {MAX_RULE_CHARS}; make a skill of it (metaclaw skills add)"
@@ -191,3 +199,48 @@ def _one_of(field: str, value: str | None, allowed: Sequence[str]) -> str | None
         words = [f"`{one}`" for one in allowed]
         raise SkillError(f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
     return value
+
+
+_FILE: Final = "rule_examples.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExample:
+    """A rule of the library. `breaks` and `follows` are samples that its check is tried on; a program has none."""
+
+    name: str
+    text: str
+    when: str
+    check: str
+    breaks: tuple[str, ...]
+    follows: tuple[str, ...]
+
+    @property
+    def fields(self) -> RuleFields:
+        """What is put in force when it is installed."""
+        return {"text": self.text, "when": self.when, "check": self.check}
+
+
+@cache
+def rule_examples() -> dict[str, RuleExample]:
+    """The library by name."""
+    read = tomllib.loads((files("metaclaw.skills") / _FILE).read_text(encoding="utf-8"))
+    return {
+        name: RuleExample(
+            name,
+            one["text"],
+            one.get("when", ALWAYS),
+            one["check"].strip(),
+            tuple(one.get("breaks", ())),
+            tuple(one.get("follows", ())),
+        )
+        for name, one in read.items()
+    }
+
+
+def rule_example(name: str) -> RuleExample:
+    """The example of this name. Raises SkillError."""
+    found = rule_examples().get(name)
+    if found is None:
+        raise SkillError(f"there is no example {name}; metaclaw rules examples lists those there are")
+    return found

@@ -1,16 +1,17 @@
-"""For whom a skill is: everyone, a team, a workspace, one user, or the owner; and which of several that say the same wins.
+"""Scopes: for whom a skill is (everyone, a team, a workspace, a user, the owner), whose it is, and which of several alike wins.
 
-A skill's `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for whoever speaks without a user
-id. An id by itself, without a kind, is a user's or a workspace's. Where skills say the same, the most specific one is placed: a
-user's own before the workspace's, that before the team's, that before everyone's.
+A skill's `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for requests without a user id. An
+id without a kind is a user's or a workspace's. Where skills say the same, the most specific one is placed: a user's own
+before the workspace's, that before the team's, that before everyone's.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Scope
-from metaclaw.skills.rule import rule_text
+from metaclaw.skills.rule_fields import rule_text
 from metaclaw.text import count_terms
 
 Teams = Mapping[str, Collection[str]]
@@ -25,9 +26,16 @@ _SAME_SITUATION = 0.8
 _SAME_BUT_FINER = 0.6
 _SKILL = SkillKind.SKILL
 
+# Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
+_MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
+MOST_LISTABLE = 512
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
+Group = Mapping[str, Skill]
+_EMPTY: Group = {}
+
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
-    """What a skill's scope may say to be placed for this speaker, each with how specific it is. None is nobody in particular."""
+    """The scopes that include this speaker, each with how specific it is. None stands for no particular speaker."""
     if scope is None:
         return {}
     user, workspace = scope.user, scope.workspace
@@ -115,16 +123,105 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str)) if isinstance(named, Iterable) else ()
 
 
-def say_the_same(one: str, other: str) -> bool:
-    """Whether two triggers tell of the same situation."""
-    return _overlap(_terms(one), _terms(other))
-
-
 def _both_ways(kind: str, who: str) -> dict[str, int]:
-    """An id with its kind and by itself; the latter not where it reads like a scope that is somebody else's."""
+    """An id with its kind and by itself; the latter not where it reads like a scope of another kind."""
     named = {kind + who: _KINDS[kind]}
     return named if who == OWNER or who.startswith(tuple(_KINDS)) else named | {who: _KINDS[kind]}
 
 
 def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
+
+
+def meaning_of(skill: Skill) -> tuple[object, ...]:
+    """What a skill means: its text, for whom and where it applies, and how it is checked. If this changes, it is another skill."""
+    return skill.content_hash, *(skill.extra.get(key) for key in _MEANING_KEYS)
+
+
+def owned(read: Skill, known: Skill | None) -> Skill:
+    """The skill that was read from a file, with its author. `known` is the one of this name that was in force before.
+
+    A learned skill that a person has changed is theirs from then on, whatever `author` and `state` in the file still say: the
+    program never changes, withholds or retires it by itself again.
+    """
+    if known is None or read.author is Authorship.PERSON:
+        return read
+    if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):
+        return replace(read, author=Authorship.PERSON, state=SkillState.LIVE)
+    return read
+
+
+def is_untouchable(skill: Skill) -> bool:
+    """Whether only a person may change or retire this skill."""
+    return skill.pinned or skill.author is Authorship.PERSON
+
+
+def may_be_withheld(skill: Skill) -> bool:
+    """Whether this skill may be withheld at random to measure its effect: a person's own words never are."""
+    return skill.author is Authorship.EVOLVER and not skill.pinned and skill.kind is _SKILL
+
+
+class Members:
+    """Rules, facts and skills by scope (None: everyone's), each group by name.
+
+    A change copies the groups it touches and shares all others.
+    """
+
+    __slots__ = ("_counts", "_skills", "_standing")
+
+    def __init__(self) -> None:
+        self._standing: dict[str | None, Group] = {}
+        self._skills: dict[str | None, Group] = {}
+        self._counts: dict[str | None, int] = {}
+
+    def standing(self, scope: str | None) -> Group:
+        """The rules and facts of a scope, and its skills that apply to every task."""
+        return self._standing.get(scope, _EMPTY)
+
+    def skills(self, scope: str | None) -> Group | None:
+        """The other skills of a scope, or None where they are too many to be listed."""
+        skills = self._skills.get(scope, _EMPTY)
+        return skills if len(skills) == self._counts.get(scope, 0) else None
+
+
+class MembersDraft:
+    """The next state while it is being made."""
+
+    def __init__(self, members: Members) -> None:
+        self._next = Members()
+        self._next._standing = members._standing.copy()
+        self._next._skills = members._skills.copy()
+        self._next._counts = members._counts.copy()
+        self._own: dict[tuple[bool, str | None], dict[str, Skill]] = {}
+
+    def add(self, skill: Skill) -> None:
+        """Put in one whose name is not there."""
+        is_listable = _is_listable(skill)
+        if is_listable:
+            count = self._next._counts[skill.scope] = self._next._counts.get(skill.scope, 0) + 1
+            if count > MOST_LISTABLE:
+                return
+        self._group(skill.scope, is_listable=is_listable)[skill.name] = skill
+
+    def remove(self, skill: Skill) -> None:
+        """Take one out that is there."""
+        is_listable = _is_listable(skill)
+        if is_listable:
+            self._next._counts[skill.scope] -= 1
+        self._group(skill.scope, is_listable=is_listable).pop(skill.name, None)
+
+    def finish(self) -> Members:
+        """The finished state."""
+        return self._next
+
+    def _group(self, scope: str | None, *, is_listable: bool) -> dict[str, Skill]:
+        own = self._own.get((is_listable, scope))
+        if own is None:
+            groups = self._next._skills if is_listable else self._next._standing
+            own = self._own[is_listable, scope] = dict(groups.get(scope, _EMPTY))
+            groups[scope] = own
+        return own
+
+
+def _is_listable(skill: Skill) -> bool:
+    return skill.kind is _SKILL and not skill.applies_always

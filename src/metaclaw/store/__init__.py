@@ -1,83 +1,78 @@
-"""The store: where turns, sessions, skill generations, policy versions, events and what was learned from them are kept."""
+"""The store: turns, sessions, skill generations, policy versions, events, verdicts and other learned data in one database."""
 
-from metaclaw.store.backups import Backup, SqlBackups, back_up
-from metaclaw.store.batches import SqlBatches
+from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
 from metaclaw.store.candidates import SqlCandidates
-from metaclaw.store.compliance import SqlCompliance
+from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
 from metaclaw.store.cursors import ENFORCEMENT_OFF, SqlCursors
-from metaclaw.store.database import Database, connect, open_database
-from metaclaw.store.descent import Descent
-from metaclaw.store.enforcement import SqlTrueAnswers, StoredAnswer
+from metaclaw.store.database import Database, RefusedError, connect, open_database
+from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.generations import SqlGenerations
-from metaclaw.store.guard import RefusedError
-from metaclaw.store.integrity import Integrity, check_file
+from metaclaw.store.generations import SqlGenerations, SqlTeams
+from metaclaw.store.integrity import IntegrityReport, check_file, find_damage
 from metaclaw.store.ledger import SqlLedger
-from metaclaw.store.overview import LastPlaced, Opening, Overview, ProviderCall, SessionFilter, SkillVersion, TurnPlace
-from metaclaw.store.policies import SqlPolicies
+from metaclaw.store.migration import HEAD as SCHEMA_REVISION
+from metaclaw.store.migration import NewerSchemaError
+from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion
+from metaclaw.store.policy_versions import SqlPolicies
 from metaclaw.store.reader import LedgerReader
 from metaclaw.store.records import (
-    Attempt,
-    Batch,
     BatchState,
-    Counts,
+    ChangesSince,
     DrawnTurn,
+    EligibleTurns,
     EndedSession,
-    Event,
-    Forgotten,
+    ForgetResult,
     GenerationRow,
     InForce,
     LearningCounts,
+    LedgerCounts,
+    LedgerEvent,
     RecordedTurn,
-    Selection,
     SessionRow,
-    Since,
-    Succession,
+    SkillAttempt,
+    SkillUse,
+    TrainingBatch,
     TurnRow,
-    Use,
     VersionOutcome,
 )
-from metaclaw.store.restore import Restored, repair, restore
-from metaclaw.store.salvage import Salvaged
+from metaclaw.store.skill_uses import SqlUses
 from metaclaw.store.spending import PriceServed, SqlSpending, Sums
-from metaclaw.store.teams import SqlTeams
+from metaclaw.store.training_batches import SqlBatches
 from metaclaw.store.upkeep import SqlUpkeep, compact
-from metaclaw.store.uses import SqlUses
 from metaclaw.store.verdicts import SqlVerdicts
-from metaclaw.store.writer import Limits
+from metaclaw.store.writer_thread import LedgerLimits
 
 __all__ = [
     "ENFORCEMENT_OFF",
-    "Attempt",
+    "SCHEMA_REVISION",
     "Backup",
-    "Batch",
     "BatchState",
-    "Counts",
+    "ChangesSince",
     "Database",
-    "Descent",
+    "DerivedData",
     "DrawnTurn",
+    "EligibleTurns",
     "EndedSession",
-    "Event",
-    "Forgotten",
+    "FirstRequest",
+    "ForgetResult",
     "GenerationRow",
     "InForce",
-    "Integrity",
-    "LastPlaced",
+    "IntegrityReport",
     "LearningCounts",
+    "LedgerCounts",
+    "LedgerEvent",
+    "LedgerLimits",
     "LedgerReader",
-    "Limits",
-    "Opening",
+    "NewerSchemaError",
     "Overview",
     "PriceServed",
     "ProviderCall",
     "RecordedTurn",
     "RefusedError",
-    "Restored",
-    "Salvaged",
-    "Selection",
     "SessionFilter",
     "SessionRow",
-    "Since",
+    "SkillAttempt",
+    "SkillUse",
     "SkillVersion",
     "SqlBackups",
     "SqlBatches",
@@ -94,17 +89,15 @@ __all__ = [
     "SqlUpkeep",
     "SqlUses",
     "SqlVerdicts",
-    "StoredAnswer",
-    "Succession",
     "Sums",
-    "TurnPlace",
+    "TrainingBatch",
     "TurnRow",
-    "Use",
     "VersionOutcome",
     "back_up",
     "check_file",
     "compact",
     "connect",
+    "find_damage",
     "open_database",
     "repair",
     "restore",

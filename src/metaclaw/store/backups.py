@@ -1,17 +1,24 @@
 """Known backups: where copies of this database were written, and when."""
 
+import os
+import shutil
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import delete, insert, select
 
+from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database
-from metaclaw.store.files import copy_database
-from metaclaw.store.integrity import check_file
-from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_text
+from metaclaw.store.column_values import pack_instant, pack_text, unpack_instant, unpack_text
+from metaclaw.store.database import Database, open_database
+from metaclaw.store.files import SUFFIXES, copy_database, put_in_place
+from metaclaw.store.forgetting import SqlForgetting
+from metaclaw.store.integrity import SalvagedTable, check_file, read_only, salvage
 from metaclaw.store.schema import backups
 
 
@@ -64,3 +71,122 @@ def back_up(database: Database, target: Path) -> Backup:
             known.remove(target)
         raise
     return backup
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """Where the former database is kept, and which sessions were forgotten again because they had been since the backup."""
+
+    former: Path | None
+    forgotten_again: tuple[str, ...]
+
+
+def restore(path: Path, backup: Path) -> RestoreResult:
+    """Replace the database at `path` by a backup of this or an older schema. Raises StoreError, with nothing changed."""
+    if not backup.is_file():
+        raise StoreError(f"there is no file {backup}")
+    if path.exists() and path.samefile(backup):
+        raise StoreError(f"{backup} is the database itself")
+    if problems := check_file(backup).problems:
+        raise StoreError(f"{backup} is not a sound database: {problems[0]}")
+
+    def write(partial: Path) -> tuple[str, ...]:
+        with read_only(backup) as source:
+            copy_database(source, partial)
+        return _carry_over(path, partial)
+
+    former, again = _replace(path, write, "replaced")
+    return RestoreResult(former, again)
+
+
+def repair(path: Path) -> tuple[Path, list[SalvagedTable]]:
+    """Replace the database at `path` by what can be read from it. Returns where the damaged one is kept, and what was saved.
+
+    Raises StoreError, with nothing changed, for a database of a newer version: what this one does not know would be lost.
+    """
+    if (found := check_file(path)).is_newer:
+        raise StoreError(f"{path} is not repaired: {found.problems[0]}. {found.remedy}")
+    former, saved = _replace(path, lambda partial: salvage(path, partial), "damaged")
+    assert former is not None
+    return former, saved
+
+
+def _replace(path: Path, write: Callable[[Path], T], label: str) -> tuple[Path | None, T]:
+    partial = path.with_name(f"{path.name}.new")
+    _remove(partial)
+    former = path.with_name(f"{path.name}.{label}-{datetime.now():%Y%m%d-%H%M%S}") if path.exists() else None
+    try:
+        result = write(partial)
+        if former is not None:
+            _note(partial, former)
+        if problems := check_file(partial).problems:
+            raise StoreError(f"the new database is not sound: {problems[0]}")
+        if former is not None:
+            _set_aside(path, former)
+        put_in_place(partial, path)
+    finally:
+        _remove(partial)
+    return former, result
+
+
+def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
+    """What was forgotten since the backup is forgotten again, and later backups stay known."""
+    database = open_database(f"sqlite:///{partial}")  # also migrates it
+    try:
+        forgotten, known = _read_forgotten(path)
+        with database.reading("looking for forgotten sessions") as connection:
+            present = {row[0] for row in connection.exec_driver_sql("SELECT id FROM sessions")}
+        again = tuple(sorted(forgotten & present))
+        for session in again:
+            SqlForgetting(database).forget_session(SessionId(session))
+        for backup in known:
+            SqlBackups(database).add(backup)
+    finally:
+        database.close()
+    return again
+
+
+def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
+    """What the database in use says, as far as it can be read: it may be damaged, or missing."""
+    forgotten: set[str] = set()
+    known: list[Backup] = []
+    with suppress(StoreError), read_only(path) as connection:
+        forgotten = {session for (session,) in connection.execute("SELECT DISTINCT session FROM forgotten")}
+        asked = connection.execute("SELECT substr(name, 8) FROM cursors WHERE name LIKE 'forget %'")
+        forgotten |= {session for (session,) in asked}
+        rows = connection.execute("SELECT path, made_us FROM backups").fetchall()
+        known = [Backup(Path(name), datetime.fromtimestamp(made_us / 1e6, UTC)) for name, made_us in rows]
+    return forgotten, known
+
+
+def _note(partial: Path, former: Path) -> None:
+    """The former file still holds turns, so it is named like a backup when some of them are forgotten."""
+    database = open_database(f"sqlite:///{partial}")
+    try:
+        SqlBackups(database).add(Backup(former, datetime.now(UTC)))
+    finally:
+        database.close()
+    with closing(sqlite3.connect(partial)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")  # one file, to be moved
+
+
+def _set_aside(path: Path, former: Path) -> None:
+    """Give the former database a second name with its log; the first is taken over at once."""
+    try:
+        former.hardlink_to(path)
+    except OSError:
+        shutil.copy2(path, former)
+    log = path.with_name(path.name + "-wal")
+    if log.exists():
+        log.replace(former.with_name(former.name + "-wal"))
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    with former.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _remove(path: Path) -> None:
+    for suffix in SUFFIXES:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,38 +1,41 @@
 """Candidates and the attempts they come from: what was shown to an evolver, what it proposed, and what became of that."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
 from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.store.database import Database
-from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.column_values import (
+    ResultRow,
+    Value,
+    pack_document,
+    pack_instant,
+    pack_text,
+    unpack_document,
+    unpack_instant,
+    unpack_text,
+)
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
-from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import attempts, candidates, forgotten, lessons, roles
-from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_text
-from metaclaw.store.records import Attempt
+from metaclaw.store.learning_schema import attempts, candidates, forgotten, lessons, roles
+from metaclaw.store.records import SkillAttempt
 from metaclaw.store.schema import events
 from metaclaw.store.schema import turns as turns_table
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class SqlCandidates:
     """`ports.CandidateStore` on a database."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """These turns become support of this generation, for ever. The attempt's number.
+        """Make these turns support of this generation, for ever, and return the number of a new attempt.
 
         Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger, or if all were made
         before the last revert.
@@ -50,12 +53,12 @@ class SqlCandidates:
             return number
 
     def end_attempt(self, number: int) -> None:
-        """Whatever was to come of this attempt has come."""
+        """End an attempt: no candidate will come of it any more."""
         with self._database.writing("ending an attempt") as connection:
             ended = update(attempts).where(attempts.c.seq == number, attempts.c.ended_us.is_(None))
             connection.execute(ended, {"ended_us": pack_instant(self._clock())})
 
-    def interrupted(self) -> list[Attempt]:
+    def interrupted(self) -> list[SkillAttempt]:
         """Attempts that have not ended and of which there is no candidate, oldest first; without turns that were forgotten."""
         is_taught = select(lessons.c.turn).where(lessons.c.turn == turns_table.c.id).exists()
         query = (
@@ -68,7 +71,9 @@ class SqlCandidates:
         with self._database.reading("looking for interrupted attempts") as connection:
             rows = connection.execute(query).all()
         return [
-            Attempt(number, unpack_text(group[0].kind), group[0].generation, tuple(TurnId(unpack_text(row.id)) for row in group))
+            SkillAttempt(
+                number, unpack_text(group[0].kind), group[0].generation, tuple(TurnId(unpack_text(row.id)) for row in group)
+            )
             for number, group in ((number, list(found)) for number, found in groupby(rows, key=lambda row: row.seq))
             if not any(row.is_taught for row in group)
         ]
@@ -167,13 +172,13 @@ def _progress(candidate: Candidate) -> dict[str, Value]:
     }
 
 
-def _past(row: Row[*tuple[object, ...]]) -> str:
+def _past(row: ResultRow) -> str:
     past = _candidate(row)
     words = {"candidate": past.id, "skill": past.proposal.skill.name, "standing": past.standing.value, "reason": past.reason}
     return pack_document(words | {"certificate": past.certificate})
 
 
-def _candidate(row: Row[*tuple[object, ...]]) -> Candidate:
+def _candidate(row: ResultRow) -> Candidate:
     return Candidate(
         id=CandidateId(unpack_text(row.id)),
         proposal=unpack_document(row.proposal, Proposal),

@@ -3,13 +3,13 @@
 A turn is counted once: its results, the events about them and the cursor are written in one transaction.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from sqlalchemy import Column, Connection, delete, func, insert, select, text
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text
 
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.compliance import (
     COMPARED_DAYS,
     Compliance,
@@ -23,13 +23,25 @@ from metaclaw.domain.compliance import (
     add_up,
     reminder_effect,
 )
-from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.store.database import Database
-from metaclaw.store.learning import cursors, rule_counts, rule_results
-from metaclaw.store.packing import pack_instant, pack_json, pack_text, unpack_instant, unpack_text
-from metaclaw.store.schema import events, memberships, turns
+from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.turn import Enforcement, Turn
+from metaclaw.store.column_values import (
+    ResultRow,
+    Values,
+    pack_instant,
+    pack_json,
+    pack_text,
+    unpack_instant,
+    unpack_json,
+    unpack_optional,
+    unpack_text,
+)
+from metaclaw.store.cursors import present, read_cursor, write_cursor
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.learning_schema import rule_counts, rule_results
+from metaclaw.store.schema import events, held_rules, memberships, true_answers, turn_attempts, turns
 
-_T = TypeVar("_T")
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14
 _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
@@ -44,30 +56,29 @@ _BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
 class SqlCompliance:
     """Results by turn and rule. One reader of the ledger feeds it, in order; what it was told before is not counted again."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
     def cursor(self) -> int | None:
         """Up to which turn everything is counted; None where counting has not begun."""
         with self._database.reading("reading a cursor") as connection:
-            return _cursor(connection)
+            return read_cursor(connection, _CURSOR)
 
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         """Count what these turns came to, announce broken rules, and move the cursor to `upto`; all or nothing."""
         with self._database.writing("counting how rules are followed") as connection:
-            done = _cursor(connection) or 0
+            done = read_cursor(connection, _CURSOR) or 0
             fresh = [one for one in measured if one.seq > done and one.outcomes]
             # What was forgotten meanwhile is not counted, and neither is a rule of which not even the name is kept.
-            there = _present(connection, turns.c.seq, {one.seq for one in fresh})
-            known = _present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
+            there = present(connection, turns.c.seq, {one.seq for one in fresh})
+            known = present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
             for one in fresh:
                 if one.seq in there:
                     for outcome in one.outcomes:
                         if pack_text(outcome.rule) in known:
                             self._add(connection, one, outcome)
-            connection.execute(delete(cursors).where(cursors.c.name == _CURSOR))
-            connection.execute(insert(cursors), {"name": _CURSOR, "seq": max(done, upto)})
+            write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
         """Replace what was unknown of a turn by what a judge found. False where there is nothing to replace any more."""
@@ -100,6 +111,18 @@ class SqlCompliance:
                 )
                 for row in connection.execute(query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq))
             ]
+
+    def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
+        """The last turn in which each text of a rule was broken, from this day on, by the rule and its hash."""
+        last = func.max(rule_results.c.turn).label("last")
+        query = (
+            select(rule_counts.c.rule, rule_counts.c.hash, last)
+            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            .where(rule_counts.c.day >= since, rule_counts.c.result.in_(_BAD))
+            .group_by(rule_counts.c.rule, rule_counts.c.hash)
+        )
+        with self._database.reading("reading where rules were broken last") as connection:
+            return {(SkillName(unpack_text(row.rule)), row.hash): row.last for row in connection.execute(query)}
 
     def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
         """How the rules with these hashes are followed, by agent; a rule that never applied has none."""
@@ -180,18 +203,6 @@ class SqlCompliance:
         connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
 
 
-def _cursor(connection: Connection) -> int | None:
-    found: int | None = connection.execute(select(cursors.c.seq).where(cursors.c.name == _CURSOR)).scalar()
-    return found
-
-
-def _present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
-    """Which of these values the column has."""
-    if not wanted:
-        return set()
-    return set(connection.execute(select(column).where(column.in_(wanted)).distinct()).scalars())
-
-
 def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:
     return {
         "rule": pack_text(outcome.rule),
@@ -221,3 +232,114 @@ def _grouped(counted: Sequence[CountedResult], key: Callable[[CountedResult], st
 def _ordinal(number: int) -> str:
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+__all__ = ["ATTEMPT", "IS_ATTEMPT", "SqlTrueAnswers", "StoredAnswer"]
+
+_MOST_LOADED = 50_000
+
+
+IS_ATTEMPT = turns.c.kind_reason == ATTEMPT
+_RULES = select(held_rules).where(held_rules.c.turn == bindparam("seq")).order_by(held_rules.c.place)
+_ATTEMPTS = (
+    select(turns)
+    .join(turn_attempts, turn_attempts.c.turn == turns.c.seq)
+    .where(turn_attempts.c.parent == bindparam("seq"))
+    .order_by(turn_attempts.c.place)
+)
+_ANSWER = select(true_answers).where(true_answers.c.turn == bindparam("seq"))
+
+
+def attempts_of(turn: Turn) -> tuple[Turn, ...]:
+    """The attempts at a turn's answer, to be recorded before it."""
+    return () if turn.enforcement is None else turn.enforcement.attempts
+
+
+def rule_rows(seq: int, found: Enforcement) -> list[Values]:
+    """The rules that held."""
+    return [
+        (seq, place, pack_text(one.rule), one.attempts, one.end.value, pack_text(one.reason))
+        for place, one in enumerate(found.rules)
+    ]
+
+
+def attempt_rows(seq: int, found: Enforcement, numbers: Mapping[TurnId, int]) -> list[Values]:
+    """Which turns are attempts at the answer of turn `seq`."""
+    return [(numbers[attempt.id], seq, place) for place, attempt in enumerate(found.attempts)]
+
+
+def answer_rows(seq: int, found: Enforcement) -> list[Values]:
+    """What the provider really said."""
+    answer = found.answer
+    if answer is None:
+        return []
+    calls = pack_json({"calls": [[call.id, call.arguments] for call in answer.calls]})
+    texts = (calls, pack_text(answer.mark), pack_text(answer.answer_id), pack_text(answer.last_id))
+    return [(seq, answer.wire.value, *texts, answer.messages, answer.rest)]
+
+
+def enforcement_of(connection: Connection, seq: int, read_turn: Callable[[ResultRow], Turn]) -> Enforcement | None:
+    """What held rules did to the answer of turn `seq`."""
+    rules = tuple(_rule(row) for row in connection.execute(_RULES, {"seq": seq}))
+    if not rules:
+        return None
+    attempts = tuple(read_turn(row) for row in connection.execute(_ATTEMPTS, {"seq": seq}).all())
+    answer = connection.execute(_ANSWER, {"seq": seq}).one_or_none()
+    return Enforcement(rules, attempts, None if answer is None else _answer(answer))
+
+
+class StoredAnswer(NamedTuple):
+    """A true answer with the session and the speaker it belongs to."""
+
+    turn: TurnId
+    session: SessionId
+    user: str | None
+    answer: TrueAnswer
+
+
+class SqlTrueAnswers:
+    """Reads true answers. Blocks; raises StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def newest(self, limit: int = _MOST_LOADED) -> Iterable[StoredAnswer]:
+        """The newest true answers, without their messages, newest first."""
+        columns = [column for column in true_answers.c if column.name not in ("messages", "rest")]
+        query = select(turns.c.id, turns.c.session, turns.c.user_id, *columns).join(turns, turns.c.seq == true_answers.c.turn)
+        with self._database.reading("reading true answers") as connection:
+            rows = connection.execute(query.order_by(true_answers.c.turn.desc()).limit(limit)).all()
+        return [
+            StoredAnswer(
+                TurnId(unpack_text(row.id)),
+                SessionId(unpack_text(row.session)),
+                unpack_optional(row.user_id),
+                _answer(row, has_messages=False),
+            )
+            for row in rows
+        ]
+
+    def read(self, turn: TurnId) -> TrueAnswer | None:
+        """The true answer of a turn; None where there is none, or it was forgotten."""
+        query = select(true_answers).join(turns, turns.c.seq == true_answers.c.turn).where(turns.c.id == pack_text(turn))
+        with self._database.reading("reading a true answer") as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _answer(row)
+
+
+def _rule(row: ResultRow) -> EnforcedRule:
+    return EnforcedRule(SkillName(unpack_text(row.rule)), row.attempts, HoldEnd(row.outcome), unpack_text(row.reason))
+
+
+def _answer(row: ResultRow, *, has_messages: bool = True) -> TrueAnswer:
+    stored = unpack_json(row.calls)["calls"]
+    calls = stored if isinstance(stored, list) else []
+    return TrueAnswer(
+        wire=Wire(row.wire),
+        calls=tuple(ShownCall(str(one[0]), str(one[1])) for one in calls if isinstance(one, list)),
+        mark=unpack_text(row.mark),
+        answer_id=unpack_text(row.answer_id),
+        last_id=unpack_text(row.last_id),
+        messages=bytes(row.messages) if has_messages else b"",
+        rest=bytes(row.rest) if has_messages else b"",
+    )

@@ -4,28 +4,28 @@ import logging
 import operator
 import os
 import sqlite3
+import struct
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
 from metaclaw.store.files import FilesLostError, Identity, identify
-from metaclaw.store.guard import store_errors
 from metaclaw.store.migration import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
 
 log = logging.getLogger(__name__)
 
 _WRITE = "metaclaw_write"
-_SECLUSION_S = 5.0
+_DISCONNECT_S = 5.0
 _MOST_FORGOTTEN = 10_000
 
 # The driver looks for an adapter for every value that is not exactly an int, float, str or bytearray, and is slow to find none.
@@ -192,15 +192,15 @@ class Database:
         if identify(path) != files:
             raise DisconnectionError
 
-    def seclude(self, own: int) -> None:
-        """Let nobody else have a connection, but for the caller's `own`, until `refusal` is lifted. Raises StoreError if busy."""
+    def disconnect_others(self, own: int) -> None:
+        """Refuse every connection but the caller's `own` until `refusal` is None. Raises StoreError if others stay in use."""
         self.refusal = "the files of the database were removed; what they held is being written anew"
         pool = self.engine.pool
         assert isinstance(pool, QueuePool)
-        deadline_s = time.monotonic() + _SECLUSION_S
+        deadline_s = time.monotonic() + _DISCONNECT_S
         while pool.checkedout() > own:
             if time.monotonic() > deadline_s:
-                raise StoreError("the files of the database were removed, and somebody still uses them; trying again")
+                raise StoreError("the files of the database were removed, and are still in use; trying again")
             time.sleep(0.001)
         self.engine.dispose()
 
@@ -217,6 +217,11 @@ def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{_WRITE: True})
     with connection.begin():
         yield
+
+
+def utc_now() -> datetime:
+    """The clock of the store."""
+    return datetime.now(UTC)
 
 
 def connect(url: str) -> Database:
@@ -282,7 +287,7 @@ def _set_up_postgresql(connection: DBAPIConnection, _entry: ConnectionPoolEntry)
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that begins as a reader and then writes can find that somebody wrote in between, and fail.
+    # A transaction that begins as a reader and then writes fails if another connection wrote in between.
     connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITE) else "BEGIN")
 
 
@@ -297,3 +302,54 @@ def _create_private(path: Path) -> None:
     # SQLite gives -wal and -shm the mode of the main file. One that is there is not opened: closing it would drop SQLite's locks.
     if not path.exists():
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+
+
+class RefusedError(StoreError):
+    """The store works but will not take this: a constraint or a type forbids it, now and later."""
+
+
+@contextmanager
+def store_errors(doing: str, dialect: Dialect) -> Iterator[None]:
+    """Translate failures inside to a StoreError that says what was being done and why it failed."""
+    driver = dialect.loaded_dbapi
+    try:
+        yield
+    except DBAPIError as error:
+        cause = error.orig if isinstance(error.orig, Exception) else error
+        refused = isinstance(cause, (driver.IntegrityError, driver.DataError))
+        raise (RefusedError if refused else StoreError)(f"{doing}: {plain_words(cause)}") from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"{doing}: {plain_words(error)}") from error
+    except (driver.IntegrityError, driver.DataError) as error:
+        raise RefusedError(f"{doing}: {plain_words(error)}") from error
+    except driver.Error as error:
+        raise StoreError(f"{doing}: {plain_words(error)}") from error
+    except (OverflowError, struct.error, TypeError, ValueError) as error:
+        raise RefusedError(f"{doing}: a value cannot be stored: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{doing}: {error.strerror or error}") from error
+
+
+_PLAIN = {
+    "SQLITE_BUSY": "another program holds the database locked",
+    "SQLITE_LOCKED": "another program holds the database locked",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_READONLY": "the database is read-only",
+    "SQLITE_PERM": "the database may not be opened by this user",
+    "SQLITE_CANTOPEN": "the database file cannot be opened",
+    "SQLITE_CORRUPT": "the database file is damaged; `metaclaw store repair` saves what can be read",
+    "SQLITE_NOTADB": "the file is damaged or not a database; `metaclaw store restore` puts a backup in its place",
+    "SQLITE_IOERR": "the disk refused a read or a write",
+}
+
+
+def plain_words(error: Exception) -> str:
+    """Why the database failed, for a person; the driver's own word follows in brackets."""
+    own = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, sqlite3.Error):
+        # An extended name such as SQLITE_READONLY_DBMOVED begins with the primary one.
+        name: str = getattr(error, "sqlite_errorname", "")
+        primary = "_".join(name.split("_")[:2])
+        if primary in _PLAIN:
+            return f"{_PLAIN[primary]} ({own})"
+    return own

@@ -1,7 +1,7 @@
 """The files of an open SQLite database: noticing that they were removed, and writing what they held anew.
 
-SQLite goes on reading and writing files that no longer have a name, without an error, and everything in them is gone when the last
-connection closes. Until then an open connection still sees all of it.
+SQLite goes on reading and writing deleted files without an error, and their content is gone when the last connection closes.
+Until then an open connection still sees all of it.
 """
 
 import os
@@ -43,14 +43,14 @@ def _identify(path: str, *, may_be_empty: bool) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """What was done about removed files, and the file that has to be at the path now if we wrote one."""
+    """What was done about removed files; `written` identifies the new database file, if one was written."""
 
     what: str
     written: tuple[int, int] | None = None
 
 
 def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Rescued:
-    """Write what the connection still sees back to disk, while nobody else has the database open in this process.
+    """Write what the connection still sees back to disk, while no other connection of this process is open.
 
     Always to a new file: a database that lost only its log would otherwise share it or its memory with those who still have the
     removed ones open.
@@ -58,7 +58,7 @@ def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Resc
     found = identify(str(path))
     has_file = found[0] == opened[0]
     if has_file:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # durable at once, whatever becomes of the copy
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # durable at once, even if the copy fails
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if has_file or not path.exists() or path.stat().st_size == 0:
         what = "write-ahead log had been removed" if has_file else "database file had been removed"

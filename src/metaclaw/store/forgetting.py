@@ -1,28 +1,28 @@
-"""Forgetting: turns go with everything that is known of them, a few at a time, so that the ledger never waits long for its lock."""
+"""Deletion of turns and of what was derived from them, in small transactions, so that the ledger never waits long for the lock."""
 
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, text, true, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, text, true, union, update
+from sqlalchemy.engine.interfaces import DBAPICursor
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store import bodies, leftovers
-from metaclaw.store.cursors import SqlCursors
-from metaclaw.store.database import Database
-from metaclaw.store.descent import Descent, descendants
-from metaclaw.store.erasure import erase, purge
+from metaclaw.store.column_values import ResultRow, pack_instant, pack_text, unpack_text
+from metaclaw.store.cursors import SqlCursors, write_cursor
+from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
+from metaclaw.store.deduplication import remove_bodies
+from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
-from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import batch_turns, batches, cursors, forgotten, forgotten_batches
-from metaclaw.store.packing import pack_instant, pack_text, unpack_text
-from metaclaw.store.policies import give_up
-from metaclaw.store.records import BatchState, Forgotten
-from metaclaw.store.schema import payloads, sessions, tokens, translations, turns
+from metaclaw.store.learning_schema import batch_turns, batches, cursors, forgotten, forgotten_batches
+from metaclaw.store.policy_versions import give_up
+from metaclaw.store.records import BatchState, ForgetResult
+from metaclaw.store.schema import payloads, placements, sessions, snippets, splices, tokens, translations, turns
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +32,15 @@ _SESSIONS_AT_ONCE = 100
 _TRIES = 5
 _PURGED = "forgotten and purged"
 _ASKED = "forget "
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+_LOCK_MS = 50
+_PAUSE_S = 0.1
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class SqlForgetting:
-    """Takes turns out of a database. What was begun and not finished is finished by asking again."""
+    """Deletes turns. Every step can be repeated: what was begun and not finished is finished by calling it again."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
@@ -50,12 +49,11 @@ class SqlForgetting:
 
         From now on the ledger drops turns of it whose requests came earlier and are still being answered.
         """
-        name, now = pack_text(_ASKED + session), self._clock()
+        now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
                 return
-            connection.execute(delete(cursors).where(cursors.c.name == name))
-            connection.execute(insert(cursors), {"name": name, "seq": pack_instant(now)})
+            write_cursor(connection, _ASKED + session, pack_instant(now))
         self._database.drop_turns(session, now)
 
     def begun(self) -> dict[SessionId, int]:
@@ -79,32 +77,32 @@ class SqlForgetting:
         """Have the ledger drop turns of the session whose requests came before now."""
         self._database.drop_turns(session, self._clock())
 
-    def forget_session(self, session: SessionId) -> Forgotten:
+    def forget_session(self, session: SessionId) -> ForgetResult:
         """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete.
 
         The turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards.
         """
         removed = self._remove(pack_text(session), true(), is_remembered=True)
-        found = self.descent(session)
+        found = self.derived_data(session)
         log.info("session removed session=%s turns=%d skills=%d", session, removed, len(found.skills))
         learned = (found.candidates, found.skills, found.edited, found.sessions, found.batches, found.versions)
-        return Forgotten(1 if removed else 0, removed, *learned)
+        return ForgetResult(1 if removed else 0, removed, *learned)
 
-    def descent(self, session: SessionId | None = None) -> Descent:
-        """What the forgotten turns of a session, or of all sessions, have led to and is not erased yet."""
+    def derived_data(self, session: SessionId | None = None) -> DerivedData:
+        """What was derived from the forgotten turns of a session, or of all sessions, and is not erased yet."""
         with self._database.reading("looking for what was learned") as connection:
-            return descendants(connection, session)
+            return find_derived_data(connection, session)
 
     def erase(self, reason: str) -> bool:
-        """Delete whatever descends from forgotten turns, and give up the versions that were trained on it, for this reason.
+        """Delete what was derived from forgotten turns, and give up the versions that were trained on it, for this reason.
 
-        False, and nothing is changed, while a skill that descends from them is in force: retire it first.
+        False, and nothing is changed, while a skill that was derived from them is in force: retire it first.
         """
         with self._writing("erasing what was learned") as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
             lock_generations(connection)
-            found = descendants(connection, None)
+            found = find_derived_data(connection, None)
             if found.skills:
                 return False
             now_us = pack_instant(self._clock())
@@ -113,13 +111,13 @@ class SqlForgetting:
             give_up(connection, found.versions, reason, now_us)
             return True
 
-    def erase_traces(self, found: Descent) -> None:
+    def erase_traces(self, found: DerivedData) -> None:
         """Delete again what mentions these skills and candidates: a learner may have been busy with them while they were erased."""
         with self._writing("erasing what was learned") as connection:
             erase(connection, replace(found, skills=()))
 
     def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
-        """Overwrite deleted text in the database's files; see `erasure.purge`. What is done is remembered."""
+        """Overwrite deleted text in the database's files; see `purge`. What is done is remembered."""
         with self._database.reading("counting what was forgotten") as connection:
             count = _count(connection)
         if not purge(self._database, compact_below_bytes=compact_below_bytes, within_s=within_s):
@@ -140,7 +138,7 @@ class SqlForgetting:
             is_forgotten = connection.execute(query).first() is not None
         return is_forgotten and self.is_unfinished()
 
-    def forget_before(self, instant: datetime) -> Forgotten:
+    def forget_before(self, instant: datetime) -> ForgetResult:
         """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
         is_old = turns.c.received_us < pack_instant(instant)
         query = select(sessions.c.id).where(sessions.c.began_us < pack_instant(instant)).limit(_SESSIONS_AT_ONCE)
@@ -154,7 +152,7 @@ class SqlForgetting:
             touched += len(found)
         if removed:
             log.info("old turns forgotten turns=%d sessions=%d", removed, touched)
-        return Forgotten(touched, removed)
+        return ForgetResult(touched, removed)
 
     def drop_session(self, session: SessionId) -> int:
         """Remove the turns of a session to make room. What was learned from them stays: they are old, not unwanted."""
@@ -169,11 +167,11 @@ class SqlForgetting:
             removed += count
             if count == 0:
                 return removed
-            # A lock that is asked for again at once may be had before those who wait for it wake up.
+            # Give writers that wait for the lock the time to wake up and take it.
             time.sleep(min(0.05, time.monotonic() - began_s))
 
     def _try_again(self, step: Callable[[], int]) -> int:
-        """The ledger may begin to use what is being swept out: the database refuses one of both, and the next try sees why."""
+        """Retry a step that the database refused because the ledger began to use a text that was being deleted."""
         for _ in range(_TRIES - 1):
             try:
                 return step()
@@ -188,9 +186,9 @@ class SqlForgetting:
             if rows:
                 if is_remembered:
                     _remember(connection, rows, self._clock())
-                left = leftovers.used_by(connection, seqs)
-                bodies.remove(connection, payloads, seqs)
-                bodies.remove(connection, translations, seqs)
+                left = _used_by(connection, seqs)
+                remove_bodies(connection, payloads, seqs)
+                remove_bodies(connection, translations, seqs)
                 connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
                 connection.execute(delete(turns).where(turns.c.seq.in_(seqs)))
                 left.sweep(connection)
@@ -211,7 +209,7 @@ def _count(connection: Connection) -> int:
     return count
 
 
-def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[Row[*tuple[object, ...]]]:
+def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
     """The newest turns to go, as many as go at once."""
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
@@ -221,7 +219,7 @@ def _next(connection: Connection, session: str, condition: ColumnElement[bool]) 
         .order_by(turns.c.seq.desc())
         .limit(_TURNS_AT_ONCE)
     )
-    chosen: list[Row[*tuple[object, ...]]] = []
+    chosen: list[ResultRow] = []
     total = 0
     for row in connection.execute(query):
         total += row.size or 0
@@ -231,7 +229,7 @@ def _next(connection: Connection, session: str, condition: ColumnElement[bool]) 
     return chosen
 
 
-def _remember(connection: Connection, rows: Sequence[Row[*tuple[object, ...]]], at: datetime) -> None:
+def _remember(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
     at_us = pack_instant(at)
     connection.execute(insert(forgotten), [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows])
     ids = {row.seq: row.id for row in rows}
@@ -242,15 +240,15 @@ def _remember(connection: Connection, rows: Sequence[Row[*tuple[object, ...]]], 
 
 
 def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:
-    """No version comes of what a forgotten turn is teaching. One that is published at this moment comes before us or not at all:
-    it, too, changes the batch's row."""
+    """Drop the open batches that hold a forgotten turn. A version that is published at this moment changes the same row, so it
+    comes first or is refused."""
     is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN.value)
     ended = {"state": BatchState.DROPPED.value, "note": "a turn of it was forgotten", "ended_us": at_us}
     connection.execute(update(batches).where(is_open), ended)
 
 
-def _recount(connection: Connection, session: str, removed: Sequence[Row[*tuple[object, ...]]]) -> None:
-    """What the session's own row says; its beginning is looked for once, when everything else is done."""
+def _recount(connection: Connection, session: str, removed: Sequence[ResultRow]) -> None:
+    """Update the session's row, or delete it with its last turn; its beginning is looked up once, at the end."""
     is_mine = sessions.c.id == session
     others = select(turns.c.seq).where(turns.c.session == session).limit(1)
     if connection.execute(others).first() is None:
@@ -262,3 +260,107 @@ def _recount(connection: Connection, session: str, removed: Sequence[Row[*tuple[
     else:
         oldest = select(func.min(turns.c.received_us)).where(turns.c.session == session).scalar_subquery()
         connection.execute(update(sessions).where(is_mine).values(began_us=oldest))
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedTexts:
+    """Ids of placements and splices that turns about to be deleted use."""
+
+    placements: frozenset[bytes]
+    splices: frozenset[bytes]
+
+    def sweep(self, connection: Connection) -> None:
+        """Delete those of these chains and of their texts that no turn uses any more."""
+        unused = _sweep_chains(connection, placements, select(turns.c.placements), self.placements)
+        unused |= _sweep_chains(connection, splices, select(payloads.c.splices), self.splices)
+        for snippet in unused:
+            users = union(
+                select(placements.c.snippet).where(placements.c.snippet == snippet),
+                select(splices.c.snippet).where(splices.c.snippet == snippet),
+            )
+            if connection.execute(users).first() is None:
+                connection.execute(delete(snippets).where(snippets.c.hash == snippet))
+
+
+def _used_by(connection: Connection, seqs: list[int]) -> _SharedTexts:
+    """The chains that these turns use."""
+    placed = connection.execute(select(turns.c.placements).where(turns.c.seq.in_(seqs)).distinct()).scalars()
+    spliced = connection.execute(select(payloads.c.splices).where(payloads.c.turn.in_(seqs)).distinct()).scalars()
+    return _SharedTexts(frozenset(item for item in placed if item), frozenset(item for item in spliced if item))
+
+
+def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], lasts: Iterable[bytes]) -> set[bytes]:
+    """Delete the rows of each chain, last to first, until one is in use. Returns the snippets they referred to."""
+    (user,) = users.selected_columns
+    freed: set[bytes] = set()
+    waiting = list(lasts)
+    while waiting:
+        last = waiting.pop()
+        row = connection.execute(select(table.c.previous, table.c.snippet).where(table.c.hash == last)).one_or_none()
+        if row is None:
+            continue
+        is_used = connection.execute(users.where(user == last).limit(1)).first() is not None
+        if is_used or connection.execute(select(table.c.hash).where(table.c.previous == last).limit(1)).first() is not None:
+            continue
+        connection.execute(delete(table).where(table.c.hash == last))
+        freed.add(row.snippet)
+        if row.previous is not None:
+            waiting.append(row.previous)
+    return freed
+
+
+def purge(database: Database, *, compact_below_bytes: int | None, within_s: float) -> bool:
+    """Overwrite what was deleted: in SQLite's main file, by rebuilding it, and in its log, by emptying it.
+
+    False if that was not possible in time because others read, or because the file is not below the limit: rebuilding it blocks
+    all other writers. On PostgreSQL nothing is done: its server removes dead rows by itself.
+    """
+    path = database.path
+    if path is None or database.kind != "sqlite":
+        return True
+    may_compact = compact_below_bytes is None or path.stat().st_size < compact_below_bytes
+    deadline_s = time.monotonic() + within_s
+    with store_errors("compacting", database.dialect), database.engine.connect() as connection:
+        raw = connection.execution_options(isolation_level="AUTOCOMMIT").connection
+        cursor = raw.cursor()
+        try:
+            if may_compact and not _vacuum(cursor, deadline_s):
+                return False
+            # Most of the log goes without a lock, so that the last step is brief.
+            cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            cursor.execute(f"PRAGMA busy_timeout = {_LOCK_MS}")
+            while not _is_emptied(cursor):
+                if time.monotonic() > deadline_s:
+                    return False
+                time.sleep(_PAUSE_S)
+        finally:
+            cursor.close()
+            connection.invalidate()  # its settings are not those of the pool
+    return may_compact
+
+
+def _vacuum(cursor: DBAPICursor, deadline_s: float) -> bool:
+    """Rebuild the file; False if others wrote until the deadline."""
+    while True:
+        try:
+            cursor.execute("VACUUM")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in _BUSY:
+                raise
+        else:
+            return True
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_PAUSE_S)
+
+
+def _is_emptied(cursor: DBAPICursor) -> bool:
+    """Empty the log; False while another connection reads from it."""
+    try:
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (is_busy, *_) = cursor.fetchone() or (1,)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode not in _BUSY:
+            raise
+        return False
+    return not is_busy

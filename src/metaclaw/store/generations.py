@@ -1,11 +1,10 @@
 """Skill generations: every set of skills that was ever live, each text stored once, each publication one atomic change."""
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
-from sqlalchemy import Row as SqlRow
 
 from metaclaw.domain.audience import Audience, audience_hashes, audience_of, placed_hash
 from metaclaw.domain.candidate import Standing
@@ -21,14 +20,10 @@ from metaclaw.domain.skill import (
     SkillState,
     library_hash,
 )
-from metaclaw.store.addresses import address
-from metaclaw.store.database import Database
-from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import attempts, candidates, forgotten
-from metaclaw.store.learning import unwritten as owed
-from metaclaw.store.packing import (
-    Row,
+from metaclaw.store.column_values import (
+    ResultRow,
     Value,
+    Values,
     pack_instant,
     pack_json,
     pack_text,
@@ -38,22 +33,22 @@ from metaclaw.store.packing import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.records import GenerationRow, InForce, Succession
-from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts
-from metaclaw.store.statements import Insertion, once
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.deduplication import content_id
+from metaclaw.store.learning_schema import attempts, candidates, forgotten
+from metaclaw.store.learning_schema import unwritten as owed
+from metaclaw.store.records import ChangesSince, GenerationRow, InForce
+from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts, team_members
+from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64
 _MOST_TOLD = 50
 _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class _Hashed(NamedTuple):
     skill: Skill
-    address: bytes
+    text_id: bytes
     audience: Audience | None
     placed: str
 
@@ -61,7 +56,7 @@ class _Hashed(NamedTuple):
 class SqlGenerations:
     """`ports.GenerationStore` on a database. Skills of a generation are always in the order of their names."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
         self._insert_texts = Insertion(database.dialect, skill_texts, once)
@@ -119,7 +114,7 @@ class SqlGenerations:
         return SkillGeneration(number, draft.hash, draft.skills)
 
     def unwritten(self) -> dict[SkillName, Skill | None]:
-        """What files should say and may not, because the program was stopped in between: a skill, or None for no file."""
+        """Skills whose files may be out of date because the program was stopped before it wrote them; None means no file."""
         is_live = and_(memberships.c.name == owed.c.name, memberships.c.until.is_(None))
         texts = select(memberships.c.name.label("live"), skill_texts).join(skill_texts, skill_texts.c.hash == memberships.c.skill)
         with self._database.reading("reading what files should say") as connection:
@@ -128,14 +123,14 @@ class SqlGenerations:
         return {SkillName(unpack_text(name)): skill for name, skill in sorted((found | live).items())}
 
     def written(self, names: Iterable[SkillName]) -> None:
-        """These files say now what the latest generation says."""
+        """Note that these files match the latest generation."""
         done = [{"done": pack_text(name)} for name in names]
         if done:
             with self._database.writing("noting what was written") as connection:
                 connection.execute(delete(owed).where(owed.c.name == bindparam("done")), done)
 
     def in_force(self, name: SkillName) -> InForce | None:
-        """Since when a skill is what it is, text and state; None where it is not in force."""
+        """Since when a skill has its present text and state; None if it is not in force."""
         what = (skill_texts.c.trigger, skill_texts.c.body, skill_texts.c.category, skill_texts.c.scope)
         query = (
             select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts.c.state, *what)
@@ -156,18 +151,18 @@ class SqlGenerations:
         canaries = sum(row.state == SkillState.CANARY.value for row in rows)
         return InForce(rows[0].since, unpack_instant(rows[0].published_us), said.since, canaries)
 
-    def since(self, number: int) -> Succession:
-        """What has become of the generation of that number, for whoever holds its skills and follows."""
+    def since(self, number: int) -> ChangesSince:
+        """What changed from the generation of that number to the newest."""
         newer = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
         with self._database.reading("reading what changed since a generation") as connection:
             newest = _latest_number(connection)
             if newest == number:
-                return Succession(newest, (), ())
+                return ChangesSince(newest, (), ())
             came = connection.execute(newer.where(memberships.c.since > number, memberships.c.until.is_(None)))
             put = tuple(skill_of(row) for row in came)
             went = connection.execute(select(memberships.c.name).where(memberships.c.until > number)).scalars()
             gone = {SkillName(unpack_text(name)) for name in went} - {skill.name for skill in put}
-            return Succession(newest, put, tuple(sorted(gone)))
+            return ChangesSince(newest, put, tuple(sorted(gone)))
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""
@@ -290,15 +285,15 @@ class SqlGenerations:
             }
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
-        """Each skill's address; one that has not changed since the last publication is not hashed again."""
+        """The id of each skill's text; one that has not changed since the last publication is not hashed again."""
         before = self._hashed
         self._hashed = {}
         for skill in skills:
             known = before.get(skill.name)
             if known is None or known.skill != skill:
-                known = _Hashed(skill, _address(skill), audience_of(skill), placed_hash(skill))
+                known = _Hashed(skill, _text_id(skill), audience_of(skill), placed_hash(skill))
             self._hashed[skill.name] = known
-        return {name: one.address for name, one in self._hashed.items()}
+        return {name: one.text_id for name, one in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
         """Store the texts that are new, a few at a time, so that the ledger never waits long for the write lock."""
@@ -311,7 +306,7 @@ class SqlGenerations:
 
 
 def lock_generations(connection: Connection) -> None:
-    """Make publications, and what must not happen beside one, wait for each other. SQLite holds its one write lock already."""
+    """Serialise publications and what must not run beside one. SQLite holds its one write lock already."""
     connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
 
 
@@ -322,7 +317,7 @@ def last_revert() -> ScalarSelect[int]:
 
 
 def _drop_learning_in_flight(connection: Connection, now_us: int) -> None:
-    """End every attempt and reject every candidate that is on its way; one that waits for a person goes on waiting."""
+    """End every attempt and reject every candidate that is not decided; one that waits for a person stays."""
     connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now_us})
     is_on_its_way = candidates.c.standing.in_((Standing.DRAFT.value, Standing.SHADOW.value))
     rejected = {"standing": Standing.REJECTED.value, "reason": "skills were reverted after it was learned"}
@@ -400,25 +395,25 @@ def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> Non
         connection.execute(insert(owed), [{"name": name, "generation": number} for name in stored])
 
 
-def _address(skill: Skill) -> bytes:
+def _text_id(skill: Skill) -> bytes:
     optional = (b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope))
     extra = pack_json(skill.extra)
-    # What a person wrote and put in force has the address it had before skills had states, so that it is not stored again.
+    # What a person wrote and put in force has the id it had before skills had states, so that it is not stored again.
     lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
     more = () if lifecycle == _BY_HAND else tuple(_bytes(text) for text in lifecycle)
-    return address(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode(), *more)
+    return content_id(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode(), *more)
 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _text_row(digest: bytes, skill: Skill) -> Row:
-    texts: Row = (skill.name, skill.trigger, skill.body, skill.category, skill.scope, pack_json(skill.extra))
+def _text_row(digest: bytes, skill: Skill) -> Values:
+    texts: Values = (skill.name, skill.trigger, skill.body, skill.category, skill.scope, pack_json(skill.extra))
     return pack_texts((digest, *texts, skill.state.value, skill.author.value, skill.pinned))
 
 
-def skill_of(row: SqlRow[*tuple[object, ...]]) -> Skill:
+def skill_of(row: ResultRow) -> Skill:
     return Skill(
         name=SkillName(unpack_text(row.name)),
         trigger=unpack_text(row.trigger),
@@ -430,3 +425,22 @@ def skill_of(row: SqlRow[*tuple[object, ...]]) -> Skill:
         author=Authorship(row.author),
         pinned=bool(row.pinned),
     )
+
+
+class SqlTeams:
+    """The configured teams in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def replace(self, teams: Mapping[str, Collection[str]]) -> None:
+        """These teams, each with its users, instead of those that are there."""
+        wanted = {(pack_text(member), pack_text(team)) for team, members in teams.items() for member in members}
+        with self._database.reading("reading the teams") as connection:
+            stored = {(row.member, row.team) for row in connection.execute(select(team_members))}
+        if wanted == stored:
+            return
+        with self._database.writing("storing the teams") as connection:
+            connection.execute(delete(team_members))
+            if wanted:
+                connection.execute(insert(team_members), [{"member": member, "team": team} for member, team in sorted(wanted)])

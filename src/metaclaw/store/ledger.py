@@ -1,22 +1,21 @@
-"""The ledger: a turn is recorded when it is on disk, or when the store is broken, which is said and survived."""
+"""The ledger: records turns durably, and goes on in memory, degraded, while the store fails."""
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn
-from metaclaw.store.checkpoint import Checkpointer
-from metaclaw.store.database import Database
-from metaclaw.store.intake import Entry, Intake, weigh
-from metaclaw.store.losses import Losses
-from metaclaw.store.scribe import Announcement, Item, SessionEnd
-from metaclaw.store.writer import Limits, Report, Writer
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.turn_writer import Announcement, Item, SessionEnd
+from metaclaw.store.write_queue import QueuedItem, WriteQueue, weigh
+from metaclaw.store.writer_thread import Checkpointer, LedgerLimits, WriteReport, WriterThread
 
 log = logging.getLogger(__name__)
 
@@ -25,32 +24,28 @@ _GATHER_S = 0.001
 """Longest that a turn waits for others to share its transaction."""
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlLedger:
     """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped.
 
     Everything but the writer's own work happens on the event loop that called `start`.
     """
 
-    def __init__(self, database: Database, limits: Limits | None = None, clock: Callable[[], datetime] = _now) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = utc_now) -> None:
+        self._limits = limits or LedgerLimits()
         self._clock = clock
         self._database = database
-        self._intake = Intake(
+        self._queue = WriteQueue(
             self._limits.waiting_turns, self._limits.waiting_bytes, self._limits.batch_turns, self._limits.batch_bytes
         )
-        self._writer = Writer(database, self._intake, self._limits, self._report)
-        self._checkpointer = Checkpointer(database, self._intake.ask_for_check)
+        self._writer = WriterThread(database, self._queue, self._limits, self._report)
+        self._checkpointer = Checkpointer(database, self._queue.ask_for_check)
         self._thread = threading.Thread(target=self._run, name="metaclaw-ledger", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finished: asyncio.Future[None] | None = None
         self._is_open = False
         self._trouble: str | None = None
         self._losses = Losses()
-        self._awaited: dict[Entry, float] = {}
+        self._awaited: dict[QueuedItem, float] = {}
         self._is_wake_due = False
         self._gathered = 0
         self._together = 1
@@ -73,7 +68,7 @@ class SqlLedger:
         if self._finished is None:
             return
         self._is_open = False
-        self._intake.close()
+        self._queue.close()
         self._wake_all_who_want_room()
         await self._finished
         self._thread.join()
@@ -104,24 +99,24 @@ class SqlLedger:
         """Whether turns are being kept, and if not, why, and how many wait in memory or are lost."""
         state = Health.HEALTHY if self._trouble is None else Health.DEGRADED
         notice = "; ".join(list(self._database.notices.values())) or None
-        return StoreHealth(state, self._trouble, self._intake.turns, self._losses.turns, notice)
+        return StoreHealth(state, self._trouble, self._queue.turns, self._losses.turns, notice)
 
     async def _submit(self, item: Item) -> bool:
         loop = self._loop
         if loop is None:
             raise RuntimeError("the ledger has not been started")
-        entry = Entry(item, weigh(item))
+        queued = QueuedItem(item, weigh(item))
         while self._is_open and self._trouble is None:
-            if self._intake.offer(entry):
+            if self._queue.offer(queued):
                 self._call_writer(loop)
-                entry.waiting = loop.create_future()
-                self._awaited[entry] = time.monotonic()
+                queued.waiting = loop.create_future()
+                self._awaited[queued] = time.monotonic()
                 self._watch(loop, self._limits.patience_s)
-                return await entry.waiting
+                return await queued.waiting
             room = loop.create_future()
             self._room_wanted.append(room)
             await room
-        self._keep_for_later(entry)
+        self._keep_for_later(queued)
         return False
 
     def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -142,13 +137,13 @@ class SqlLedger:
 
     def _wake_writer(self) -> None:
         self._is_wake_due, self._gathered, self._wake_timer = False, 0, None
-        self._intake.wake()
+        self._queue.wake()
 
-    def _keep_for_later(self, entry: Entry) -> None:
+    def _keep_for_later(self, queued: QueuedItem) -> None:
         if self._is_open:
-            self._lose(self._intake.squeeze(entry))
+            self._lose(self._queue.squeeze(queued))
         else:
-            self._lose([entry])
+            self._lose([queued])
 
     def _run(self) -> None:
         try:
@@ -156,13 +151,13 @@ class SqlLedger:
         finally:
             self._call(self._finish)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: WriteReport) -> None:
         self._call(self._settle, report)
         if report.written:
-            self._checkpointer.note(sum(entry.weight_bytes for entry in report.written))
+            self._checkpointer.note(sum(queued.weight_bytes for queued in report.written))
 
-    def _call(self, function: Callable[..., None], *arguments: Report) -> None:
-        """Run on the event loop. A loop that was closed without `aclose` has nobody left to tell."""
+    def _call(self, function: Callable[..., None], *arguments: WriteReport) -> None:
+        """Run on the event loop. A loop that was closed without `aclose` gets no report."""
         if self._loop is None or self._loop.is_closed():
             return
         try:
@@ -170,11 +165,11 @@ class SqlLedger:
         except RuntimeError as error:
             log.debug("ledger has no loop to report to reason=%s", error)
 
-    def _settle(self, report: Report) -> None:
+    def _settle(self, report: WriteReport) -> None:
         if report.written:
             self._together = len(report.written)
-        for entry in report.written:
-            self._answer(entry, True)
+        for queued in report.written:
+            self._answer(queued, True)
         self._lose(report.lost)
         if report.trouble is not None or report.is_working:
             self._change_to(report.trouble)
@@ -185,23 +180,23 @@ class SqlLedger:
         if trouble is not None and before is None:
             log.error("ledger degraded, serving goes on, turns wait in memory reason=%s", trouble)
         elif trouble is None and before is not None:
-            log.warning("ledger healthy again waiting_turns=%d lost_turns=%d", self._intake.turns, self._losses.turns)
+            log.warning("ledger healthy again waiting_turns=%d lost_turns=%d", self._queue.turns, self._losses.turns)
             self._losses.sum_up()
         if trouble is not None:
-            for entry in list(self._awaited):
-                self._answer(entry, False)
+            for queued in list(self._awaited):
+                self._answer(queued, False)
             self._wake_all_who_want_room()
 
-    def _answer(self, entry: Entry, is_durable: bool) -> None:
-        self._awaited.pop(entry, None)
-        waiting, entry.waiting = entry.waiting, None
+    def _answer(self, queued: QueuedItem, is_durable: bool) -> None:
+        self._awaited.pop(queued, None)
+        waiting, queued.waiting = queued.waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(is_durable)
 
-    def _lose(self, entries: list[Entry]) -> None:
-        self._losses.note(entry.item for entry in entries)
-        for entry in entries:
-            self._answer(entry, False)
+    def _lose(self, items: list[QueuedItem]) -> None:
+        self._losses.note(queued.item for queued in items)
+        for queued in items:
+            self._answer(queued, False)
 
     def _wake_all_who_want_room(self) -> None:
         wanted, self._room_wanted = self._room_wanted, []
@@ -214,14 +209,14 @@ class SqlLedger:
             self._watch_timer = loop.call_later(delay_s, self._check, loop)
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits longer than the patience for a store that makes no progress at all."""
+        """Degrade a store that has made no progress for `patience_s` while a caller waits."""
         self._watch_timer = None
         if not self._awaited:
             return
         # The writer's own word counts, since a loop that was busy itself hears of its progress late.
-        since_s = max(next(iter(self._awaited.values())), self._intake.progress_s)
+        since_s = max(next(iter(self._awaited.values())), self._queue.progress_s)
         idle_s = time.monotonic() - since_s
-        if idle_s >= self._limits.patience_s and not self._intake.is_empty:
+        if idle_s >= self._limits.patience_s and not self._queue.is_empty:
             doing = f"; {self._writer.doing}" if self._writer.doing else ""
             self._change_to(f"the store has not answered for {idle_s * 1000:.0f} ms{doing}")
         else:
@@ -239,3 +234,39 @@ class SqlLedger:
         self._losses.sum_up()
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
+
+
+class Losses:
+    """A spell of losses begins with the first and ends when it is summed up."""
+
+    def __init__(self) -> None:
+        self._spell: Counter[str] = Counter()
+        self.turns = 0
+        """Turns lost since the start. An end or an event that is lost is none: a session ends again by silence."""
+
+    def note(self, items: Iterable[Item]) -> None:
+        """These are lost."""
+        for item in items:
+            kind, name = _describe(item)
+            if not self._spell:
+                log.warning("ledger has begun to lose what it cannot keep first=%s", kind)
+            log.debug("ledger lost kind=%s which=%s", kind, name)
+            self._spell[kind] += 1
+            self.turns += kind == "turn"
+
+    def sum_up(self) -> None:
+        """Say what was lost in this spell, if anything."""
+        spell, self._spell = self._spell, Counter()
+        if spell:
+            counts = (spell["turn"], spell["session_end"], spell["event"])
+            log.warning("ledger lost turns=%d session_ends=%d events=%d", *counts)
+
+
+def _describe(item: Item) -> tuple[str, str]:
+    match item:
+        case Turn():
+            return "turn", item.id
+        case SessionEnd():
+            return "session_end", item.session
+        case Announcement():
+            return "event", item.kind

@@ -6,19 +6,26 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select, tuple_
 
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.bodies import rebuild
+from metaclaw.store.column_values import (
+    pack_instant,
+    pack_text,
+    unpack_instant,
+    unpack_optional,
+    unpack_placed,
+    unpack_text,
+)
 from metaclaw.store.database import Database
+from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.generations import skill_of
-from metaclaw.store.learning import stands
-from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_placed, unpack_text
-from metaclaw.store.records import Event, SessionRow
+from metaclaw.store.learning_schema import stands
+from metaclaw.store.records import LedgerEvent, SessionRow
 from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, turns
-from metaclaw.store.unpacking import session_of
+from metaclaw.store.turn_rows import event_of, session_of
 
 _RECENT_TURNS = 2000
 _RECENT_CALLS = 1000
@@ -37,7 +44,7 @@ class SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class FirstRequest:
     """The request of a session's first main turn, for its title."""
 
     session: SessionId
@@ -139,7 +146,7 @@ class Overview:
                 found.setdefault(SessionId(unpack_text(session)), {})[Outcome(outcome)] = count
         return found
 
-    def openings(self, wanted: Collection[SessionId]) -> list[Opening]:
+    def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
         """The first main requests of these sessions; of one that has none, its first request."""
         stored = [pack_text(one) for one in wanted]
         is_main = turns.c.kind == TurnKind.MAIN.value
@@ -148,11 +155,11 @@ class Overview:
         query = select(turns.c.seq, turns.c.session, turns.c.agent, turns.c.wire).join(firsts, firsts.c.seq == turns.c.seq)
         with self._database.reading("reading how sessions began") as connection:
             return [
-                Opening(
+                FirstRequest(
                     SessionId(unpack_text(row.session)),
                     unpack_text(row.agent),
                     Wire(row.wire),
-                    rebuild(connection, payloads, row.seq) or b"",
+                    rebuild_body(connection, payloads, row.seq) or b"",
                 )
                 for row in connection.execute(query).all()
             ]
@@ -238,7 +245,7 @@ class Overview:
                 for row in connection.execute(query)
             ]
 
-    def happened(self, kinds: Sequence[str], since: datetime, limit: int = 200) -> list[Event]:
+    def happened(self, kinds: Sequence[str], since: datetime, limit: int = 200) -> list[LedgerEvent]:
         """Recent events of these kinds, newest first."""
         newest = select(func.coalesce(func.max(events.c.seq), 0)).scalar_subquery()
         query = (
@@ -248,11 +255,7 @@ class Overview:
             .limit(limit)
         )
         with self._database.reading("reading what happened") as connection:
-            return [_event(row.seq, row.at_us, row.kind, unpack_json(row.data)) for row in connection.execute(query)]
-
-
-def _event(seq: int, at_us: int, kind: str, data: dict[str, Json]) -> Event:
-    return Event(seq, unpack_instant(at_us), unpack_text(kind), data)
+            return [event_of(row) for row in connection.execute(query)]
 
 
 def _newest() -> ScalarSelect[int]:

@@ -5,22 +5,50 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, bindparam, func, literal, select, text, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    TextClause,
+    bindparam,
+    func,
+    literal,
+    select,
+    text,
+    tuple_,
+)
 
-from metaclaw.domain.candidate import Standing as CandidateStanding
-from metaclaw.domain.eligibility import Role, RoleKind, Standing
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.eligibility import RoleKind, TurnRole, TurnStanding
 from metaclaw.domain.enforcement import ATTEMPT
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.session import SessionTrace
 from metaclaw.domain.turn import Exchange, Placement, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
-from metaclaw.store.bodies import rebuild
+from metaclaw.store.column_values import (
+    ResultRow,
+    pack_instant,
+    pack_text,
+    unpack_instant,
+    unpack_optional,
+    unpack_text,
+)
+from metaclaw.store.compliance import IS_ATTEMPT, enforcement_of
 from metaclaw.store.database import Database
-from metaclaw.store.enforcement import IS_ATTEMPT, enforcement_of
-from metaclaw.store.learning import candidates, draws, roles, stands
-from metaclaw.store.packing import pack_instant, pack_text, unpack_instant, unpack_json, unpack_optional, unpack_text
-from metaclaw.store.records import Counts, DrawnTurn, EndedSession, Event, LearningCounts, RecordedTurn, SessionRow, TurnRow
+from metaclaw.store.deduplication import rebuild_body
+from metaclaw.store.learning_schema import candidates, draws, roles, stands
+from metaclaw.store.records import (
+    DrawnTurn,
+    EndedSession,
+    LearningCounts,
+    LedgerCounts,
+    LedgerEvent,
+    RecordedTurn,
+    SessionRow,
+    TurnRow,
+)
 from metaclaw.store.schema import (
     events,
     payloads,
@@ -33,10 +61,10 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
-from metaclaw.store.standings import STANDING, standing_of, with_standing
-from metaclaw.store.unpacking import (
+from metaclaw.store.turn_rows import (
     draw_of,
     drawn_turn_of,
+    event_of,
     placement_of,
     scope_of,
     session_of,
@@ -44,6 +72,7 @@ from metaclaw.store.unpacking import (
     turn_of,
     turn_row_of,
 )
+from metaclaw.store.verdicts import STANDING, standing_of, with_standing
 
 # Made once: to put a statement together takes longer than to run it, and a turn is read for every turn that is made.
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))
@@ -104,7 +133,7 @@ class LedgerReader:
             return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq).limit(limit))]
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
-        """Turns of any session, main and side, from behind the cursor `after`; whoever reads on from the last misses none."""
+        """Turns of any session, main and side, from behind the cursor `after`; reading on from the last misses none."""
         query = select(turns).where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
         with self._database.reading("reading on") as connection:
             return [turn_row_of(row) for row in connection.execute(query)]
@@ -124,7 +153,7 @@ class LedgerReader:
 
     def main_turns_of(self, user: str | None, before: int, limit: int, within: int = 5_000) -> list[TurnRow]:
         """The main turns of a user, or of who speaks without an id, ahead of the cursor `before`, newest first. Only
-        the last `within` turns of everybody are looked at."""
+        the last `within` turns of all sessions are looked at."""
         whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
         mine = select(turns).where(turns.c.seq < before, turns.c.seq >= before - within, turns.c.kind == TurnKind.MAIN.value, whose)
         with self._database.reading("reading a user's turns") as connection:
@@ -164,7 +193,7 @@ class LedgerReader:
         """Conditions under which rows in the order of `seq` are complete."""
         if self._database.kind != "postgresql":
             return []
-        # With several writers a lower number may be committed later: nothing is shown that somebody may still be behind of.
+        # With several writers a lower number may be committed later: rows after one that may still come are not shown.
         return [text(f"age({table.name}.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")]
 
     def silent_sessions(self, since: datetime) -> list[SessionId]:
@@ -179,16 +208,16 @@ class LedgerReader:
             at_us = connection.execute(select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)).scalar()
             return None if at_us is None else unpack_instant(at_us)
 
-    def role_of(self, turn: TurnId) -> Role | None:
+    def role_of(self, turn: TurnId) -> TurnRole | None:
         """What a turn is for, where that has been decided."""
         standing = self.standing_of(turn)
         return None if standing is None else standing.role
 
-    def standing_of(self, turn: TurnId) -> Standing | None:
+    def standing_of(self, turn: TurnId) -> TurnStanding | None:
         """What is known of a turn beside itself; None where there is no such turn."""
         return self.standings_of([turn]).get(turn)
 
-    def standings_of(self, wanted: Sequence[TurnId]) -> dict[TurnId, Standing]:
+    def standings_of(self, wanted: Sequence[TurnId]) -> dict[TurnId, TurnStanding]:
         """What is known of these turns beside themselves; who is not in the ledger is not in the answer."""
         query = select(turns.c.id, *STANDING).where(turns.c.id.in_([pack_text(turn) for turn in wanted]))
         with self._database.reading("reading what turns came to") as connection:
@@ -205,7 +234,7 @@ class LedgerReader:
             verdicts={outcome: verdicts.get(outcome.value, 0) for outcome in Outcome},
             support=given.get(RoleKind.SUPPORT.value, 0),
             query=given.get(RoleKind.QUERY.value, 0),
-            candidates={standing: proposed.get(standing.value, 0) for standing in CandidateStanding},
+            candidates={standing: proposed.get(standing.value, 0) for standing in Standing},
         )
 
     def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
@@ -229,7 +258,7 @@ class LedgerReader:
             row = connection.execute(_TURN, {"turn": pack_text(turn)}).one_or_none()
             return None if row is None else RecordedTurn(row.seq, _whole_turn(connection, row))
 
-    def counts(self) -> Counts:
+    def counts(self) -> LedgerCounts:
         """How much there is."""
         query = select(
             func.count(),
@@ -239,7 +268,7 @@ class LedgerReader:
         ).select_from(sessions)
         with self._database.reading("counting") as connection:
             total, still_open, all_turns, main_turns = connection.execute(query).one()
-            return Counts(int(total), int(still_open), int(all_turns), int(main_turns))
+            return LedgerCounts(int(total), int(still_open), int(all_turns), int(main_turns))
 
     def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
         """What is needed to recognise the sessions that have not ended and spoke since then; the newest first.
@@ -256,34 +285,22 @@ class LedgerReader:
         with self._database.reading("remembering sessions") as connection:
             return [_trace(row) for row in connection.execute(query.order_by(found.c.last_us.desc(), found.c.id.desc()))]
 
-    def last_placements(self, session: SessionId) -> tuple[Placement, ...]:
-        """What was placed in the last main turn of a session."""
-        mine = select(turns.c.placements).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("reading placements") as connection:
-            return _placements(connection, connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).scalar())
-
-    def events(self, after: int = 0, limit: int = 100) -> list[Event]:
+    def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """What was announced behind the cursor `after`."""
         query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
         with self._database.reading("reading events") as connection:
-            return [
-                Event(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
-                for row in connection.execute(query)
-            ]
+            return [event_of(row) for row in connection.execute(query)]
 
     def last_event(self) -> int:
         """The cursor behind which nothing was announced yet; 0 where nothing ever was."""
         with self._database.reading("reading events") as connection:
             return connection.execute(select(func.max(events.c.seq))).scalar() or 0
 
-    def events_of(self, kind: str, limit: int = 100) -> list[Event]:
+    def events_of(self, kind: str, limit: int = 100) -> list[LedgerEvent]:
         """What was announced of one kind, newest first."""
         query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
         with self._database.reading("reading events of a kind") as connection:
-            return [
-                Event(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
-                for row in connection.execute(query)
-            ]
+            return [event_of(row) for row in connection.execute(query)]
 
 
 def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
@@ -291,7 +308,7 @@ def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, i
     return found
 
 
-def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
+def _trace(row: ResultRow) -> SessionTrace:
     return SessionTrace(
         session=SessionId(unpack_text(row.id)),
         key=unpack_optional(row.key),
@@ -304,7 +321,7 @@ def _trace(row: Row[*tuple[object, ...]]) -> SessionTrace:
     )
 
 
-def _whole_turn(connection: Connection, row: Row[*tuple[object, ...]]) -> Turn:
+def _whole_turn(connection: Connection, row: ResultRow) -> Turn:
     sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
     exchange = _exchange(connection, row.seq)
     placed = _placements(connection, row.placements)
@@ -318,10 +335,10 @@ def _whole_turn(connection: Connection, row: Row[*tuple[object, ...]]) -> Turn:
 
 def _exchange(connection: Connection, seq: int) -> Exchange:
     said = connection.execute(_SAID, {"seq": seq}).one()
-    request = rebuild(connection, payloads, seq)
+    request = rebuild_body(connection, payloads, seq)
     if request is None:
         raise StoreError(f"reading a turn: number {seq} has no request")
-    return Exchange(request, _splices(connection, said.splices), rebuild(connection, translations, seq), said.said, said.seen)
+    return Exchange(request, _splices(connection, said.splices), rebuild_body(connection, translations, seq), said.said, said.seen)
 
 
 def _placements(connection: Connection, last: bytes | None) -> tuple[Placement, ...]:
@@ -332,7 +349,7 @@ def _splices(connection: Connection, last: bytes | None) -> tuple[Splice, ...]:
     return tuple(Splice(row.at_byte, row.body) for row in _chain(connection, splices, last))
 
 
-def _chain(connection: Connection, table: Table, last: bytes | None) -> list[Row[*tuple[object, ...]]]:
+def _chain(connection: Connection, table: Table, last: bytes | None) -> list[ResultRow]:
     """The rows of a tuple, first to last, each with its snippet's body; `last` is the address of the tuple."""
     if last is None:
         return []

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from metaclaw.domain.candidate import CandidateId
-from metaclaw.domain.candidate import Standing as CandidateStanding
+from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.chat import Finish, Json, Usage, Wire
 from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -82,7 +81,7 @@ class RecordedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LedgerCounts:
     """How much the ledger holds."""
 
     sessions: int
@@ -92,7 +91,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LedgerEvent:
     """Something that was announced; `seq` is the cursor to resume from."""
 
     seq: int
@@ -102,7 +101,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Succession:
+class ChangesSince:
     """From an earlier generation to the newest: its number, which skills came or changed, and which went."""
 
     number: int
@@ -127,7 +126,7 @@ class GenerationRow:
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """What `domain.eligibility.rejection` asks of a turn; `tokens` is how many were sampled, None where nobody knows exactly."""
+    """What `domain.eligibility.rejection` asks of a turn; `tokens` is how many were sampled, None if not recorded."""
 
     kind: TurnKind
     end: TurnEnd
@@ -137,7 +136,7 @@ class TurnFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class EligibleTurns:
     """Turns that may train now, newest first, and why others that were looked at may not."""
 
     turns: tuple[TurnId, ...]
@@ -145,7 +144,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Turns that are to teach one version together, beginning from `policy_version`.
 
     `turns` are those that are still there, in the order they were recorded; of the `size` it was opened with others are gone.
@@ -175,8 +174,8 @@ class VersionOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
-    """Since when a version is in the state it is in, and behind which turn. `is_first`: it serves for the first time."""
+class StateSince:
+    """When the state of a version last changed, and after which turn. `is_first`: it serves for the first time."""
 
     at: datetime
     turn: int
@@ -190,12 +189,12 @@ class LearningCounts:
     verdicts: dict[Outcome, int]
     support: int
     query: int
-    candidates: dict[CandidateStanding, int]
+    candidates: dict[Standing, int]
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurn:
-    """A turn in which a skill's placing was left to chance, and what the turn came to; None where nobody has said.
+    """A turn in which a skill's placing was left to chance, and what the turn came to; None if it has not been judged.
 
     Turns of one session and segment share their draw. `generation` and `model` are those of the turn.
     """
@@ -211,7 +210,7 @@ class DrawnTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class SkillUse:
     """When a skill last matched a task, and in how many turns it did."""
 
     last_at: datetime
@@ -220,10 +219,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill is what it is.
+    """Since when a skill has its present state and text.
 
-    `generation` brought it into the state it is in, at `since`; from `text_since` on it has said what it says, whatever its state;
-    `canaries` is how often a skill of this name has been one.
+    `generation` brought it into its present state, at `since`; it has had its present text since generation `text_since`;
+    `canaries` counts how often a skill of this name has been a canary.
     """
 
     generation: int
@@ -233,7 +232,7 @@ class InForce:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class SkillAttempt:
     """Turns that were to teach something together, and under what name."""
 
     number: int
@@ -243,7 +242,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgetResult:
     """What is gone, and what was learned from it; see `Descent`. `carried_in` are sessions whose prompts held such a skill."""
 
     sessions: int

@@ -4,18 +4,17 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
-from metaclaw.store.database import Database
+from metaclaw.store.column_values import pack_instant, unpack_text
+from metaclaw.store.database import Database, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.guard import store_errors
 from metaclaw.store.integrity import quick_check
-from metaclaw.store.learning import batch_turns, batches
-from metaclaw.store.packing import pack_instant, unpack_text
+from metaclaw.store.learning_schema import batch_turns, batches
 from metaclaw.store.records import BatchState
 from metaclaw.store.schema import sessions, turns
 
@@ -27,7 +26,7 @@ _IDLE = timedelta(days=1)
 _SESSIONS_AT_ONCE = 50
 _PAGES_AT_ONCE = 512
 _FREE_PAGES = 64
-"""So few free pages are left for what is recorded next."""
+"""Free pages that stay in the file for what is recorded next."""
 _CHECK_S = 120.0
 """Longest that a check for damage may take: while it reads, the log cannot be emptied."""
 
@@ -35,7 +34,7 @@ _CHECK_S = 120.0
 class SqlUpkeep:
     """Measures a database and makes room in it. Blocks, but holds the write lock only for moments."""
 
-    def __init__(self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._forgetting = SqlForgetting(database)
         self._max_bytes = max_bytes
@@ -113,7 +112,7 @@ class SqlUpkeep:
                 cursor = connection.connection.cursor()
                 cursor.execute(f"PRAGMA incremental_vacuum({min(_PAGES_AT_ONCE, free - _FREE_PAGES)})")
                 cursor.fetchall()
-            # A lock that is asked for again at once may be had before those who wait for it wake up.
+            # Give writers that wait for the lock the time to wake up and take it.
             time.sleep(min(0.05, time.monotonic() - began_s))
         return max(0, before - self.size().size_bytes)
 
@@ -144,7 +143,7 @@ _INCREMENTAL = 2
 
 
 def compact(database: Database) -> None:
-    """Rewrite an SQLite file of an older version, so that its free space can be given back from now on. Nobody else may use it."""
+    """Rewrite an SQLite file of an older version, so that free space can be given back. No other program may use it."""
     with store_errors(f"rewriting {database}", database.dialect), database.engine.connect() as connection:
         cursor = connection.connection.cursor()
         if cursor.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):

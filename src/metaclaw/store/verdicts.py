@@ -1,21 +1,32 @@
-"""Verdicts: every one is kept, and one of each turn stands."""
+"""Verdicts (all are kept, one of each turn stands), and what else is known of a turn: its role, whether it has taught."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
 
-from sqlalchemy import Connection, Row, Select, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select, update
 
+from metaclaw.domain.eligibility import RoleKind, TurnRole, TurnStanding
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.policy import PolicyState
 from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes, outranks
-from metaclaw.store.database import Database
-from metaclaw.store.documents import pack_document, unpack_document
+from metaclaw.store.column_values import (
+    ResultRow,
+    Value,
+    pack_document,
+    pack_instant,
+    pack_text,
+    unpack_document,
+    unpack_instant,
+    unpack_optional,
+    unpack_text,
+)
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
-from metaclaw.store.guard import RefusedError
-from metaclaw.store.learning import IS_LESSON, roles, stands, verdicts
-from metaclaw.store.packing import Value, pack_instant, pack_text, unpack_instant, unpack_optional, unpack_text
-from metaclaw.store.schema import turns
+from metaclaw.store.learning_schema import IS_LESSON, batch_turns, batches, policies, roles, stands, verdicts
+from metaclaw.store.records import BatchState
+from metaclaw.store.schema import current_turns, turns
 
 VERDICT = [
     verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own
@@ -31,14 +42,10 @@ _GOLD = (Source.USER.value, Source.CHECK.value)
 _GRADED = (Source.DETECTOR.value, Source.JUDGE.value)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlVerdicts:
     """`ports.VerdictStore` on a database."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
@@ -134,7 +141,7 @@ def standing_verdict(connection: Connection, seq: int, turn: TurnId) -> Verdict 
     return None if row is None else verdict_of(turn, row)
 
 
-def verdict_of(turn: TurnId, row: Row[*tuple[object, ...]]) -> Verdict:
+def verdict_of(turn: TurnId, row: ResultRow) -> Verdict:
     """A row with the columns of `VERDICT`."""
     return Verdict(
         turn=turn,
@@ -173,3 +180,58 @@ def _row(verdict: Verdict, seq: int, at: datetime) -> dict[str, Value]:
         "fault": None if verdict.fault is None else verdict.fault.value,
         "comment": pack_text(verdict.comment),
     }
+
+
+# A subquery, because SQLite evaluates a view that is joined for every turn there is.
+IS_CURRENT = exists().where(current_turns.c.turn == turns.c.seq)
+"""Whether the speaker of a turn has today the rules and skills they had when it was made."""
+_GIVEN_UP = (PolicyState.REJECTED.value, PolicyState.ROLLED_BACK.value)
+HAS_TAUGHT = (
+    select(batch_turns.c.turn)
+    .join(batches, batches.c.seq == batch_turns.c.batch)
+    .outerjoin(policies, policies.c.batch == batches.c.seq)
+    .where(
+        batch_turns.c.turn == turns.c.seq,
+        batches.c.state != BatchState.DROPPED.value,
+        policies.c.state.is_(None) | policies.c.state.not_in(_GIVEN_UP),
+    )
+    .exists()
+)
+"""Whether a turn is in a run that goes on, or trained a version that was neither rejected nor rolled back."""
+WAS_TRIED = exists().where(batch_turns.c.turn == turns.c.seq)
+"""Whether a turn was in a batch, whatever its result."""
+STANDING = [
+    *VERDICT,
+    roles.c.kind.label("role"),
+    roles.c.generation.label("role_generation"),
+    HAS_TAUGHT.label("taught"),
+    IS_CURRENT.label("current"),
+]
+"""What `standing_of` reads; a query that selects them goes through `with_standing`."""
+
+S = TypeVar("S", bound=Select[*tuple[object, ...]])
+
+
+def with_standing(query: S, seq: ColumnElement[int]) -> S:
+    """The query with the tables of `STANDING` joined to it, for the turns with these numbers."""
+    return (
+        query.outerjoin(stands, stands.c.turn == seq)
+        .outerjoin(verdicts, verdicts.c.seq == stands.c.verdict)
+        .outerjoin(roles, roles.c.turn == seq)
+    )
+
+
+def standing_of(turn: TurnId, row: ResultRow, *, held_out: bool = False) -> TurnStanding:
+    """A row with the columns of `STANDING`; whether a turn is kept for the gate is not in the store."""
+    return TurnStanding(
+        verdict=None if row.verdict_outcome is None else verdict_of(turn, row),
+        role=role_of(row),
+        taught=bool(row.taught),
+        held_out=held_out,
+        is_aged=not row.current,
+    )
+
+
+def role_of(row: ResultRow) -> TurnRole | None:
+    """The role in a row with the columns of `STANDING`."""
+    return None if row.role is None else TurnRole(RoleKind(row.role), row.role_generation)

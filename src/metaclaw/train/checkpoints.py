@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from metaclaw.train.curriculum import Prompt
+from metaclaw.train.curriculum import TrainingPrompt
 from metaclaw.train.golden import GoldenItem
 
 SCALES: Final = (1.0, 0.9, 0.8)
@@ -58,10 +58,10 @@ def to_measure(steps: Iterable[int], measured: Sequence[Checkpoint], margin: flo
     return next(((at, scale) for scale in SCALES[1:] if (at, scale) not in known), None)
 
 
-def set_aside(prompts: Sequence[Prompt], most: int) -> tuple[list[Prompt], list[Prompt]]:
+def set_aside(prompts: Sequence[TrainingPrompt], most: int) -> tuple[list[TrainingPrompt], list[TrainingPrompt]]:
     """Prompts to be drawn from, and prompts to validate by: a sixth of each key, chosen by a hash of the turn's id. Where that
     would be too few, all are drawn from and some of the same validate."""
-    by_key: dict[str, list[Prompt]] = {}
+    by_key: dict[str, list[TrainingPrompt]] = {}
     for prompt in sorted(prompts, key=_place):
         by_key.setdefault(prompt.key, []).append(prompt)
     apart = [prompt for some in by_key.values() for prompt in some[: len(some) // _SHARE]]
@@ -80,7 +80,7 @@ def split_golden(items: Sequence[GoldenItem], most: int) -> tuple[tuple[GoldenIt
     return tuple(chosen), tuple(proving)
 
 
-def _place(prompt: Prompt) -> bytes:
+def _place(prompt: TrainingPrompt) -> bytes:
     return _mixed(f"validation {prompt.turn}")
 
 

@@ -1,7 +1,8 @@
-"""Whether a candidate's answers have degenerated against the serving version's on the same held-out questions. Pure.
+"""Whether answers have degenerated. Pure.
 
 A check may be satisfied by answers that are of no use: one answer to every question, a phrase that repeats itself, the question
-said back, an answer without an end, one that is several times as long. A reward need not see this. Tests for it:
+said back, an answer without an end, one that is several times as long. The gate compares a candidate's answers with the serving
+version's on the same held-out questions (`find_degeneration`):
 
 - one answer to more than `one_answer` of the distinct questions, twice as often as before, unless the wanted answers are one,
   or the checks accept no answer but this
@@ -9,7 +10,8 @@ said back, an answer without an end, one that is several times as long. A reward
   and so often beyond chance (a sign test on the questions where the two versions differ, at `alpha`)
 - a median length of more than `longer` times the old one and of `long_tokens` at least
 
-Shorter answers are reported and not refused: brevity is what many rules ask for.
+Shorter answers are reported and not refused: brevity is what many rules ask for. `is_degenerate` looks at one answer alone;
+what is degenerate earns no reward.
 """
 
 import math
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 _RUN = re.compile(r"(.{1,48}?)\1{2,}", re.DOTALL)
 _LEAST_RUN = 12
@@ -27,6 +30,14 @@ _LEAST_WORDS = 12
 _LEAST_COMPRESSED = 200
 _ORDINARY_RATIO = 0.3
 _WORD = re.compile(r"\w+")
+_WINDOW_CHARS: Final = 400
+_LONG_UNIT: Final = re.compile(r"(?P<unit>.{4,100}?)(?P=unit){2,}", re.DOTALL)
+_SHORT_UNIT: Final = re.compile(r"(?P<unit>.{1,3}?)(?P=unit){9,}", re.DOTALL)
+_LEAST_SHARE: Final = 0.4
+_WORD_OR_SIGN: Final = re.compile(r"\w+|[^\w\s]+")
+_WORD_GRAM: Final = 4
+_LEAST_GRAMS: Final = 24
+_LEAST_DISTINCT: Final = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,22 @@ def find_degeneration(
     )
     found += [_more_often(words, test, candidate, serving, rules) for words, test in kinds]
     return [words for words in found if words is not None]
+
+
+def is_degenerate(text: str) -> bool:
+    """Whether an answer is mostly a repetition of itself.
+
+    It is where one piece is said three times in a row or more (ten times for a very short piece) and that is much of the end of
+    the answer, or where few of its runs of four words are new. Lines, dots, blanks and zeros that fill a table do not count.
+    """
+    end = (" ".join(text.split()) + " ")[-_WINDOW_CHARS:]
+    for pattern in (_LONG_UNIT, _SHORT_UNIT):
+        for found in pattern.finditer(end):
+            if _says_something(found["unit"]) and len(found[0]) >= _LEAST_SHARE * len(end):
+                return True
+    words = _WORD_OR_SIGN.findall(text)
+    grams = [tuple(words[at : at + _WORD_GRAM]) for at in range(len(words) - _WORD_GRAM + 1)]
+    return len(grams) >= _LEAST_GRAMS and len(set(grams)) < _LEAST_DISTINCT * len(grams)
 
 
 def one_answer(answers: Sequence[HeldOutAnswer]) -> str:
@@ -200,3 +227,7 @@ def _normal(text: str) -> str:
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
+
+
+def _says_something(unit: str) -> bool:
+    return any(sign.isalnum() for sign in unit) and not set(unit) <= set("0 .,|-_\t\n")

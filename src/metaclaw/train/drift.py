@@ -1,4 +1,4 @@
-"""The watch over a run: whether its weights go where nobody wanted. Pure: given each step's figures, it says stop, or nothing.
+"""The watch over a run: whether its weights drift. Pure: given each step's figures, it says stop, or nothing.
 
 Each figure x is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's first steps:
 
@@ -120,16 +120,16 @@ class DriftWatch:
         return Drift(f"{name} went from {begun:.3g} to {now:.3g} in {course.seen} steps") if has_drifted else None
 
 
-def watch_of(records: Sequence[StepRecord]) -> DriftWatch:
+def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:
     """What a run has looked like in these steps; those that moved nothing do not count."""
     watch = DriftWatch()
     for record in records:
         if record.moved:
-            watch, _ = watch.see(figures_of(record))
+            watch, _ = watch.see(step_figures(record))
     return watch
 
 
-def figures_of(record: StepRecord) -> StepFigures:
+def step_figures(record: StepRecord) -> StepFigures:
     """A step's figures as they were recorded."""
     return StepFigures(record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward)
 

@@ -1,21 +1,26 @@
-"""The gate for weights: what a candidate must show before it serves. Pure: it is given scores and answers, and weighs them.
+"""The gate for weights: what a candidate must show before it serves. Pure: it is given scores and answers, and decides.
 
-Candidate and serving version answer the same held-out prompts with the same skills and seeds. Each pair of answers is worth
-something by two measures: the one that trained the candidate, and a strict one that did not (decision 36). Each gives a gain in
-[-1, 1]. The evidence may be looked at after every pair (`betting`), and the first moment at which it was decisive stands:
+Candidate and serving version answer the same held-out prompts with the same skills and seeds. Each pair of answers is scored by
+two measures: the one that trained the candidate, and a strict one that did not (decision 38). Each gives a gain in [-1, 1]. The
+evidence may be looked at after every pair (`bets`), and the first moment at which it was decisive stands:
 
-- a weight is not a finite number, or the KL limit is passed                    → reject
-- the golden set got worse by more than its margin (`regression`)               → reject
-- the answers have degenerated (`degeneration`)                                 → reject
+- a weight is not a finite number, or the KL limit is passed                     → reject
+- the golden set got worse by more than its margin (`golden`)                    → reject
+- the answers have degenerated (`degeneration`)                                  → reject
 - it gained by checks that accept one answer to any question, and no judge voted → reject
-- worse is shown by a measure, on the pairs or those of one skill (`skillwise`) → reject
+- worse is shown by a measure, on all pairs or on those of one skill             → reject
 - better is shown by the strict measure, the other is not lower, the golden set holds, no skill is suspect or hardly tried
-                                                                                → promote
+                                                                                 → promote
 - `most` pairs, or all there are, were not enough    → reject: not shown better, or improved only by the measure it was trained on
-- else                                               → undecided: so many more pairs, or the golden set, are wanted
+- else                                               → undecided: more pairs, or the golden set, are wanted
 
-A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse by a measure with at
-most `alpha_harm`. A pair of which one answer could not be scored is left out and counted.
+A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse by a measure with
+probability at most `alpha_harm`. A pair of which one answer could not be scored is left out and counted.
+
+**Each skill alone.** A gain elsewhere must not hide that one skill was lost. With k skills in the prompts of the pairs, each
+must show k times as much: evidence of k/alpha from `least` pairs on means worse there; evidence of k·`suspicion`, or fewer than
+`least` pairs, leaves the skill open, and more pairs are drawn. A pair counts for every skill in its prompt. While new skills
+come up k grows, and a candidate that is no worse on any is called worse with probability at most alpha·(1 + ln k).
 """
 
 import math
@@ -25,17 +30,15 @@ from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport
-from metaclaw.train.betting import GainBets
+from metaclaw.train.bets import GainBets
 from metaclaw.train.degeneration import DegenerationRules, HeldOutAnswer, describe_length, find_degeneration
-from metaclaw.train.golden import GoldenScore
-from metaclaw.train.regression import GoldenRules, compare_golden
-from metaclaw.train.skillwise import SkillGain, SkillRules, weigh_skills
+from metaclaw.train.golden import GoldenRules, GoldenScore, compare_golden
 
 _MOST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AnswerPair:
     """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are what each was worth, from 0 to 1, by
     the measure that trains; `strict_candidate` and `strict_serving` by the second measure; None where a measure cannot tell.
     `skills` stood in the prompt. `answers` are the candidate's and the serving version's."""
@@ -64,12 +67,41 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class SkillRules:
+    """When a skill counts as lost."""
+
+    alpha: float = 0.05
+    least: int = 8
+    suspicion: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SkillGain:
+    """How a candidate does on the prompts of one skill. `is_open` says that more should be seen, `is_suspect` that it looks bad."""
+
+    skill: SkillName
+    pairs: int
+    better: int
+    worse: int
+    mean_gain: float
+    e_worse: float
+    is_worse: bool
+    is_open: bool
+    is_suspect: bool
+
+    @property
+    def words(self) -> str:
+        """For a report."""
+        return f"on the prompts of {self.skill}: better in {self.better} of {self.pairs}, worse in {self.worse}"
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of a candidate so far. `is_all` says that no further held-out prompt is left to try; `wanted` are reference
     answers that people gave to some of the prompts; `demanded` are answers than which the checks accept no other;
     `lenient` are answers that checks accept whatever is asked, by the skills that carry them."""
 
-    pairs: Sequence[Pair]
+    pairs: Sequence[AnswerPair]
     golden_serving: GoldenScore | None = None
     golden_candidate: GoldenScore | None = None
     kl: float | None = None
@@ -98,7 +130,7 @@ class GateRules:
     degeneration: DegenerationRules = field(default_factory=DegenerationRules)
 
 
-class Ruling(StrEnum):
+class GateRuling(StrEnum):
     """What becomes of a candidate."""
 
     PROMOTE = "promote"
@@ -111,7 +143,7 @@ class GateDecision:
     """The ruling, the report that is kept with the version, and how many more pairs are wanted while it is undecided. With none,
     the golden set is wanted."""
 
-    ruling: Ruling
+    ruling: GateRuling
     report: GateReport
     more: int = 0
 
@@ -132,6 +164,8 @@ class _Measured:
 
     def words(self, what: str = "") -> str:
         found = self.comparison
+        if not found.pairs:
+            return f"none of {self.unscored}{what} could be scored"
         left_out = f", {self.unscored} could not be scored" if self.unscored else ""
         return f"better in {found.better} of {found.pairs}{what}, worse in {found.worse}{left_out}"
 
@@ -142,7 +176,7 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     trained = _compare([pair.gain for pair in evidence.pairs], rules)
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
     skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
-    words = f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
+    words = _describe(evidence, trained, strict)
     objections = [*_unsafe(evidence, rules), *_lost(evidence, rules), *_degenerate(evidence, rules)]
     objections += _unproven(evidence, rules)
     objections += [
@@ -152,17 +186,17 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     ]
     objections += [f"worse {one.words}" for one in skills if one.is_worse]
     if objections:
-        return _decision(Ruling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
+        return _decision(GateRuling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
     left = 0 if evidence.is_all else max(0, rules.most - len(evidence.pairs))
     doubts = _doubts(trained, strict, skills, rules, is_last=not left)
     if doubts:
-        ruling = Ruling.UNDECIDED if left else Ruling.REJECT
+        ruling = GateRuling.UNDECIDED if left else GateRuling.REJECT
         return _decision(ruling, evidence, trained.comparison, [*doubts, words], min(rules.wave, left))
     if evidence.golden_serving is None or evidence.golden_candidate is None:
-        return _decision(Ruling.UNDECIDED, evidence, trained.comparison, [words, "the golden set has not been tried"])
+        return _decision(GateRuling.UNDECIDED, evidence, trained.comparison, [words, "the golden set has not been tried"])
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)
     length = describe_length(*_answers(evidence))
-    return _decision(Ruling.PROMOTE, evidence, trained.comparison, [words, golden.words, *([] if length is None else [length])])
+    return _decision(GateRuling.PROMOTE, evidence, trained.comparison, [words, golden.words, *([] if length is None else [length])])
 
 
 def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], rules: GateRules, *, is_last: bool) -> list[str]:
@@ -180,6 +214,42 @@ def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], 
     # What is better on the whole may have lost one thing; and where that is suspected to the end, what serves stays.
     word = "not shown harmless" if is_last else "open"
     return [f"{word} {one.words}" for one in skills if one.is_suspect or (one.is_open and not is_last)]
+
+
+def weigh_skills(pairs: Sequence[AnswerPair], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
+    """Every skill that stood in a prompt, in the order in which they came; by the measure that trains or by the strict one."""
+    gains: dict[SkillName, list[float]] = {}
+    for pair in pairs:
+        if (gain := pair.strict_gain if strictly else pair.gain) is not None:
+            for skill in dict.fromkeys(pair.skills):
+                gains.setdefault(skill, []).append(gain)
+    return [_weigh(skill, found, len(gains), rules or SkillRules()) for skill, found in gains.items()]
+
+
+def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRules) -> SkillGain:
+    bets, most = GainBets(), 0.0
+    for number, gain in enumerate(gains, 1):
+        bets.add(-gain)
+        # The first moment at which it was decisive stands.
+        most = max(most, bets.e_value) if number >= rules.least else most
+    is_suspect = bets.e_value >= rules.suspicion * skills
+    return SkillGain(
+        skill=skill,
+        pairs=len(gains),
+        better=sum(gain > 0 for gain in gains),
+        worse=sum(gain < 0 for gain in gains),
+        mean_gain=math.fsum(gains) / len(gains),
+        e_worse=bets.e_value,
+        is_worse=most >= skills / rules.alpha,
+        is_open=is_suspect or len(gains) < rules.least,
+        is_suspect=is_suspect,
+    )
+
+
+def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
+    if not evidence.pairs:
+        return "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that"
+    return f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
 
 
 def _gain(candidate: float | None, serving: float | None) -> float | None:
@@ -246,9 +316,10 @@ def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
         gains = [pair.gain for pair in mine if pair.gain is not None and pair.strict_gain is None]
         if len(gains) * 2 > len(mine) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
             shown = accepted if len(accepted) <= _MOST_SHOWN else accepted[:_MOST_SHOWN] + "…"
+            remedy = "make it stricter, or set [judge]" if evidence.judge is None else "make it stricter; the judge could not tell"
             found.append(
                 f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is asked, so it cannot tell whether "
-                "anything was learned: make it stricter, or set [judge]"
+                f"anything was learned: {remedy}"
             )
     return found
 
@@ -258,10 +329,10 @@ def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswe
     return [mine for mine, _ in said], [theirs for _, theirs in said]
 
 
-def _decision(ruling: Ruling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:
+def _decision(ruling: GateRuling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:
     serving, candidate = evidence.golden_serving, evidence.golden_candidate
     report = GateReport(
-        is_passed=ruling is Ruling.PROMOTE,
+        is_passed=ruling is GateRuling.PROMOTE,
         reasons=tuple(reasons),
         held_out=held_out if held_out.pairs else None,
         golden_serving=None if serving is None else serving.share,

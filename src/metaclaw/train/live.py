@@ -1,37 +1,48 @@
 """Live evidence about a canary: weights that answer a random share of the sessions, against those that answer the others. Pure.
 
-**A coin** decided session by session who answers. Two things are made of it: bets that may be looked at after every turn (`coin`),
-and one look when the trial is over (`lag`), which sees more; where the trial is then prolonged, a second when that is over.
+**A coin** decided session by session which weights answer. Bets on it may be looked at after every turn (`bets`); a look at the
+end of the trial (`find_lag`) sees more; where the trial is then prolonged, there is a second look at its end.
 
-**No coin** (π = 1: the canary answers everybody). Then the time before is what it is compared with: from its turns a pass rate is
+**No coin** (π = 1: the canary answers every session). Then it is compared with the turns before it: from these a pass rate is
 taken that the true one is below with probability at most α/2, and a bet is made at α/2 that the rate is lower now (`e_below`).
 
-**One skill.** The same is done over the turns of each skill alone, by the share of the coin that decided them: weights may have
-lost one skill and be as good as ever elsewhere. With k skills each must show k times as much.
+**One skill.** The same is done over the turns of each skill alone: weights may have lost one skill and be as good as ever
+elsewhere. With k skills each must show k times as much.
 
 - worse is shown by a bet, on the whole or for one skill              → roll back
 - `settle_after` decided canary turns, `least_sessions` on either side, and it does not lag behind, on the whole or with one skill
                                                                       → promote: not worse
 - as much seen, but it lags                                           → roll back: not shown harmless
-- as much seen, but of a skill that is common hardly a turn           → wait, up to `longest` turns
+- as much seen, but of a common skill hardly a turn                   → wait, up to `longest` turns
 - else                                                                → wait
 
-It lags if a canary that is equal would look like that with a probability of `doubt` at most; without a coin, if it is lower by more
-than `slack`, or there is evidence of `suspicion`. Whether the canary is better was the gate's question. Turns whose outcome is
-unknown are counted and not guessed. That is fair only if the turns of both sides are judged alike: to judge the canary's more
-often is to bend the coin.
+It lags if an equal canary would look like that with probability at most `doubt`; without a coin, if its rate is lower by more
+than `slack`, or there is evidence of `suspicion`. Turns whose outcome is unknown are counted and not guessed. That is fair only
+if the turns of both sides are judged alike.
+
+**The look at the end.** A turn is compared with what turns with the same skills come to on either side: y - p. R is the sum of
+that over a session, A is how its coin fell. If the weights make no difference, then given all outcomes
+
+    T = Σ (A - π)·R      has the mean 0 and the variance V = Σ π·(1-π)·R²,      z = T/√V.
+
+With one skill there are too few sessions for that. There it is the exact chance of so few passes, if the passes of all turns
+with the skill had been dealt to the turns at random. Turns of one session that resemble each other count for less:
+
+    D = Σ R² / Σ p·(1-p)  over the sessions of the others, 1 where turns do not resemble each other;      chance^(1/D).
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
-from metaclaw.train.betting import e_below, rate_at_least
-from metaclaw.train.coin import CoinBets, LiveTurn
-from metaclaw.train.lag import chance_of_so_few, find_lag
+from metaclaw.train.bets import CoinBets, TrialTurn, e_below, rate_at_least
+
+_DRAWN = 5.0
+"""So many turns at the rate of all are added to those with the same skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +100,10 @@ class LiveReport:
     is_worse: bool = False
 
 
-def judge_live(turns: Iterable[LiveTurn], rules: LiveRules | None = None, before: Baseline | None = None) -> LiveReport:
+def judge_live(turns: Iterable[TrialTurn], rules: LiveRules | None = None, before: Baseline | None = None) -> LiveReport:
     """What the turns so far, oldest first, say. The first decisive moment stands, however many came later.
 
-    `before` are turns of the serving version from before the canary; they count only where the canary answers everybody.
+    `before` are turns of the serving version from before the canary; they count only where the canary answers every session.
     """
     watch = LiveWatch(rules, before)
     report = watch.report()
@@ -115,13 +126,13 @@ class LiveWatch:
         self._whole = CoinBets()
         self._skills: dict[SkillName, CoinBets] = {}
         self._always = [0, 0]
-        self._turns: list[LiveTurn] = []
+        self._turns: list[TrialTurn] = []
         self._unknown = 0
         self._suspected = 1.0
         self._has_looked = False
         self._ruled: _Ruled = LiveRuling.WAIT, "nothing was seen", False
 
-    def see(self, turn: LiveTurn) -> LiveReport:
+    def see(self, turn: TrialTurn) -> LiveReport:
         """Settle the bets on one more turn. What was decided once stands, whatever comes later."""
         if turn.outcome is Outcome.UNKNOWN:
             self._unknown += 1
@@ -210,3 +221,64 @@ class LiveWatch:
 
 def _rate(passes: int, failures: int) -> float:
     return passes / (passes + failures)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How a canary stands: z is negative where it lags; `likeness` is how many turns of one session count as one."""
+
+    z: float
+    likeness: float
+
+
+@dataclass(slots=True)
+class _Session:
+    is_canary: bool
+    share: float
+    residual: float = 0.0
+
+
+def find_lag(turns: Sequence[TrialTurn]) -> Lag:
+    """How the canary stands on the whole, after turns whose outcomes are known and of which a coin decided who answers."""
+    rates = _rates(turns)
+    sessions: dict[SessionId, _Session] = {}
+    spread = 0.0
+    for turn in turns:
+        rate = rates[_skills_of(turn)]
+        sessions.setdefault(turn.session, _Session(turn.is_canary, turn.share)).residual += _passed(turn) - rate
+        spread += 0.0 if turn.is_canary else rate * (1.0 - rate)
+    total = math.fsum((one.is_canary - one.share) * one.residual for one in sessions.values())
+    variance = math.fsum(one.share * (1.0 - one.share) * one.residual**2 for one in sessions.values())
+    others = math.fsum(one.residual**2 for one in sessions.values() if not one.is_canary)
+    return Lag(total / math.sqrt(variance) if variance else 0.0, max(1.0, others / spread) if spread else 1.0)
+
+
+def chance_of_so_few(canary: Sequence[int], others: Sequence[int]) -> float:
+    """How likely the canary has so few passes or fewer, if all passes were dealt out at random (passes and failures of each)."""
+    passed, mine, theirs = canary[0] + others[0], sum(canary), sum(others)
+    dealt = range(max(0, passed - theirs), canary[0] + 1)
+    every = _ways(mine + theirs, passed)
+    return min(1.0, math.fsum(math.exp(_ways(mine, some) + _ways(theirs, passed - some) - every) for some in dealt))
+
+
+def _ways(among: int, chosen: int) -> float:
+    """The logarithm of the number of ways to choose."""
+    return math.lgamma(among + 1) - math.lgamma(chosen + 1) - math.lgamma(among - chosen + 1)
+
+
+def _rates(turns: Sequence[TrialTurn]) -> dict[tuple[SkillName, ...], float]:
+    counts: dict[tuple[SkillName, ...], list[int]] = {}
+    for turn in turns:
+        count = counts.setdefault(_skills_of(turn), [0, 0])
+        count[0] += _passed(turn)
+        count[1] += 1
+    overall = sum(map(_passed, turns)) / max(1, len(turns))
+    return {skills: (passes + _DRAWN * overall) / (count + _DRAWN) for skills, (passes, count) in counts.items()}
+
+
+def _skills_of(turn: TrialTurn) -> tuple[SkillName, ...]:
+    return tuple(sorted(set(turn.skills)))
+
+
+def _passed(turn: TrialTurn) -> bool:
+    return turn.outcome is Outcome.PASS

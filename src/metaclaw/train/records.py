@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from metaclaw.train.scored import Scored
+from metaclaw.train.advantages import ScoredGroup
 
-FULL = 1.0 - 1e-6
+FULL_REWARD = 1.0 - 1e-6
 """A reward from here on is a full one."""
 
 
@@ -19,7 +19,7 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
     full: float | None
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True):
+class BestAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The best answer to a prompt so far: its tokens, the end included, and what it earned."""
 
     turn: str
@@ -46,25 +46,25 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     hinted: int = 0
     helped: int = 0
     settled: int = 0
-    found: list[Found] = []
+    found: list[BestAnswer] = []
 
 
-def group_record(group: Scored) -> GroupRecord:
+def group_record(group: ScoredGroup) -> GroupRecord:
     """A group as it is remembered."""
     rewards = [reward for _, reward in group.known]
     if not rewards:
         return GroupRecord(group.turn, group.key, None, None)
-    full = sum(reward >= FULL for reward in rewards) / len(rewards)
+    full = sum(reward >= FULL_REWARD for reward in rewards) / len(rewards)
     return GroupRecord(group.turn, group.key, sum(rewards) / len(rewards), full)
 
 
-def mean_reward(groups: Iterable[Scored]) -> float | None:
+def mean_reward(groups: Iterable[ScoredGroup]) -> float | None:
     """The mean reward of all answers that could be scored."""
     rewards = [reward for group in groups for _, reward in group.known]
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def earned_lengths(groups: Sequence[Scored]) -> list[int]:
+def earned_lengths(groups: Sequence[ScoredGroup]) -> list[int]:
     """The lengths, in tokens, of the answers that earned something, and at least half as much as the best."""
     least = max((reward for group in groups for _, reward in group.known), default=0.0) / 2.0
     return [len(rollout.tokens_T) for group in groups for rollout, reward in group.known if reward > 0.0 and reward >= least]

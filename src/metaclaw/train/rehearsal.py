@@ -23,8 +23,8 @@ from metaclaw.domain.batch import Datum, PieceStats
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.ids import TurnId
 
-MAX_TOKENS: Final = 48
-SURE_TIMES: Final = 2
+REHEARSAL_TOKENS: Final = 48
+SURE_ANSWER_COPIES: Final = 2
 """How often a likeliest answer is there beside those that were drawn."""
 _TURN: Final = TurnId("rehearsal")
 _ORDINARY: Final = re.compile(r"(?<![\w'-])[a-z]{4,10}(?![\w'-])")
@@ -40,7 +40,7 @@ class RehearsalSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RehearsalQuestion:
     """An ordinary request. `is_sure` where it has one right answer: then the likeliest answer is rehearsed, too."""
 
     request: ChatRequest
@@ -76,7 +76,7 @@ def ordinary_words() -> tuple[str, ...]:
     return tuple(sorted({word for text in (*file.things, *file.short, *file.sure) for word in _ORDINARY.findall(text)}))
 
 
-def questions(count: int, seed: int, excluded: Collection[str] = ()) -> list[Question]:
+def ordinary_questions(count: int, seed: int, excluded: Collection[str] = ()) -> list[RehearsalQuestion]:
     """So many ordinary questions at most, mixed by the seed: as many with short answers as with long ones, and again half as many
     with one right answer. None is one of the `excluded` (the golden set's)."""
     file, chance = _written(), random.Random(f"rehearsal {seed}")
@@ -88,9 +88,11 @@ def questions(count: int, seed: int, excluded: Collection[str] = ()) -> list[Que
     few = min(len(short), count // 2)
     drawn = chance.sample(long, min(len(long), count - few)) + chance.sample(short, few)
     chance.shuffle(drawn)
-    asked = [Question(_request(text, file.systems[at % len(file.systems)]), is_sure=False) for at, text in enumerate(drawn)]
+    asked = [
+        RehearsalQuestion(_request(text, file.systems[at % len(file.systems)]), is_sure=False) for at, text in enumerate(drawn)
+    ]
     certain = chance.sample(sure, min(len(sure), count // 2))
-    return asked + [Question(_request(text, ""), is_sure=True) for text in certain]
+    return asked + [RehearsalQuestion(_request(text, ""), is_sure=True) for text in certain]
 
 
 def rehearse(answers: Sequence[Rehearsed], most: int, room: int, weight: float, seed: int) -> list[Datum]:
@@ -107,7 +109,7 @@ def rehearse(answers: Sequence[Rehearsed], most: int, room: int, weight: float, 
     return [Datum(_TURN, tuple(one.prompt), tuple(one.tokens), (weight / tokens,) * len(one.tokens), None) for one in chosen]
 
 
-def forgotten(answers: Sequence[Rehearsed], data: Sequence[Datum], stats: Sequence[PieceStats]) -> float | None:
+def forgotten_nats(answers: Sequence[Rehearsed], data: Sequence[Datum], stats: Sequence[PieceStats]) -> float | None:
     """How much less likely, in nats a token, the rehearsed answers have become; None where the backend does not tell."""
     if not data or any(one.loss is None for one in stats):
         return None

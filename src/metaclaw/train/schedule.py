@@ -132,7 +132,7 @@ def _averages(records: Sequence[StepRecord]) -> Iterator[dict[str, float]]:
         yield dict(wells)
 
 
-def checkpoints(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
+def checkpoint_steps(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
     """After how many steps weights are kept: the best point while learning, its end, and every few steps of settling."""
     end = learning_end(records, rules)
     if end is None or end.has_drifted:

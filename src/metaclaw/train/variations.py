@@ -30,7 +30,7 @@ _BY_LENGTH: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NumberSpan:
     """The numbers that stand in one place: least, largest, and how many digits they are filled up to with zeros."""
 
     least: int
@@ -38,7 +38,7 @@ class Span:
     width: int
 
     @classmethod
-    def of(cls, numbers: Sequence[str]) -> "Span":
+    def of(cls, numbers: Sequence[str]) -> "NumberSpan":
         """What these numbers span."""
         values = [int(number) for number in numbers]
         padded = [len(number) for number in numbers if number[0] == "0" and len(number) > 1]
@@ -54,21 +54,21 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VariationKind:
     """What requests of one kind have in common: their rare words, and what numbers stand in which place, by how many there are."""
 
     rare: frozenset[str]
-    spans: Mapping[int, tuple[Span, ...]]
+    spans: Mapping[int, tuple[NumberSpan, ...]]
 
     @classmethod
-    def of(cls, tasks: Sequence[str]) -> "Kind":
+    def of(cls, tasks: Sequence[str]) -> "VariationKind":
         """What these requests have in common."""
         rows: dict[int, list[list[str]]] = {}
         for task in tasks:
             numbers = _NUMBER.findall(task)
             if numbers and max(map(len, numbers)) <= _MOST_DIGITS:
                 rows.setdefault(len(numbers), []).append(numbers)
-        spans = {count: tuple(Span.of(column) for column in zip(*some, strict=True)) for count, some in rows.items()}
+        spans = {count: tuple(NumberSpan.of(column) for column in zip(*some, strict=True)) for count, some in rows.items()}
         return cls(_rare(tasks), spans)
 
 
@@ -81,13 +81,13 @@ def _rare(tasks: Sequence[str]) -> frozenset[str]:
     return frozenset(word for word, count in counts.items() if count <= most and len(word) >= _LEAST_CHARS)
 
 
-def vary(task: str, kind: Kind, chance: random.Random) -> str | None:
+def vary(task: str, kind: VariationKind, chance: random.Random) -> str | None:
     """A request like this one; None where nothing in it can be changed."""
     varied = _with_numbers(_with_words(task, kind, chance), kind, chance)
     return varied if varied != task else None
 
 
-def _with_words(task: str, kind: Kind, chance: random.Random) -> str:
+def _with_words(task: str, kind: VariationKind, chance: random.Random) -> str:
     words = _WORD.findall(task)
     if not words or sum(word in kind.rare for word in words) > _MOST_RARE * len(words):
         return task
@@ -97,7 +97,7 @@ def _with_words(task: str, kind: Kind, chance: random.Random) -> str:
     return _WORD.sub(lambda found: new.get(found[0], found[0]), task)
 
 
-def _with_numbers(task: str, kind: Kind, chance: random.Random) -> str:
+def _with_numbers(task: str, kind: VariationKind, chance: random.Random) -> str:
     spans = kind.spans.get(len(_NUMBER.findall(task)), ())
     drawn = iter([span.draw(chance) for span in spans])
     return _NUMBER.sub(lambda found: next(drawn), task) if spans else task

@@ -14,30 +14,26 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
-from metaclaw.learn.prompt import sent_request
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.slow.examples import Examples
-from metaclaw.learn.slow.general_abilities import GeneralAbilities
-from metaclaw.learn.slow.lessons import Clocks, QueryTurns
-from metaclaw.learn.slow.loop import Rules, Slow, Workshop
-from metaclaw.learn.slow.metabolism import Metabolism, Prompts
-from metaclaw.learn.slow.proof import Proof, ProofRules
+from metaclaw.learn.replay.prompt import sent_request
+from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
+from metaclaw.learn.slow.derived_prompts import Examples, Variations
+from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.variations import Variations
+from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
-from metaclaw.store.scribe import Scribe
-from metaclaw.train.backends.softmax import END, encode
-from metaclaw.train.backends.toy import ToyBackend
+from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import golden_items
-from metaclaw.train.regression import GoldenRules
+from metaclaw.train.golden import GoldenRules, golden_items
 from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
+from tests.support.softmax import END, encode
+from tests.support.toy_backend import ToyBackend
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 _OWNER = Scope()
@@ -155,7 +151,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
         self.database.prepare()
-        self.scribe = Scribe(self.database, 1 << 20)
+        self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.generations = SqlGenerations(self.database)
         self.shelf = Shelf(self.folder / "skills", self.generations)
         self.shelf.load()
@@ -192,18 +188,18 @@ class Stage:
             canary_share=self.canary_share,
             is_same=self._is_same,
         )
-        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
-        self.slow = Slow(
+        prompts = SkillPrompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
+        self.slow = SlowLoop(
             turns=self.turns,
             batches=self.batches,
             policies=self.policies,
             versions=self.versions,
-            workshop=Workshop(
+            parts=TrainingParts(
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
                 rewards=self.rewards,
                 proof=self._proof(),
-                metabolism=Metabolism(
+                absorption=AbsorptionTest(
                     backend=self.backend,  # type: ignore[arg-type]
                     rewards=self.rewards,
                     prompts=prompts,
@@ -222,7 +218,7 @@ class Stage:
                 variations=Variations(request=self._request, rewards=self.rewards, tokeniser=AsciiTokeniser()),
             ),
             windows=self.windows,
-            rules=Rules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
+            rules=LoopRules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
             judge=lambda: None,
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,
@@ -256,7 +252,7 @@ class Stage:
     def talk(self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER) -> list[TurnId]:
         """So many turns that the policy made with the skill in its prompt."""
         turns = [self._turn(speaker) for _ in range(count)]
-        self.scribe.write(turns)
+        self.turn_writer.write(turns)
         for turn in turns:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]

@@ -9,7 +9,7 @@ from metaclaw.domain.turn import Scope, Stamp, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
-from metaclaw.skills.evolve import Failure
+from metaclaw.skills import Failure
 
 
 def make_step(

@@ -17,10 +17,9 @@ from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
+from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve import Evolver, Failure, Kind, group
-from metaclaw.skills.evolve.reading import read_skills
-from metaclaw.skills.evolve.request import EVIDENCE_CHARS, cut_middle, fair_shares
+from metaclaw.skills.evolve.request import EVIDENCE_CHARS, cut_middle, fair_shares, read_skills
 from tests.skills.evolve.building import ScriptedModel, make_failure
 
 _SKILL: dict[str, object] = {
@@ -39,9 +38,9 @@ def _render(step: Step) -> str:
     return f"user: {step.task}\nassistant: done\nuser: {step.said_after}"
 
 
-def _kind(scope: Scope | None = None, quote: str = "it broke", comment: str = "") -> Kind:
+def _kind(scope: Scope | None = None, quote: str = "it broke", comment: str = "") -> FailureGroup:
     said = "No, round prices to two decimals instead."
-    (kind,) = group([make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)])
+    (kind,) = group_failures([make_failure("Convert the price list", said, scope=scope, quote=quote, comment=comment)])
     return kind
 
 
@@ -103,7 +102,7 @@ async def test_the_question_has_the_schema_and_everything_to_learn_from() -> Non
         assert part in model.prompt
 
 
-def _candidate(kind: Kind, reason: str, scope: str = "owner") -> Candidate:
+def _candidate(kind: FailureGroup, reason: str, scope: str = "owner") -> Candidate:
     skill = replace(_existing("earlier-try", scope), state=SkillState.DRAFT)
     proposal = Proposal(skill, Change.NEW, (), (TurnId("t_0"),), kind.name, "scripted")
     return Candidate(CandidateId("c_1"), proposal, Standing.REJECTED, reason, 3, datetime(2026, 1, 1, tzinfo=UTC))
@@ -138,7 +137,7 @@ async def test_other_peoples_skills_and_tries_are_not_shown() -> None:
 async def test_long_evidence_loses_its_middle_and_every_turn_has_its_share() -> None:
     long = "begin " + "x" * 200_000 + " end"
     failures = [make_failure(f"Convert the price list {number}", turn=f"t_{number}") for number in range(3)]
-    (kind,) = group(failures)
+    (kind,) = group_failures(failures)
     model = ScriptedModel([_answer()])
     evolver = Evolver(model, lambda step: long if step.turn != "t_1" else "short one", 3, redact=_redact)
 

@@ -8,7 +8,7 @@ import pytest
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.gate import Admission, Gate, GateMode, IndexLibrary, Objection, Replaying
+from metaclaw.skills import Admission, Gate, GateMode, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 
@@ -160,9 +160,3 @@ async def test_another_instruction_is_no_duplicate_although_half_its_words_are_t
     )
     assert admission.is_in_force
     assert admission.supersedes == ()
-
-
-async def test_objections_are_told_one_by_one_to_the_next_attempt() -> None:
-    gate = Gate(GateMode.LINT)
-    assert gate.draft_objections(proposal(), library()) == ()
-    assert len(gate.draft_objections(proposal(skill(body="Just read it.")), library())) == 2

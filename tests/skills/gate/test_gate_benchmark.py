@@ -3,7 +3,7 @@
 import anyio
 
 from benchmarks.gate import Result, judge, load_candidates, measure, run
-from metaclaw.skills.gate.lint import lint
+from metaclaw.skills.gate.gate import lint
 
 
 def test_the_planted_candidates_are_enough_and_have_the_effects_their_kinds_promise() -> None:

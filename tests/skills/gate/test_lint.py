@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills.gate.lint import MOST_CHANGED_LINES, changed_lines, count_words, lint
+from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines, count_words, lint
 
 GOOD = Skill(
     SkillName("csv-decimal-comma"),

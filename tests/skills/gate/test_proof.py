@@ -4,13 +4,14 @@ import pytest
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, ReplayCost
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import Decision, Proof, ReplayBudget, prove
+from metaclaw.skills import Decision, prove
+from metaclaw.skills.gate.proof import ReplayBudget, SkillProof
 from tests.skills.gate.replays import F, P, Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 
 pytestmark = pytest.mark.anyio
 
 
-async def proven(replays: Replays, failing: int = 1, passing: int = 0, **options: object) -> Proof:
+async def proven(replays: Replays, failing: int = 1, passing: int = 0, **options: object) -> SkillProof:
     return await prove(proposal(), probes(failing, passing), replays, **options)  # type: ignore[arg-type]
 
 

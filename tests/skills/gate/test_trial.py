@@ -9,7 +9,7 @@ from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResul
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate import (
+from metaclaw.skills import (
     Belief,
     LiveTask,
     PassRate,

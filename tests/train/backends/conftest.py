@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.ports import TrainingBackend
-from metaclaw.train.backends.layout import Reduction
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.sdk import load_sdk
-from metaclaw.train.backends.softmax import END, decode
-from metaclaw.train.backends.tinker import Waits, tinker_backend
-from metaclaw.train.backends.toy import ToyBackend
-from metaclaw.train.backends.weaver import WeaverWaits, weaver_backend
-from metaclaw.train.backends.weaver_sdk import load_weaver
+from metaclaw.train.backends.sdk import Waits, load_tinker, load_weaver
+from metaclaw.train.backends.service import Reduction
+from metaclaw.train.backends.tinker import tinker_backend
+from metaclaw.train.backends.weaver import weaver_backend
 from tests.support import skyrl, tiny
 from tests.support.classroom import Classroom, PracticeService
 from tests.support.contract import Stage
 from tests.support.relay import Relay
+from tests.support.softmax import END, decode
+from tests.support.toy_backend import ToyBackend
 from tests.support.weaver_stub import WeaverStub
 
 LOCAL = ["toy", "service that sums", "service that averages"]
@@ -65,7 +64,7 @@ def speaks_protobuf() -> bool:
 def tinker_maker(module: str, model: Path, url: str, waits: Waits | None = None) -> Callable[[], RemoteBackend]:
     """Backends that reach the server through this SDK."""
     vocabulary = Vocabulary(model)
-    sdk = load_sdk(module)
+    sdk = load_tinker(module)
 
     def make() -> RemoteBackend:
         return tinker_backend(
@@ -117,7 +116,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeaverStub]:
 def weaver_maker(stub: WeaverStub) -> Make:
     """Backends that reach the stub through Weaver's SDK."""
     sdk = load_weaver()
-    waits = WeaverWaits(heartbeat_s=0.05)
+    waits = Waits(create_s=900.0, heartbeat_s=0.05)
     return lambda: weaver_backend(sdk, "tiny", decode, end_ids=[END], base_url=stub.url, api_key="sk-test", waits=waits)
 
 

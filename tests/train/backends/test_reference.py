@@ -11,13 +11,13 @@ from metaclaw.domain.batch import Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
-from metaclaw.train.backends.layout import Reduction
-from metaclaw.train.backends.reference import distance, fold
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.softmax import END, decode
-from metaclaw.train.backends.toy import ToyBackend
+from metaclaw.train.backends.service import Reduction
+from metaclaw.train.backends.step import distance, fold
 from tests.support.classroom import Classroom, PracticeService
 from tests.support.contract import ADAM, PROMPTS
+from tests.support.softmax import END, decode
+from tests.support.toy_backend import ToyBackend
 
 logprobs = st.floats(-20, 0)
 ANSWERS = [(PROMPTS[0], (65, 66, END)), (PROMPTS[0], (67, 68)), (PROMPTS[1], (65, 70, 71, END))]

@@ -10,12 +10,11 @@ from metaclaw.domain.batch import Drawing
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
-from metaclaw.train.backends import journal
-from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.service import Drawn, Request, Sampler
-from metaclaw.train.backends.softmax import END, decode
+from metaclaw.train.backends.remote import RemoteBackend, RunMark, write_mark
+from metaclaw.train.backends.service import DrawnSequence, SampleRequest, ServiceSampler
 from tests.support.classroom import Classroom, PracticeSampler, PracticeService, PracticeTrainee
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
+from tests.support.softmax import END, decode
 
 pytestmark = pytest.mark.anyio
 
@@ -146,7 +145,7 @@ async def test_a_mark_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> 
 
 async def test_a_mark_of_another_run_or_service_is_not_gone_on_with(tmp_path: Path) -> None:
     backend = make(PracticeService(Classroom()))
-    journal.write(tmp_path / "run", journal.Mark("another service", "run", 7, "state://gone"))
+    write_mark(tmp_path / "run", RunMark("another service", "run", 7, "state://gone"))
     assert (await backend.open(plan(tmp_path))).steps == 0
 
 
@@ -157,7 +156,7 @@ class Counting(PracticeService):
         super().__init__(room)
         self.made: list[PracticeSampler] = []
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         self.made.append(PracticeSampler(self.room, weights.adapter))
         return self.made[-1]
 
@@ -181,18 +180,18 @@ async def test_samplers_of_kept_weights_are_remembered_given_back_and_few(tmp_pa
 class Odd(PracticeService):
     """Samplers that answer as they are told."""
 
-    def __init__(self, drawn: Sequence[Drawn], *, is_raw: bool = True) -> None:
+    def __init__(self, drawn: Sequence[DrawnSequence], *, is_raw: bool = True) -> None:
         super().__init__(Classroom())
         self._drawn = list(drawn)
         self._is_raw = is_raw
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         drawn = self._drawn
 
         class Told(PracticeSampler):
             is_raw = self._is_raw
 
-            async def sample(self, request: Request) -> list[Drawn]:
+            async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
                 return drawn
 
         return Told(self.room, None)
@@ -200,21 +199,21 @@ class Odd(PracticeService):
 
 async def test_a_rounding_above_zero_is_zero_and_more_is_an_error(tmp_path: Path) -> None:
     drawing = Drawing(count=1, max_tokens=2)
-    [[rollout]] = await make(Odd([Drawn((65, END), (-1.0, 1e-6), True)])).sample_base([(1,)], drawing)
+    [[rollout]] = await make(Odd([DrawnSequence((65, END), (-1.0, 1e-6), True)])).sample_base([(1,)], drawing)
     assert rollout.logprobs_T == (-1.0, 0.0)
     assert rollout.text == "A"
-    for wrong in (Drawn((65,), (0.5,), True), Drawn((), (), True), Drawn((65, 66), (-1.0,), True)):
+    for wrong in (DrawnSequence((65,), (0.5,), True), DrawnSequence((), (), True), DrawnSequence((65, 66), (-1.0,), True)):
         with pytest.raises(TrainingError, match="no rollout"):
             await make(Odd([wrong])).sample_base([(1,)], drawing)
 
 
 async def test_too_few_rollouts_are_an_error() -> None:
     with pytest.raises(TrainingError, match="drew 1 rollouts where 3"):
-        await make(Odd([Drawn((65,), (-1.0,), False)])).sample_base([(1,)], Drawing(count=3, max_tokens=2))
+        await make(Odd([DrawnSequence((65,), (-1.0,), False)])).sample_base([(1,)], Drawing(count=3, max_tokens=2))
 
 
 async def test_logprobs_of_another_temperature_are_asked_for_anew() -> None:
-    told = Drawn((65,), (-0.1,), False)
+    told = DrawnSequence((65,), (-0.1,), False)
     tempered = Drawing(count=1, max_tokens=2, temperature=0.5)
     [[rollout]] = await make(Odd([told], is_raw=False)).sample_base([(1,)], tempered)
     assert rollout.logprobs_T == pytest.approx((-4.852,), abs=1e-3)
@@ -226,9 +225,9 @@ async def test_prompts_of_one_call_have_seeds_of_their_own() -> None:
     seen: list[int] = []
 
     class Listening(PracticeService):
-        async def base(self) -> Sampler:
+        async def base(self) -> ServiceSampler:
             class Ear(PracticeSampler):
-                async def sample(self, request: Request) -> list[Drawn]:
+                async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
                     seen.append(request.seed)
                     return await super().sample(request)
 
@@ -245,7 +244,7 @@ async def test_a_sampler_that_failed_is_made_anew_for_the_next_request(tmp_path:
     backend = make(service)
     await backend.open(plan(tmp_path))
     kept = await backend.keep("version 1")
-    asked = Request(PROMPTS[0], 1, 4, 1.0, 3)
+    asked = SampleRequest(PROMPTS[0], 1, 4, 1.0, 3)
     first = await backend.answer(asked, kept)
     room.fails_at = "sample"
     with pytest.raises(TrainingError, match="on purpose"):

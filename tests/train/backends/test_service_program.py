@@ -14,9 +14,9 @@ import pytest
 
 from metaclaw.domain.chat import SampledTokens
 from metaclaw.domain.ids import TurnId
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.store import LedgerReader, SqlPolicies, connect
-from metaclaw.train.backends.sdk import load_sdk
+from metaclaw.train.backends.sdk import load_tinker
 from metaclaw.train.backends.tinker import tinker_backend
 from tests.support import skyrl, tiny
 from tests.support.program import Program
@@ -127,7 +127,7 @@ async def scored(program: Program, service: Service, turn: str) -> tuple[Sampled
     tokens = found.turn.tokens
     assert tokens is not None
     decode = Vocabulary(service.model).decode
-    backend = tinker_backend(load_sdk(SDK), str(service.model), decode, end_ids=[tiny.END], name=SDK, base_url=service.url)
+    backend = tinker_backend(load_tinker(SDK), str(service.model), decode, end_ids=[tiny.END], name=SDK, base_url=service.url)
     pairs = [(tokens.prompt_ids, tokens.sampled_ids)]
     trained, untrained = await backend.score(pairs, version.weights), await backend.score_base(pairs)
     await backend.aclose()

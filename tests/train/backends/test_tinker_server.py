@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from metaclaw.domain.chat import ChatRequest, End, Message, Role, Sampling, Text, Wire
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import ConfigError, TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.sdk import load_sdk
-from metaclaw.train.backends.tinker import Waits, tinker_backend
-from metaclaw.train.hosts.sampler import SamplerModel
+from metaclaw.train.backends.sdk import Waits, load_tinker
+from metaclaw.train.backends.tinker import tinker_backend
+from metaclaw.train.hosts.sampler_model import SamplerModel
 from tests.support import tiny
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.relay import Relay
@@ -28,7 +28,7 @@ HELLO = ChatRequest(Wire.CHAT, "tiny", (Message(Role.USER, (Text("Hi"),)),), sam
 
 def make(model: Path, url: str, waits: Waits | None = None) -> RemoteBackend:
     decode: Callable[..., str] = Vocabulary(model).decode
-    return tinker_backend(load_sdk("tinker"), str(model), decode, end_ids=[tiny.END], base_url=url, waits=waits)
+    return tinker_backend(load_tinker("tinker"), str(model), decode, end_ids=[tiny.END], base_url=url, waits=waits)
 
 
 def plan(folder: Path, name: str = "run") -> RunPlan:
@@ -123,4 +123,4 @@ async def test_a_rank_the_server_cannot_do_is_an_error_in_words(server: SkyRL, r
 
 def test_an_sdk_that_is_not_installed_is_named() -> None:
     with pytest.raises(ConfigError, match="pip install"):
-        load_sdk("an_sdk_that_does_not_exist")
+        load_tinker("an_sdk_that_does_not_exist")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.ports import RunPlan
-from metaclaw.train.backends.softmax import END, SIZE, Softmax, decode, encode
-from metaclaw.train.backends.toy import ToyBackend
+from tests.support.softmax import END, SIZE, Softmax, decode, encode
+from tests.support.toy_backend import ToyBackend
 
 PROMPT = encode("Say a number: ")
 

@@ -23,11 +23,11 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import ModelProvider, PolicyHost
-from metaclaw.train.backends.service import Request
-from metaclaw.train.hosts.sampler import SamplerModel
+from metaclaw.train.backends.service import SampleRequest
+from metaclaw.train.hosts.sampler_model import SamplerModel
 from metaclaw.upstream import TIMEOUT, UNREACHABLE
 from tests.support import tiny
 
@@ -50,13 +50,13 @@ class Service:
     def __init__(self, vocabulary: Vocabulary, text: str = "Hello there.", *, is_whole: bool = True) -> None:
         ids = [*vocabulary.encode(text), tiny.END] if is_whole else list(vocabulary.encode(text))
         self.rollout = Rollout(tuple(ids), tuple(-0.5 - 0.001 * number for number in range(len(ids))), text, is_whole)
-        self.asked: list[tuple[Request, Weights | None]] = []
+        self.asked: list[tuple[SampleRequest, Weights | None]] = []
         self.released: list[Weights] = []
         self.error: TrainingError | None = None
         self.goes_on = asyncio.Event()
         self.goes_on.set()
 
-    async def answer(self, request: Request, weights: Weights | None) -> Rollout:
+    async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
         self.asked.append((request, weights))
         await self.goes_on.wait()
         if self.error is not None:
@@ -165,8 +165,8 @@ async def test_what_does_not_fit_or_is_no_text_is_refused(vocabulary: Vocabulary
 
 async def test_a_service_that_is_down_lets_another_provider_take_over(vocabulary: Vocabulary) -> None:
     service = Service(vocabulary)
-    service.error = TrainingError("nobody answers")
-    with pytest.raises(UpstreamError, match="nobody answers") as caught:
+    service.error = TrainingError("no server answers")
+    with pytest.raises(UpstreamError, match="no server answers") as caught:
         await anext(make(service, vocabulary).generate(HELLO))
     assert (caught.value.status, caught.value.retryable, caught.value.code) == (503, True, UNREACHABLE)
 

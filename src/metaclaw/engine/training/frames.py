@@ -4,9 +4,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.pipe import framed
+from metaclaw.engine.pipe import pack as pack
 
 
 class Base(msgspec.Struct, tag="base", frozen=True):
@@ -101,7 +101,7 @@ class Preparing(msgspec.Struct, tag="preparing", frozen=True):
 class Opened(msgspec.Struct, tag="opened", frozen=True):
     """Where the run stands, and what a person should know about how it got there."""
 
-    progress: Progress
+    progress: RunProgress
     notes: list[str]
 
 
@@ -143,11 +143,5 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close
 FromTrainer: TypeAlias = Ready | Preparing | Opened | Sampled | Scored | Accumulated | Applied | Done | Failed
 
-_encoder = msgspec.msgpack.Encoder()
 to_trainer: Final = msgspec.msgpack.Decoder(ToTrainer)
 from_trainer: Final = msgspec.msgpack.Decoder(FromTrainer)
-
-
-def pack(message: ToTrainer | FromTrainer) -> bytes:
-    """The message as bytes on the pipe."""
-    return framed(_encoder.encode(message))

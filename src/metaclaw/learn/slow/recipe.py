@@ -1,4 +1,4 @@
-"""How a run is done: everything a person may choose about training, in one value."""
+"""The settings of a training run, in one value, and how rewards become advantages."""
 
 import json
 import logging
@@ -9,39 +9,32 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from metaclaw.domain.batch import Adam, Loss
-from metaclaw.domain.ids import TurnId
-from metaclaw.domain.step import Step
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Tokeniser
-from metaclaw.train.advantages import Tracker, group_advantages
-from metaclaw.train.distill.teacher import Teacher
-from metaclaw.train.golden import GoldenItem
-from metaclaw.train.rehearsal import RehearsalSize
-from metaclaw.train.schedule import ScheduleRules
-from metaclaw.train.scored import Harvest, Scored
+from metaclaw.train import GoldenItem, RehearsalSize, ScheduleRules, ScoredGroup, Teacher, Tracker, TrainingData, group_advantages
 
 log = logging.getLogger(__name__)
 
 _KEY: Final = re.compile("[0-9a-f]{32}")
 
 
-class Advantage(Protocol):
+class AdvantageRule(Protocol):
     """How rewards become advantages."""
 
-    def judge(self, groups: Sequence[Scored], moved: float) -> Harvest:
+    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step; `moved` is how far the weights have gone since the last one, in nats a token."""
 
     def applied(self) -> None:
         """The step was taken: what it taught may be remembered."""
 
 
-class Stateless:
+class StatelessAdvantage:
     """Advantages of each step by itself."""
 
-    def __init__(self, rule: Callable[[Sequence[Scored]], Harvest]) -> None:
+    def __init__(self, rule: Callable[[Sequence[ScoredGroup]], TrainingData]) -> None:
         self._rule = rule
 
-    def judge(self, groups: Sequence[Scored], moved: float) -> Harvest:
+    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step."""
         return self._rule(groups)
 
@@ -49,7 +42,7 @@ class Stateless:
         """Nothing is remembered."""
 
 
-class Tracked:
+class TrackedAdvantage:
     """Advantages against running values, which are kept in a file between runs."""
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +50,7 @@ class Tracked:
         self._tracker = _read(path)
         self._next = self._tracker
 
-    def judge(self, groups: Sequence[Scored], moved: float) -> Harvest:
+    def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step, against what was remembered before it."""
         harvest, self._next = self._tracker.judge(groups, moved)
         return harvest
@@ -108,7 +101,7 @@ class Recipe:
     rank: int = 16
     loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
-    advantage: Advantage = field(default_factory=lambda: Stateless(group_advantages))
+    advantage: AdvantageRule = field(default_factory=lambda: StatelessAdvantage(group_advantages))
     hindsight: bool = False
     teacher: Teacher | None = None
     rehearsal: float = 0.0
@@ -124,19 +117,3 @@ class Recipe:
     def schedule(self) -> ScheduleRules:
         """How long the run goes on and how its rate changes."""
         return ScheduleRules(most=self.steps, warm_up=self.warm_up, settle=self.settle)
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are scored.
-
-    `hinted` is the same prompt with a hint in it (`learn.slow.hindsight`), where there is one. `max_tokens` is the longest answer
-    the client asked for, where it said.
-    """
-
-    turn: TurnId
-    prompt: tuple[int, ...]
-    step: Step
-    key: str
-    hinted: tuple[int, ...] | None = None
-    max_tokens: int | None = None

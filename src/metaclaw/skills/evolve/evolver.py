@@ -1,4 +1,4 @@
-"""The evolver: asks a model once what would have prevented a kind of failure, and takes from its answer only what holds."""
+"""The evolver: asks a model once what would have prevented a group of failures, and keeps what is valid of its answer."""
 
 import logging
 import re
@@ -13,11 +13,19 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.checks import parse_check
-from metaclaw.skills.evolve.kinds import Kind
-from metaclaw.skills.evolve.names import own_name
-from metaclaw.skills.evolve.reading import Written, read_skills
-from metaclaw.skills.evolve.request import MOST_EXAMPLES, Redact, Render, build_request, may_edit, may_see
-from metaclaw.skills.gate.lint import MOST_CHANGED_LINES, changed_lines
+from metaclaw.skills.evolve.failures import FailureGroup
+from metaclaw.skills.evolve.request import (
+    MOST_EXAMPLES,
+    Redact,
+    Render,
+    WrittenSkill,
+    build_request,
+    may_edit,
+    may_see,
+    read_skills,
+)
+from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
+from metaclaw.skills.names import own_name
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +39,8 @@ _MAX_EXAMPLE_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What came of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what it
-    wrote that does not hold, each with its fault."""
+    """The result of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what
+    it wrote that is not valid, each with its fault."""
 
     proposals: tuple[Proposal, ...]
     reason: str
@@ -65,11 +73,11 @@ class Evolver:
         self._is_taken = is_taken
         self._on_refused = on_refused
 
-    async def propose(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError where nobody answers."""
+    async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
+        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
         return (await self.evolve(kind, near, rejected)).proposals
 
-    async def evolve(self, kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:
+    async def evolve(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:
         """The same, with why there is nothing and what was refused."""
         # Rendering and redacting much text takes a while, and requests are being served on this loop.
         request = await run_sync(build_request, kind, near, rejected, self._render, self._redact, self._most)
@@ -78,7 +86,7 @@ class Evolver:
         if isinstance(written, str):
             evolution = Evolution((), written, usage=completion.usage)
         else:
-            faulty: list[tuple[Written, str]] = []
+            faulty: list[tuple[WrittenSkill, str]] = []
             evolution = replace(self._choose(kind, written, near, faulty), usage=completion.usage)
             if self._on_refused is not None:
                 for one, fault in faulty:
@@ -92,7 +100,7 @@ class Evolver:
         return evolution
 
     def _choose(
-        self, kind: Kind, written: Sequence[Written], near: Sequence[Skill], faulty: list[tuple[Written, str]]
+        self, kind: FailureGroup, written: Sequence[WrittenSkill], near: Sequence[Skill], faulty: list[tuple[WrittenSkill, str]]
     ) -> Evolution:
         proposals: list[Proposal] = []
         refused: list[str] = []
@@ -107,7 +115,9 @@ class Evolver:
         reason = "" if proposals else "nothing that was written holds" if refused else "the evolver found nothing to write"
         return Evolution(tuple(proposals), reason, tuple(refused))
 
-    def _propose(self, kind: Kind, one: Written, near: Sequence[Skill], beside: Sequence[Proposal], notes: list[str]) -> Proposal:
+    def _propose(
+        self, kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal], notes: list[str]
+    ) -> Proposal:
         self._refuse_faults(kind, one)
         edited = _edited(kind, one, near)
         if edited is not None and any(edited.name in other.replaces for other in beside):
@@ -126,7 +136,7 @@ class Evolver:
         replaces = (edited.name,) if edited else ()
         return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self._model.name)
 
-    def _as_refused(self, kind: Kind, one: Written) -> Proposal:
+    def _as_refused(self, kind: FailureGroup, one: WrittenSkill) -> Proposal:
         """What was written, cut to size, for people to read."""
         skill = Skill(
             name=own_name(self._redact(one.name.replace("-", " ")), lambda name: False),
@@ -140,7 +150,7 @@ class Evolver:
         )
         return Proposal(skill, Change.NEW, (), kind.turns, kind.name, self._model.name)
 
-    def _refuse_faults(self, kind: Kind, one: Written) -> None:
+    def _refuse_faults(self, kind: FailureGroup, one: WrittenSkill) -> None:
         if not one.name or not one.trigger or not one.body:
             raise SkillError("name, trigger or body is missing")
         if len(one.trigger) > MAX_TRIGGER_CHARS:
@@ -166,7 +176,7 @@ def _names_session(text: str, session: str) -> bool:
     return len(session) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, session)) and _names(text, session)
 
 
-def _check(one: Written, notes: list[str]) -> dict[str, object]:
+def _check(one: WrittenSkill, notes: list[str]) -> dict[str, object]:
     """The check it carries; one that cannot be read is left out, and said, and the skill stands without it."""
     if one.check is None:
         return {}
@@ -178,13 +188,13 @@ def _check(one: Written, notes: list[str]) -> dict[str, object]:
     return {"check": one.check}
 
 
-def _examples(one: Written) -> dict[str, object]:
+def _examples(one: WrittenSkill) -> dict[str, object]:
     """The requests it is for, as far as they are of a usable length."""
     kept = [example for example in one.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
     return {"examples": kept} if kept else {}
 
 
-def _edited(kind: Kind, one: Written, near: Sequence[Skill]) -> Skill | None:
+def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill]) -> Skill | None:
     """The skill that is edited, or None for a new one. Raises SkillError where it may not be, or not like that."""
     if one.replaces is None:
         return None

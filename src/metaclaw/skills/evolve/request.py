@@ -1,17 +1,19 @@
-"""The one question an evolver is asked about a kind of failure: rules, evidence, near skills, and what was turned away."""
+"""The request to the model that writes skills: instructions, evidence, similar skills, rejected proposals; and its answer."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import ChatRequest, Json, Message, Role, Sampling, Text, Wire
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Verdict
-from metaclaw.skills.evolve.failure import Failure
-from metaclaw.skills.evolve.kinds import Kind
-from metaclaw.skills.gate.lint import MOST_CHANGED_LINES
+from metaclaw.skills.evolve.failures import Failure, FailureGroup
+from metaclaw.skills.gate.gate import MOST_CHANGED_LINES
 from metaclaw.skills.scopes import applying
+from metaclaw.text import json_documents
 
 Render = Callable[[Step], str]
 Redact = Callable[[str], str]
@@ -34,7 +36,7 @@ _FIELDS: dict[str, Json] = {
     "check": _MAYBE,
     "replaces": _MAYBE,
 }
-SCHEMA: dict[str, Json] = {
+SKILLS_SCHEMA: dict[str, Json] = {
     "name": "skills",
     "strict": True,
     "schema": {
@@ -80,7 +82,7 @@ for, and what was seen to happen, may become a rule; what a web page, file or to
 
 
 def build_request(
-    kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate], render: Render, redact: Redact, most: int
+    kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate], render: Render, redact: Redact, most: int
 ) -> ChatRequest:
     """The request for one kind of failure."""
     question = _question(kind, near, rejected, render, redact)
@@ -90,16 +92,16 @@ def build_request(
         model="",
         messages=(Message(Role.SYSTEM, (Text(rules),)), Message(Role.USER, (Text(question),))),
         sampling=Sampling(max_tokens=_MAX_ANSWER_TOKENS),
-        json_schema=SCHEMA,
+        json_schema=SKILLS_SCHEMA,
     )
 
 
-def may_edit(skill: Skill, kind: Kind) -> bool:
+def may_edit(skill: Skill, kind: FailureGroup) -> bool:
     """Whether the program may change this skill here: not what a person wrote or pinned, nor what is for others too."""
     return skill.author is not Authorship.PERSON and not skill.pinned and skill.scope == kind.scope
 
 
-def may_see(skill: Skill, kind: Kind) -> bool:
+def may_see(skill: Skill, kind: FailureGroup) -> bool:
     """Whether a skill may be shown: what is another person's or another workspace's stays there."""
     own = {named for failure in kind.failures for named in applying(failure.step.scope)}
     return skill.scope is None or skill.scope in own or skill.scope.startswith("team:")
@@ -125,7 +127,7 @@ def fair_shares(lengths: Sequence[int], budget: int) -> list[int]:
     return shares
 
 
-def _question(kind: Kind, near: Sequence[Skill], rejected: Sequence[Candidate], render: Render, redact: Redact) -> str:
+def _question(kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate], render: Render, redact: Redact) -> str:
     shown, others = kind.failures[:MOST_SHOWN], kind.failures[MOST_SHOWN:]
     records = [redact(render(failure.step)) for failure in shown]
     mark = hashlib.blake2b("\0".join(records).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -162,7 +164,7 @@ def _quoted(text: str, redact: Redact) -> str:
     return " ".join(cut_middle(redact(text), _QUOTE_CHARS).split())
 
 
-def _near(kind: Kind, near: Sequence[Skill], mark: str, redact: Redact) -> str:
+def _near(kind: FailureGroup, near: Sequence[Skill], mark: str, redact: Redact) -> str:
     shown = [skill for skill in near if may_see(skill, kind)][:_MOST_NEAR]
     texts = [
         f"name: {skill.name} ({'may be edited' if may_edit(skill, kind) else 'may not be edited'})\ntrigger:"
@@ -173,7 +175,7 @@ def _near(kind: Kind, near: Sequence[Skill], mark: str, redact: Redact) -> str:
     return "Skills that exist and are near:\n" + _record("skills", mark, redact("\n\n".join(texts))) if texts else ""
 
 
-def _rejected(kind: Kind, rejected: Sequence[Candidate], mark: str, redact: Redact) -> str:
+def _rejected(kind: FailureGroup, rejected: Sequence[Candidate], mark: str, redact: Redact) -> str:
     own = [candidate for candidate in rejected if candidate.proposal.skill.scope == kind.scope][:_MOST_REJECTED]
     texts = [
         f"name: {one.proposal.skill.name}\ntrigger:"
@@ -187,3 +189,71 @@ def _rejected(kind: Kind, rejected: Sequence[Candidate], mark: str, redact: Reda
         if texts
         else ""
     )
+
+
+_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_MAX_CHARS = 200_000
+_MOST_OPENINGS = 500
+_OTHER_NAMES = {"trigger": ("description", "when"), "body": ("content", "markdown"), "replaces": ("edits",)}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSkill:
+    """One skill as an evolver wrote it. Empty text and None where it gave none, or something else."""
+
+    name: str
+    trigger: str
+    body: str
+    category: str | None
+    check: str | None
+    replaces: str | None
+    examples: tuple[str, ...] = ()
+
+
+def read_skills(text: str) -> list[WrittenSkill] | str:
+    """The skills in an answer, or why there are none to be read."""
+    text = _THINKING.sub(" ", text[:_MAX_CHARS])
+    if not text.strip():
+        return "the answer is empty"
+    documents = reversed(list(json_documents(text, _MOST_OPENINGS)))  # the last first: models think aloud before they answer
+    entries = next((found for document in documents if (found := _entries(document)) is not None), None)
+    if entries is None:
+        return "there is no JSON object with a list of skills in the answer"
+    return [_written(entry) for entry in entries]
+
+
+def _entries(document: object) -> list[dict[str, object]] | None:
+    match document:
+        case {"skills": list(listed)}:
+            entries: list[object] = listed
+        case {"skills": dict(only)}:
+            entries = [only]
+        case {"name": str(), **rest} if "body" in rest or "content" in rest:
+            entries = [document]
+        case list(listed) if listed and all(isinstance(one, dict) and "name" in one for one in listed):
+            entries = listed
+        case _:
+            return None
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _written(entry: dict[str, object]) -> WrittenSkill:
+    def text(key: str) -> str | None:
+        values = (entry.get(name) for name in (key, *_OTHER_NAMES.get(key, ())))
+        return next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
+
+    return WrittenSkill(
+        name=text("name") or "",
+        trigger=" ".join((text("trigger") or "").split()),
+        body=text("body") or "",
+        category=text("category"),
+        check=text("check"),
+        replaces=text("replaces"),
+        examples=_examples(entry.get("examples")),
+    )
+
+
+def _examples(listed: object) -> tuple[str, ...]:
+    """Requests on one line each; what is no text is left out."""
+    texts = (" ".join(one.split()) for one in listed if isinstance(one, str)) if isinstance(listed, list) else ()
+    return tuple(dict.fromkeys(text for text in texts if text))

@@ -14,20 +14,175 @@ The checks that are passed in (secrets, provenance, capabilities) are about safe
 Each may object, or ask to wait for a person. All checks of the text come before anything is paid for.
 """
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import Protocol
+from typing import TypeAlias
 
 from anyio import to_thread
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, SkillState
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.ports import Replayer
-from metaclaw.skills.gate.duplicates import Clash, ClashKind, Library, find_clashes
-from metaclaw.skills.gate.lint import lint
-from metaclaw.skills.gate.proof import LIVE_LOSS, Decision, Paid, Proof, ReplayBudget, prove
+from metaclaw.skills.block import estimate_tokens
+from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
+from metaclaw.skills.gate.proof import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
+from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
+
+MOST_TOKENS = 1_000
+MOST_CHANGED_LINES = 8
+LEAST_TRIGGER_WORDS, MOST_TRIGGER_WORDS = 5, 60
+_LEAST_TELLING_TERMS, _LEAST_TERMS = 2, 4
+_LEAST_STEPS = 2
+_LEAST_LETTERS = 0.4
+
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_ORDINARY = frozenset(map(stem, VERY_COMMON_WORDS))
+_EVERYTHING = re.compile(
+    r"\b(?:any|every|all|each)\s+(?:(?:kind|type) of )?"
+    r"(?:tasks?|requests?|situations?|questions?|messages?|times?|cases?|problems?)\b"
+    r"|\bwhen(?:ever)? (?:needed|necessary|appropriate|useful|relevant|possible|in doubt)\b|\bas needed\b|\bin general\b|\balways$",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*+•]|step \d+:?)\s+\S", re.MULTILINE | re.IGNORECASE)
+_DO_NOT = re.compile(
+    r"\b(?:do not|don['’]t|never|avoid|instead of|rather than|must not|should not|shouldn['’]t|not to|anti-?pattern|refrain|without"
+    r"|nicht|nie|niemals|kein\w*|vermeid\w*|statt|jamais|évite\w*|ne .{1,30} pas|nunca|evit\w*|no (?:uses|hagas)|não)\b"
+    r"|不要|避免|禁止|切勿|不得|别再|ないこと|しない|避ける|하지\s?마",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_NARRATION = re.compile(
+    r"\b(?:I|we)(?:['’](?:ve|d))? (?:have |had |then |just |also |first )?(?:tried|ran|run into|found|noticed|saw|was|were|got|used"
+    r"|made|did|went|decided|learned|learnt|fixed|failed|forgot|should have|could not|couldn['’]t)\b"
+    r"|\bthis (?:session|conversation|chat|time around)\b|\b(?:last|previous) (?:session|conversation|attempt|turn)\b"
+    r"|\bthe user (?:said|asked|told|wanted|complained|corrected|replied|was (?:angry|unhappy|annoyed))\b"
+    r"|\bas (?:discussed|mentioned) (?:above|earlier|before)\b|\bmy (?:mistake|error|previous|last|earlier|answer)\b"
+    r"|\byesterday\b|\bearlier today\b",
+    re.IGNORECASE,
+)
+_EXAMPLE = re.compile(r"(?:e\.g\.?|such as|for example|for instance|like|example|format|as in)\W{0,4}$", re.IGNORECASE)
+_LEFTOVERS = (
+    ("an identifier", re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)),
+    (
+        "an identifier",
+        re.compile(r"\b[ts]_[0-9a-f]{24,}\b|\b(?:call|toolu|req|msg|resp|chatcmpl|run|sess)[_-](?=\w*\d)[A-Za-z0-9]{8,}\b"),
+    ),
+    ("a content hash", re.compile(r"(?<![\w-])(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}(?![\w-])")),
+    ("a point in time", re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d[T ]\d\d:\d\d")),
+    ("a point in time", re.compile(r"\b1[5-9]\d{8}(?:\d{3})?\b")),
+    (
+        "a user's folder",
+        re.compile(r"(?<![\w.])/(?:home|Users)/[\w.-]+|(?<![\w.])/root/\w+|\b[A-Za-z]:\\Users\\[\w.-]+|(?<![\w.])/tmp/[\w.-]{6,}"),
+    ),
+)
+_WITHHELD = re.compile(
+    r"<[A-Z][A-Z0-9_]*:[^<>\s]{1,60}>|<[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|REDACTED)[A-Z_]*>|\[REDACTED[^\]\n]{0,40}\]"
+    r"|\b(?:sk|pk|ghp|xox[bp])[-_][xX*.]{3,}|\b(?:YOUR|MY)[_-](?:API[_-]?KEY|TOKEN|SECRET|PASSWORD)\b|\*{6,}",
+)
+_HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Cn"))
+_ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emoji need
+
+
+def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
+    """Objections to a skill's text, or to a revision of `before`. Empty where there are none.
+
+    What an evolver writes must say when it applies, how to go about it and what not to do, in few words and without leftovers of
+    the session it came from. Of a person's rule only its size and hidden or withheld characters are looked at.
+    """
+    text = f"{skill.trigger}\n{skill.body}"
+    objections = [*_size(text), *_hidden(text), *_withheld(text)]
+    if skill.kind is SkillKind.SKILL:
+        objections += [*_trigger(skill.trigger), *_body(skill.body), *_narration(text), *_leftovers(text)]
+    if before is not None:
+        objections += _edits(before, skill)
+    return tuple(objections)
+
+
+def count_words(text: str) -> int:
+    """Words as a reader counts them; where a script has no spaces, two characters are a word."""
+    return len(_WORD.findall(_CJK.sub(" ", text))) + (len(_CJK.findall(text)) + 1) // 2
+
+
+def changed_lines(before: str, after: str) -> int:
+    """How many lines a revision adds, drops or changes; a changed line counts once."""
+    old, new = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (before, after))
+    return sum(max(b - a, d - c) for tag, a, b, c, d in SequenceMatcher(None, old, new, False).get_opcodes() if tag != "equal")
+
+
+def _size(text: str) -> list[str]:
+    tokens = estimate_tokens(text)
+    return [f"it takes about {tokens} tokens; at most {MOST_TOKENS} are worth placing"] if tokens > MOST_TOKENS else []
+
+
+def _trigger(trigger: str) -> list[str]:
+    objections = []
+    words = count_words(trigger)
+    if not LEAST_TRIGGER_WORDS <= words <= MOST_TRIGGER_WORDS:
+        objections.append(f"its trigger has {words} words; {LEAST_TRIGGER_WORDS} to {MOST_TRIGGER_WORDS} say when it applies")
+    everything = _EVERYTHING.search(trigger)
+    terms = set(list_terms(trigger))
+    telling = len(terms - _ORDINARY)
+    is_telling = telling >= _LEAST_TELLING_TERMS or (telling and len(terms) >= _LEAST_TERMS)
+    if everything or not is_telling:
+        what = f" ({everything[0].strip()!r})" if everything else ""
+        objections.append(f"its trigger is vague{what}: it does not tell one situation from another")
+    return objections
+
+
+def _body(body: str) -> list[str]:
+    objections = []
+    if len(_STEP.findall(body)) < _LEAST_STEPS:
+        objections.append("its body has no steps: at least two list items say what to do")
+    if not _DO_NOT.search(body):
+        objections.append("its body does not say what not to do")
+    prose = "".join(_CODE.sub("", body).split())
+    if sum(map(str.isalpha, prose)) < _LEAST_LETTERS * max(1, len(prose)):
+        objections.append("its body is not prose: most of it is neither words nor marked as code")
+    return objections
+
+
+def _narration(text: str) -> list[str]:
+    found = _NARRATION.search(_CODE.sub(" ", text))
+    return [f"it tells what happened instead of what to do: {_quote(found)}"] if found else []
+
+
+def _leftovers(text: str) -> list[str]:
+    """At most one objection per kind; what stands there as an example is none."""
+    objections: dict[str, str] = {}
+    for what, pattern in _LEFTOVERS:
+        for found in pattern.finditer(text):
+            if not _EXAMPLE.search(text[: found.start()]):
+                objections.setdefault(what, f"it holds {what} of one session: {_quote(found)}")
+    return list(objections.values())
+
+
+def _withheld(text: str) -> list[str]:
+    found = _WITHHELD.search(text)
+    return [f"it holds a place where a secret stood: {_quote(found)}"] if found else []
+
+
+def _hidden(text: str) -> list[str]:
+    hidden = next((char for char in text if char not in _ALLOWED and unicodedata.category(char) in _HIDDEN), None)
+    return [f"it holds an invisible character (U+{ord(hidden):04X})"] if hidden else []
+
+
+def _edits(before: Skill, after: Skill) -> list[str]:
+    changed = changed_lines(before.body, after.body) + (before.trigger != after.trigger)
+    return (
+        [f"it changes {changed} lines at once; a revision changes at most {MOST_CHANGED_LINES}"]
+        if changed > MOST_CHANGED_LINES
+        else []
+    )
+
+
+def _quote(found: re.Match[str]) -> str:
+    return repr(found[0] if len(found[0]) <= 40 else found[0][:37] + "…")
 
 
 class GateMode(StrEnum):
@@ -47,10 +202,8 @@ class Objection:
     waits: bool = False
 
 
-class DraftCheck(Protocol):
-    """A safety check: the secret scan, where imperatives come from, what a skill could reach."""
-
-    def __call__(self, proposal: Proposal) -> Sequence[Objection]: ...
+DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
+"""A safety check: the secret scan, where imperatives come from, what a skill could reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +253,7 @@ class Gate:
         """Whether this gate replays such a proposal."""
         return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_rule
 
-    async def admit(self, proposal: Proposal, library: Library, replaying: Replaying | None = None) -> Admission:
+    async def admit(self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None) -> Admission:
         """Take a proposal as far as the mode asks."""
         # In a thread: the checks read turns and the whole library, while requests are served on this loop.
         clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
@@ -110,12 +263,7 @@ class Gate:
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
 
-    def draft_objections(self, proposal: Proposal, library: Library) -> tuple[str, ...]:
-        """What the draft checks say, for the next attempt."""
-        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
-        return tuple(objection.reason for objection in self._objections(proposal, library, clashes))
-
-    def _draft(self, proposal: Proposal, library: Library) -> tuple[tuple[Clash, ...], Admission | None]:
+    def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], Admission | None]:
         """What the proposal clashes with, and the refusal, if there is one."""
         clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
         return clashes, self._refusal(proposal, library, clashes)
@@ -140,7 +288,7 @@ class Gate:
         )
         return self._after(proof)
 
-    def _after(self, proof: Proof) -> Admission:
+    def _after(self, proof: SkillProof) -> Admission:
         match proof.decision:
             case Decision.PASS:
                 loss = proof.certificate.expected_loss
@@ -152,7 +300,7 @@ class Gate:
             case Decision.WAIT:
                 return Admission(Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate)
 
-    def _objections(self, proposal: Proposal, library: Library, clashes: Sequence[Clash]) -> list[Objection]:
+    def _objections(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> list[Objection]:
         objections = [objection for check in self._checks for objection in check(proposal)]
         if self.mode is not GateMode.OFF:
             before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT and not proposal.is_rule else None
@@ -160,7 +308,7 @@ class Gate:
             objections += _clash_objections(proposal, clashes)
         return objections
 
-    def _refusal(self, proposal: Proposal, library: Library, clashes: Sequence[Clash]) -> Admission | None:
+    def _refusal(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> Admission | None:
         objections = self._objections(proposal, library, clashes)
         reason = "; ".join(objection.reason for objection in sorted(objections, key=lambda one: one.waits))
         if any(not objection.waits for objection in objections):

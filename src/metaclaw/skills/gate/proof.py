@@ -1,4 +1,4 @@
-"""Replays: a candidate is tried on recorded turns before anybody is served with it, for no more than the decision needs.
+"""Replays: a candidate is tried on recorded turns before it is placed in a prompt, for no more than the decision needs.
 
 A recorded turn has an outcome of its own, which was paid for already: the failure that taught the skill, or a similar turn that
 passed. So only the turn *with* the skill is replayed, and the record stands for the turn without it. After each replay the expected
@@ -7,7 +7,7 @@ losses (`belief`) decide:
 - keeping it costs little enough, and it was tried on a failure and on a passing turn if there is one    → pass
 - doing without it costs little enough                                                                   → reject
 - nothing is left to try that fits into the budget                                                       → the smaller loss decides
-- nobody can be asked at the moment                                                                      → wait, and continue later
+- no model can be asked at the moment                                                                    → wait, and continue later
 
 Results that were paid for are given back in (`earlier`), so that an undecided candidate is continued and never repeated. Where a
 live trial follows, one fixed failure is enough to start it; where none does (gate `shadow`), three are asked for.
@@ -18,13 +18,87 @@ A merge of existing skills must keep what its parents can do: each of their turn
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import erf, exp, pi, sqrt
 
 from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, Proposal, ReplayResult
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Replayer
-from metaclaw.skills.gate.belief import Belief, PassRate
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """Passes and failures seen; replays count as fractions of a task."""
+
+    passed: float = 0.0
+    failed: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The expected pass rate."""
+        return (1 + self.passed) / (2 + self.passed + self.failed)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the Beta distribution."""
+        return self.mean * (1 - self.mean) / (3 + self.passed + self.failed)
+
+    def plus(self, *, passed: bool, weight: float = 1.0) -> "PassRate":
+        """With one more outcome."""
+        return PassRate(self.passed + weight, self.failed) if passed else PassRate(self.passed, self.failed + weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Pass rates of matching tasks with the skill and without it, and what a wrong decision would cost.
+
+    Each rate has a Beta distribution: Beta(1, 1) before anything is known, one more pass or failure for each task. Their difference
+    d is taken as normal with the mean and variance that follow. Then
+
+        loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
+        loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
+
+    A decision is made as soon as its expected loss is small enough to be accepted; where no more evidence may be bought or waited
+    for, the smaller one decides. This is no significance test: the error rates that follow from the limits are simulated
+    (`python -m benchmarks.gate`, docs/decisions/0032).
+    """
+
+    with_skill: PassRate = PassRate()
+    without: PassRate = PassRate()
+
+    @property
+    def difference(self) -> float:
+        """The expected effect: 0.3 is 30 points more."""
+        return self.with_skill.mean - self.without.mean
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the effect."""
+        return sqrt(self.with_skill.variance + self.without.variance)
+
+    @property
+    def loss_if_withdrawn(self) -> float:
+        """Expected passes lost per task by doing without the skill."""
+        z = self.difference / self.deviation
+        return self.deviation * exp(-z * z / 2) / sqrt(2 * pi) + self.difference * self.is_better
+
+    @property
+    def loss_if_kept(self) -> float:
+        """Expected passes lost per task by keeping the skill."""
+        return self.loss_if_withdrawn - self.difference
+
+    @property
+    def is_better(self) -> float:
+        """The probability that the skill helps."""
+        return 0.5 * (1 + erf(self.difference / self.deviation / sqrt(2)))
+
+    def plus(self, *, is_placed: bool, passed: bool, weight: float = 1.0) -> "Belief":
+        """With the outcome of one more task."""
+        if is_placed:
+            return Belief(self.with_skill.plus(passed=passed, weight=weight), self.without)
+        return Belief(self.with_skill, self.without.plus(passed=passed, weight=weight))
+
 
 START_LOSS = 0.035
 """Accepted expected loss where a live trial follows: one fixed failure, and one turn that still passes if there is any."""
@@ -59,7 +133,7 @@ class ReplayBudget:
 
 
 class Decision(StrEnum):
-    """What replays came to."""
+    """The result of the replays."""
 
     PASS = "pass"
     REJECT = "reject"
@@ -67,7 +141,7 @@ class Decision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class SkillProof:
     """The decision, the reason in words, and the evidence."""
 
     decision: Decision
@@ -89,7 +163,7 @@ async def prove(
     is_tried_live: bool = True,
     earlier: Certificate | None = None,
     paid: Paid | None = None,
-) -> Proof:
+) -> SkillProof:
     """Replay until the decision is clear or the budget is used. What was replayed before counts, in tokens too."""
     run = _Run(proposal, probes, START_LOSS if is_tried_live else LIVE_LOSS, model)
     for result in () if earlier is None else earlier.replays:
@@ -105,10 +179,10 @@ async def prove(
         result = await replayer.replay(probe, proposal.skill, proposal.replaces, run.tries(probe), left)
         spent += result.tokens
         if result.is_unavailable:
-            return Proof(Decision.WAIT, f"waits for the replay: {result.note}", run.certificate())
+            return SkillProof(Decision.WAIT, f"waits for the replay: {result.note}", run.certificate())
         run.learn(result)
         if paid is not None and not await paid(run.certificate()):
-            return Proof(Decision.REJECT, "it is no longer wanted", run.certificate())
+            return SkillProof(Decision.REJECT, "it is no longer wanted", run.certificate())
     return run.proof()
 
 
@@ -179,17 +253,17 @@ class _Run:
     def _open(self, tries: int) -> list[Probe]:
         return [one for one in self.probes if self.tries(one) < tries and not self._is_hopeless(one)]
 
-    def proof(self) -> Proof:
+    def proof(self) -> SkillProof:
         certificate = self.certificate()
         if self._is_merge:
             return self._proof_of_merge(certificate)
         if not any(one.kind is ProbeKind.FAILING for one in self.probes) and not self.results:
-            return Proof(Decision.REJECT, "there is no recorded failure of its kind to try it on", certificate)
+            return SkillProof(Decision.REJECT, "there is no recorded failure of its kind to try it on", certificate)
         belief, words = self._belief, replays_in_words(self.results)
         if belief.loss_if_kept <= belief.loss_if_withdrawn - PLACING_COST:
             is_shown = belief.loss_if_kept <= self.accepted
-            return Proof(Decision.PASS, words if is_shown else f"{words}; live tasks decide", certificate)
-        return Proof(Decision.REJECT, words, certificate)
+            return SkillProof(Decision.PASS, words if is_shown else f"{words}; live tasks decide", certificate)
+        return SkillProof(Decision.REJECT, words, certificate)
 
     def certificate(self) -> Certificate:
         failing = [one.outcome for one in self.results if one.probe.kind is ProbeKind.FAILING]
@@ -238,13 +312,15 @@ class _Run:
     def _failed(self, probe: Probe) -> bool:
         return sum(one.probe.turn == probe.turn and one.outcome is Outcome.FAIL for one in self.results) >= 2
 
-    def _proof_of_merge(self, certificate: Certificate) -> Proof:
+    def _proof_of_merge(self, certificate: Certificate) -> SkillProof:
         if not self.probes:
-            return Proof(Decision.REJECT, "there are no recorded turns of its parents to try it on", certificate)
+            return SkillProof(Decision.REJECT, "there are no recorded turns of its parents to try it on", certificate)
         failed = [probe for probe in self.probes if self._failed(probe)]
         if failed:
-            return Proof(Decision.REJECT, f"{len(failed)} turns that its parents get right fail with it", certificate)
+            return SkillProof(Decision.REJECT, f"{len(failed)} turns that its parents get right fail with it", certificate)
         kept = sum(map(self._passed, self.probes))
         if not kept:
-            return Proof(Decision.REJECT, "none of its parents' turns could be replayed", certificate)
-        return Proof(Decision.PASS, f"keeps what its parents get right in {kept} of {len(self.probes)} recorded turns", certificate)
+            return SkillProof(Decision.REJECT, "none of its parents' turns could be replayed", certificate)
+        return SkillProof(
+            Decision.PASS, f"keeps what its parents get right in {kept} of {len(self.probes)} recorded turns", certificate
+        )

@@ -1,40 +1,50 @@
 """Training on a service behind a network (ports.TrainingBackend): the rules of a run, for any service.
 
-A service divides nothing at its optimiser step, so pieces are checked and held when they are accumulated, and sent, scaled, when
-they are applied. After each step the state is saved and marked in the run's folder: a run goes on from its last mark, and what a
-cancelled or failed step had sent is left behind with the client it was sent through.
+Pieces are checked and held when they are accumulated, and sent, scaled, when they are applied: only then it is known what to
+divide by. After each step the state is saved and marked in the run's folder. A run goes on from its last mark; what a cancelled
+or failed step had sent is abandoned with the client it was sent through.
 """
 
 import asyncio
 import logging
 import math
+import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import TypeAlias
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+import msgspec
+
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
-from metaclaw.train.backends import journal
-from metaclaw.train.backends.aside import quietly, together
-from metaclaw.train.backends.layout import check
-from metaclaw.train.backends.reference import distance, fold
-from metaclaw.train.backends.samplers import Samplers
-from metaclaw.train.backends.sending import send_step
-from metaclaw.train.backends.service import Drawn, Request, Sampler, Service, Trainee
-from metaclaw.train.backends.watch import summarise
+from metaclaw.train.backends.blocking_calls import gather_all, ignore_failure
+from metaclaw.train.backends.service import DrawnSequence, SampleRequest, Service, ServiceSampler, Trainee, check_data
+from metaclaw.train.backends.step import distance, fold, send_step, summarise
 
 log = logging.getLogger(__name__)
-
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
-
 _ROUNDING = 1e-4
 """How far above zero a log-probability may lie and still be zero, as half precision rounds it."""
+_MOST_KEPT = 4
+"""Some services hold a place for each; serving and canary, and the two of a gate."""
+_MARK_FILE = "service.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """The last step that is durable: the service's name for the state after it, optimiser included."""
+
+    backend: str
+    run: str
+    steps: int
+    state: str
 
 
 @dataclass(slots=True)
@@ -66,10 +76,10 @@ class RemoteBackend:
         """All losses, the KL term by way of advantages, and no standing still in the middle of what was sent."""
         return Abilities(frozenset(LossKind), has_kl=True, yields=False, has_own_processor=True)
 
-    async def open(self, run: RunPlan) -> Progress:
+    async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on from its last durable step; pieces accumulated towards the next are not kept."""
         await self._leave()
-        mark = await asyncio.to_thread(journal.read, run.folder)
+        mark = await asyncio.to_thread(_read_mark, run.folder)
         if mark is not None and (mark.backend, mark.run) == (self.name, run.name):
             self._run = _Run(run, await self._service.restore(mark.state), mark.steps)
         elif run.start is not None:
@@ -77,7 +87,7 @@ class RemoteBackend:
         else:
             self._run = _Run(run, await self._service.create(run.rank, run.seed), 0)
         log.info("training run open backend=%s run=%s steps=%d", self.name, run.name, self._run.steps)
-        return Progress(steps=self._run.steps)
+        return RunProgress(steps=self._run.steps)
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
@@ -91,7 +101,7 @@ class RemoteBackend:
         async with self._trusting(await self._samplers.base()) as sampler:
             return await self._draw(sampler, prompts, drawing)
 
-    async def answer(self, request: Request, weights: Weights | None) -> Rollout:
+    async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
         """One rollout with all of a caller's wishes, from kept weights, or from the untrained model."""
         found = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
         async with self._trusting(found) as sampler:
@@ -110,7 +120,7 @@ class RemoteBackend:
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Check one piece and hold it for `apply`, which alone knows what to divide by."""
         run = self._open_run()
-        check(data, loss)
+        check_data(data, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
         if loss.kl == 0.0:
             run.pieces.append((tuple(data), loss))
@@ -153,7 +163,7 @@ class RemoteBackend:
         await self._samplers.release(weights)
 
     async def release(self, weights: Weights) -> None:
-        """These kept weights answer nobody any more; what their sampler holds on the service is given back."""
+        """These kept weights are not served any more; give back what their sampler holds on the service."""
         await self._samplers.release(weights)
 
     async def close(self, *, discard: bool) -> None:
@@ -161,20 +171,20 @@ class RemoteBackend:
         run = self._run
         await self._leave()
         if discard and run is not None:
-            await asyncio.to_thread(journal.remove, run.plan.folder)
+            await asyncio.to_thread(_remove_mark, run.plan.folder)
 
     async def aclose(self) -> None:
         """Let go of everything."""
         await self._leave()
         await asyncio.gather(*self._leaving)
         await self._samplers.aclose()
-        await quietly(self._service.aclose())
+        await ignore_failure(self._service.aclose())
 
     async def _step(self, run: _Run, adam: Adam, normaliser: float) -> StepStats:
         grad_norm, scored = await send_step(run.trainee, run.pieces, adam, normaliser)
         self._samplers.forget_present()
         state = await run.trainee.save(_unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False)
-        await asyncio.to_thread(journal.write, run.plan.folder, journal.Mark(self.name, run.plan.name, run.steps + 1, state))
+        await asyncio.to_thread(write_mark, run.plan.folder, RunMark(self.name, run.plan.name, run.steps + 1, state))
         run.steps += 1
         run.pieces.clear()
         return StepStats(run.steps, grad_norm, summarise(scored))
@@ -190,7 +200,7 @@ class RemoteBackend:
         return folded, sum(map(distance, now, reference))
 
     @asynccontextmanager
-    async def _trusting(self, sampler: Sampler) -> AsyncIterator[Sampler]:
+    async def _trusting(self, sampler: ServiceSampler) -> AsyncIterator[ServiceSampler]:
         """Inside, a sampler is asked; one that fails is not asked again."""
         try:
             yield sampler
@@ -199,27 +209,29 @@ class RemoteBackend:
                 self._later(sampler.aclose(), "leaving a sampler")
             raise
 
-    async def _draw(self, sampler: Sampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        return await together(
+    async def _draw(self, sampler: ServiceSampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        return await gather_all(
             [
                 self._rollouts(
                     sampler,
-                    Request(tuple(prompt), drawing.count, drawing.max_tokens, drawing.temperature, _seed(drawing.seed, number)),
+                    SampleRequest(
+                        tuple(prompt), drawing.count, drawing.max_tokens, drawing.temperature, _seed(drawing.seed, number)
+                    ),
                 )
                 for number, prompt in enumerate(prompts)
             ]
         )
 
-    async def _rollouts(self, sampler: Sampler, request: Request) -> list[Rollout]:
+    async def _rollouts(self, sampler: ServiceSampler, request: SampleRequest) -> list[Rollout]:
         drawn = await sampler.sample(request)
         if len(drawn) != request.count:
             raise TrainingError(f"{self.name} drew {len(drawn)} rollouts where {request.count} were asked for")
         if request.temperature != 1.0 and not sampler.is_raw:
-            scores = await together([_score(sampler, request.prompt, each.tokens) for each in drawn])
-            drawn = [Drawn(each.tokens, score, each.is_whole) for each, score in zip(drawn, scores, strict=True)]
+            scores = await gather_all([_score(sampler, request.prompt, each.tokens) for each in drawn])
+            drawn = [DrawnSequence(each.tokens, score, each.is_whole) for each, score in zip(drawn, scores, strict=True)]
         return [self._rollout(each) for each in drawn]
 
-    def _rollout(self, drawn: Drawn) -> Rollout:
+    def _rollout(self, drawn: DrawnSequence) -> Rollout:
         logprobs = tuple(0.0 if 0.0 < logprob <= _ROUNDING else logprob for logprob in drawn.logprobs)
         said = drawn.tokens[:-1] if drawn.tokens and drawn.tokens[-1] in self._end_ids else drawn.tokens
         try:
@@ -227,7 +239,7 @@ class RemoteBackend:
         except ValueError as error:
             raise TrainingError(f"{self.name} drew something that is no rollout: {error}") from error
 
-    async def _sampler(self, weights: Weights | None) -> Sampler:
+    async def _sampler(self, weights: Weights | None) -> ServiceSampler:
         if weights is not None:
             return await self._samplers.kept(self._ours(weights))
         run = self._open_run()
@@ -252,23 +264,97 @@ class RemoteBackend:
         run, self._run = self._run, None
         self._samplers.forget_present()
         if run is not None:
-            await quietly(run.trainee.aclose())
+            await ignore_failure(run.trainee.aclose())
 
     def _leave_later(self, trainee: Trainee) -> None:
         self._samplers.forget_present()
         self._later(trainee.aclose(), "leaving a training run")
 
     def _later(self, leaving: Awaitable[None], name: str) -> None:
-        task = asyncio.create_task(quietly(leaving), name=name)
+        task = asyncio.create_task(ignore_failure(leaving), name=name)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
 
-async def _score_all(sampler: Sampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
-    return await together([_score(sampler, tuple(prompt), tuple(tokens)) for prompt, tokens in pairs])
+class Samplers:
+    """Made when they are first asked for, and remembered."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._base: ServiceSampler | None = None
+        self._present: ServiceSampler | None = None
+        self._kept: dict[str, ServiceSampler] = {}
+        self._lock = asyncio.Lock()
+
+    async def base(self) -> ServiceSampler:
+        """Of the untrained model."""
+        if self._base is not None:
+            return self._base
+        async with self._lock:
+            if self._base is None:
+                self._base = await self._service.base()
+            return self._base
+
+    async def present(self, trainee: Trainee, name: str) -> ServiceSampler:
+        """Of what the trainee is now, published under this name if it is not yet."""
+        async with self._lock:
+            if self._present is None:
+                self._present = await self._service.present(trainee, await trainee.publish(name, for_good=False))
+            return self._present
+
+    async def kept(self, weights: Weights) -> ServiceSampler:
+        """Of kept weights; the one that was asked for longest ago gives way."""
+        # An answer does not wait for samplers that are being made for others.
+        if (ready := self._again(weights)) is not None:
+            return ready
+        async with self._lock:
+            if (ready := self._again(weights)) is not None:
+                return ready
+            sampler = self._kept[weights.adapter] = await self._service.kept(weights)
+            if len(self._kept) > _MOST_KEPT:
+                await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
+            return sampler
+
+    def forget_present(self) -> None:
+        """The trainee has changed."""
+        self._present = None
+
+    def forget(self, sampler: ServiceSampler) -> bool:
+        """One that failed: a server that was started again does not know it any more. Whether it was ours to give back."""
+        self._base = None if sampler is self._base else self._base
+        self._present = None if sampler is self._present else self._present
+        failed = [adapter for adapter, kept in self._kept.items() if kept is sampler]
+        for adapter in failed:
+            del self._kept[adapter]
+        return bool(failed)
+
+    async def release(self, weights: Weights) -> None:
+        """Close the sampler of these weights."""
+        async with self._lock:
+            sampler = self._kept.pop(weights.adapter, None)
+            if sampler is not None:
+                await ignore_failure(sampler.aclose())
+
+    async def aclose(self) -> None:
+        """Give all of them back."""
+        async with self._lock:
+            kept, self._kept = self._kept, {}
+            self._base = self._present = None
+        for sampler in kept.values():
+            await ignore_failure(sampler.aclose())
+
+    def _again(self, weights: Weights) -> ServiceSampler | None:
+        sampler = self._kept.pop(weights.adapter, None)
+        if sampler is not None:
+            self._kept[weights.adapter] = sampler
+        return sampler
 
 
-async def _score(sampler: Sampler, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[float, ...]:
+async def _score_all(sampler: ServiceSampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+    return await gather_all([_score(sampler, tuple(prompt), tuple(tokens)) for prompt, tokens in pairs])
+
+
+async def _score(sampler: ServiceSampler, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[float, ...]:
     if not prompt or not tokens:
         raise TrainingError("only tokens that follow others can be scored")
     scores = await sampler.score(prompt + tokens)
@@ -286,3 +372,36 @@ def _seed(seed: int, number: int) -> int:
 def _unique(label: str) -> str:
     """A name no service has seen: saving under one name twice is an error on some of them."""
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', label)[:200]}-{secrets.token_hex(4)}"
+
+
+def _read_mark(folder: Path) -> RunMark | None:
+    """The mark of the run in this folder, or None if it has none. Raises TrainingError if it cannot be read."""
+    path = folder / _MARK_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunMark)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise TrainingError(f"cannot read {path}: {error}") from error
+
+
+def write_mark(folder: Path, mark: RunMark) -> None:
+    """Replace the mark; it is on disk when this returns. Raises TrainingError."""
+    draft = folder / f"{_MARK_FILE}.new"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as file:
+            file.write(msgspec.json.encode(asdict(mark)))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(folder / _MARK_FILE)
+    except OSError as error:
+        raise TrainingError(f"cannot write {folder / _MARK_FILE}: {error}") from error
+
+
+def _remove_mark(folder: Path) -> None:
+    """Forget the run. A folder without a mark is no error."""
+    try:
+        (folder / _MARK_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise TrainingError(f"cannot remove {folder / _MARK_FILE}: {error}") from error

@@ -1,20 +1,57 @@
-"""What every training service can do, in the least words: weights that are taught, and samplers of weights.
+"""What every training service can do, as protocols, and how data are laid out for it.
 
-One Protocol set, so that the rules of a run (`remote.RemoteBackend`) are written once and each SDK is a thin translation.
-Every call is bounded in time and raises TrainingError.
+The rules of a run (`remote.RemoteBackend`) are written once; each SDK is a thin translation. Every call is bounded in time and
+raises TrainingError.
+
+A row is one sequence, shifted by one: the input is all tokens but the last, the targets are all but the first. Everything is as
+long as the targets; what belongs to the prompt is zero. With A the advantages, N the step's normaliser, n the rows of the step
+and L the length of a row's targets:
+
+    wanted gradient           Σ_rows Σ_t ∇loss(A_t) / N
+    a service that sums       is sent A / N
+    a service that averages   (1/n) Σ_rows (1/L) Σ_t …, so it is sent A · n · L / N
+
+Every loss here is positively homogeneous in A, so scaling advantages scales the gradient and nothing else.
 """
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from metaclaw.domain.batch import Adam
+from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.policy import Weights
-from metaclaw.train.backends.layout import Objective, Reduction, Row
+from metaclaw.errors import TrainingError
+
+
+class Reduction(StrEnum):
+    """What a service makes of token losses: their sum, or the mean over rows of each row's mean over its targets."""
+
+    SUM = "sum"
+    MEAN = "mean"
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Row:
+    """One sequence as it is sent."""
+
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    advantages: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A loss by its name on the wire. `weighs` says that advantages are sent as weights (cross entropy)."""
+
+    name: str
+    config: dict[str, float] | None
+    weighs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSequence:
     """One sequence from a sampler; `is_whole` unless the room ran out."""
 
     tokens: tuple[int, ...]
@@ -23,7 +60,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SampleRequest:
     """What is asked of a sampler for one prompt."""
 
     prompt: tuple[int, ...]
@@ -35,12 +72,12 @@ class Request:
     top_k: int = 0
 
 
-class Sampler(Protocol):
+class ServiceSampler(Protocol):
     """Weights that answer. `is_raw` says that log-probabilities are at temperature 1 whatever the sampling temperature was."""
 
     @property
     def is_raw(self) -> bool: ...
-    async def sample(self, request: Request) -> list[Drawn]: ...
+    async def sample(self, request: SampleRequest) -> list[DrawnSequence]: ...
     async def score(self, tokens: Sequence[int]) -> list[float]:
         """The log-probability of each token but the first, after those before it."""
 
@@ -79,13 +116,64 @@ class Service(Protocol):
     async def restore(self, state: str) -> Trainee:
         """Go on from a kept state, optimiser included."""
 
-    async def present(self, trainee: Trainee, adapter: str) -> Sampler:
+    async def present(self, trainee: Trainee, adapter: str) -> ServiceSampler:
         """A sampler of what the trainee has just published, good until its next step."""
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """A sampler of kept weights, whatever is trained meanwhile."""
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """A sampler of the untrained model."""
 
     async def aclose(self) -> None: ...
+
+
+def lay_out(datum: Datum, factor: float) -> Row:
+    """The datum as a row, its advantages multiplied by `factor`."""
+    full = datum.prompt + datum.tokens_T
+    padding = (0.0,) * (len(datum.prompt) - 1)
+    logprobs_T = datum.logprobs_T or (0.0,) * len(datum.tokens_T)
+    advantages_T = tuple(advantage * factor for advantage in datum.advantages_T)
+    return Row(full[:-1], full[1:], padding + logprobs_T, padding + advantages_T)
+
+
+def lay_out_step(pieces: Sequence[Sequence[Datum]], normaliser: float, reduction: Reduction) -> list[list[Row]]:
+    """All pieces of one step, scaled so that the service's gradient is the sum over drawn tokens divided by `normaliser`."""
+    rows = sum(len(piece) for piece in pieces)
+    return [[lay_out(datum, _factor(datum, rows, normaliser, reduction)) for datum in piece] for piece in pieces]
+
+
+def _factor(datum: Datum, rows: int, normaliser: float, reduction: Reduction) -> float:
+    if reduction is Reduction.SUM:
+        return 1.0 / normaliser
+    return rows * (len(datum.prompt) + len(datum.tokens_T) - 1) / normaliser
+
+
+def objective(loss: Loss, reduction: Reduction) -> Objective:
+    """The loss in a service's words. Raises TrainingError for what no service offers."""
+    if loss.kl > 0.0:
+        raise TrainingError("a training service adds no KL term; fold the distance into the advantages and ask with kl = 0")
+    match loss.kind:
+        case LossKind.IMPORTANCE_SAMPLING:
+            return Objective("importance_sampling", None)
+        case LossKind.PPO | LossKind.CISPO:
+            # Thresholds are ratios, not distances from one.
+            return Objective(
+                loss.kind.value, {"clip_low_threshold": 1.0 - loss.clip_low, "clip_high_threshold": 1.0 + loss.clip_high}
+            )
+        case LossKind.CROSS_ENTROPY if reduction is Reduction.SUM:
+            return Objective("cross_entropy", None, weighs=True)
+        case LossKind.CROSS_ENTROPY:
+            # A service that averages divides by the sum of the weights, so their scale would be lost. CISPO with its ratio clipped
+            # to exactly one is -A · log p: the same loss, with advantages.
+            return Objective("cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0})
+
+
+def check_data(data: Sequence[Datum], loss: Loss) -> None:
+    """Raises TrainingError for data the loss cannot use."""
+    if not data:
+        raise TrainingError("a piece without data cannot be accumulated")
+    if loss.kind is not LossKind.CROSS_ENTROPY:
+        for datum in data:
+            if datum.logprobs_T is None:
+                raise TrainingError(f"turn {datum.turn}: {loss.kind} needs the log-probabilities of the weights that drew it")

@@ -10,48 +10,40 @@ import json
 import logging
 import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from metaclaw.domain.batch import Adam
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.aside import Reach, aside, bounded
-from metaclaw.train.backends.layout import Objective, Reduction, Row
+from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
 from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import (
-    Pending,
-    SamplingClient,
+    EXPIRY_S,
     Saved,
-    Sdk,
-    ServiceClient,
-    TrainingClient,
+    TinkerPending,
+    TinkerSamplingClient,
+    TinkerSdk,
+    TinkerServiceClient,
+    TinkerTrainingClient,
+    Waits,
     end_session,
+    make_adam,
+    make_datum,
+    make_sampling,
     retryable_error,
 )
-from metaclaw.train.backends.service import Drawn, Request, Sampler
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_EXPIRY_S = 7 * 24 * 3600
 # A server of one's own asks for no key, but the SDK does, and for one of this form.
 _NO_KEY = "tml-none"
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """How long each kind of call may take. Making a model includes loading it; a step includes its place in a queue."""
-
-    connect_s: float = 30.0
-    create_s: float = 300.0
-    sample_s: float = 600.0
-    train_s: float = 900.0
-
-
 def tinker_backend(
-    sdk: Sdk,
+    sdk: TinkerSdk,
     base_model: str,
     decode: Callable[[Sequence[int]], str],
     *,
@@ -74,7 +66,7 @@ class TinkerService:
 
     def __init__(
         self,
-        sdk: Sdk,
+        sdk: TinkerSdk,
         base_model: str,
         *,
         end_ids: Collection[int],
@@ -93,9 +85,9 @@ class TinkerService:
         self._base_url = base_url
         self._api_key = api_key or (_NO_KEY if base_url else None)
         self._reduction = reduction
-        self.reach = Reach(base_url)
-        """The SDK itself tries for minutes before it says that nobody is there, and goes on waiting for a server that has died."""
-        self._connecting: asyncio.Future[ServiceClient] | None = None
+        self.reach = ServerReach(base_url)
+        """The SDK itself retries for minutes before it reports an unreachable server, and goes on waiting for one that has died."""
+        self._connecting: asyncio.Future[TinkerServiceClient] | None = None
 
     async def create(self, rank: int, seed: int) -> "TinkerTrainee":
         """A new model with fresh weights."""
@@ -105,11 +97,11 @@ class TinkerService:
         """A new model with saved weights and optimiser."""
         return await self._trainee(f"go on from {state}", lambda it: it.create_training_client_from_state_with_optimizer(state))
 
-    async def present(self, trainee: object, adapter: str) -> Sampler:
+    async def present(self, trainee: object, adapter: str) -> ServiceSampler:
         """By its path; on every server it answers with these weights until the trainee's next step."""
         return await self._sampler(adapter)
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """By its path where paths are independent of models in training, else restored into a place of its own."""
         if "/sampler_weights/" in weights.adapter:
             return await self._sampler(weights.adapter)
@@ -118,7 +110,7 @@ class TinkerService:
         trainee = await self.restore(weights.training)
         return await self._sampler(await trainee.publish("serving", for_good=False), trainee)
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """The untrained model by its name."""
         return await self._sampler(None)
 
@@ -128,7 +120,7 @@ class TinkerService:
         if connecting is not None and connecting.done() and not _has_failed(connecting):
             await self.reach.check()
             async with bounded(f"{self.name}: the session was not ended", self.waits.connect_s, self.foreign):
-                await aside(lambda: end_session(connecting.result()), self.waits.connect_s)
+                await run_in_thread(lambda: end_session(connecting.result()), self.waits.connect_s)
 
     async def unload(self, model: str) -> None:
         """Free a model's place on a server that counts them. Raises TrainingError."""
@@ -145,9 +137,9 @@ class TinkerService:
                 reply.read()
 
         async with bounded(f"{self.name}: cannot unload {model}", self.waits.connect_s, self.foreign):
-            await aside(post, self.waits.connect_s)
+            await run_in_thread(post, self.waits.connect_s)
 
-    async def wait(self, what: str, pending: Pending[T], timeout_s: float) -> T:
+    async def wait(self, what: str, pending: TinkerPending[T], timeout_s: float) -> T:
         """What a request that was sent gives."""
         async with bounded(f"{self.name}: {what}", timeout_s, self.foreign):
             return await self.reach.during(pending.result_async())
@@ -158,7 +150,7 @@ class TinkerService:
             return self._reduction
         return Reduction.SUM if ":train:" in model else Reduction.MEAN
 
-    async def _trainee(self, what: str, make: Callable[[ServiceClient], TrainingClient]) -> "TinkerTrainee":
+    async def _trainee(self, what: str, make: Callable[[TinkerServiceClient], TinkerTrainingClient]) -> "TinkerTrainee":
         return TinkerTrainee(self, await self._made(what, make))
 
     async def _sampler(self, path: str | None, place: "TinkerTrainee | None" = None) -> "TinkerSampler":
@@ -167,16 +159,18 @@ class TinkerService:
         is_raw = path is not None and "/sampler_weights/" not in path
         return TinkerSampler(self, client, place, is_raw=is_raw)
 
-    async def _made(self, what: str, make: Callable[[ServiceClient], T]) -> T:
+    async def _made(self, what: str, make: Callable[[TinkerServiceClient], T]) -> T:
         await self.reach.check()
         async with bounded(f"{self.name}: cannot {what}", self.waits.create_s, self.foreign):
             client = await self._client()
-            return await self.reach.during(aside(lambda: make(client), self.waits.create_s))
+            return await self.reach.during(run_in_thread(lambda: make(client), self.waits.create_s))
 
-    async def _client(self) -> ServiceClient:
+    async def _client(self) -> TinkerServiceClient:
         """The connection. Who comes while it is being made waits for the same one."""
         if self._connecting is None or (self._connecting.done() and _has_failed(self._connecting)):
-            connect = aside(lambda: self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key), self.waits.connect_s)
+            connect = run_in_thread(
+                lambda: self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key), self.waits.connect_s
+            )
             self._connecting = asyncio.ensure_future(connect)
         return await asyncio.shield(self._connecting)
 
@@ -184,7 +178,7 @@ class TinkerService:
 class TinkerTrainee:
     """A model in training on the server."""
 
-    def __init__(self, service: TinkerService, client: TrainingClient) -> None:
+    def __init__(self, service: TinkerService, client: TinkerTrainingClient) -> None:
         self._service = service
         self._client = client
         self._clips = True
@@ -195,7 +189,7 @@ class TinkerTrainee:
         service = self._service
         await service.reach.check()
         async with bounded(f"{service.name}: cannot send a piece", service.waits.connect_s, service.foreign):
-            data = [self._datum(row, objective) for row in rows]
+            data = [make_datum(service.sdk.types, row, objective) for row in rows]
             pending = await self._client.forward_backward_async(data, objective.name, objective.config)
 
         async def outcome() -> list[list[float]]:
@@ -211,15 +205,7 @@ class TinkerTrainee:
         """Send an optimiser step with all six values; servers' own defaults differ."""
         service = self._service
         async with bounded(f"{service.name}: cannot send an optimiser step", service.waits.connect_s, service.foreign):
-            params = service.sdk.types.AdamParams(
-                learning_rate=adam.learning_rate,
-                beta1=adam.beta1,
-                beta2=adam.beta2,
-                eps=adam.eps,
-                weight_decay=adam.weight_decay,
-                grad_clip_norm=adam.grad_clip_norm,
-            )
-            pending = await self._client.optim_step_async(params)
+            pending = await self._client.optim_step_async(make_adam(service.sdk.types, adam))
         if self.reduction is Reduction.MEAN and adam.grad_clip_norm > 0.0 and self._clips:
             self._clips = False
             log.info("gradient clipping is not known to this server backend=%s", service.name)
@@ -245,52 +231,35 @@ class TinkerTrainee:
             await self._service.unload(self._client.model_id)
 
     async def _saved(
-        self, what: str, save: Callable[[str, int | None], Awaitable[Pending[Saved]]], name: str, for_good: bool
+        self, what: str, save: Callable[[str, int | None], Awaitable[TinkerPending[Saved]]], name: str, for_good: bool
     ) -> str:
         service = self._service
         await service.reach.check()
         async with bounded(f"{service.name}: {what}", service.waits.train_s, service.foreign):
-            pending = await save(name, None if for_good else _EXPIRY_S)
+            pending = await save(name, None if for_good else EXPIRY_S)
             return (await service.reach.during(pending.result_async())).path
-
-    def _datum(self, row: Row, objective: Objective) -> object:
-        inputs: dict[str, list[int] | list[float]] = {"target_tokens": list(row.targets)}
-        if objective.weighs:
-            inputs["weights"] = list(row.advantages)
-        else:
-            inputs["logprobs"] = list(row.logprobs)
-            inputs["advantages"] = list(row.advantages)
-        types = self._service.sdk.types
-        return types.Datum(model_input=types.ModelInput.from_ints(list(row.inputs)), loss_fn_inputs=inputs)
 
 
 class TinkerSampler:
     """Weights that answer on the server; `place` is the model that had to be made for them, if one had to."""
 
-    def __init__(self, service: TinkerService, client: SamplingClient, place: TinkerTrainee | None, *, is_raw: bool) -> None:
+    def __init__(self, service: TinkerService, client: TinkerSamplingClient, place: TinkerTrainee | None, *, is_raw: bool) -> None:
         self.is_raw = is_raw
         self._service = service
         self._client = client
         self._place = place
 
-    async def sample(self, request: Request) -> list[Drawn]:
+    async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
         """Sequences with their log-probabilities. Giving up the wait cancels the request."""
         service = self._service
         types = service.sdk.types
         await service.reach.check()
         async with bounded(f"{service.name}: no sample", service.waits.sample_s, service.foreign):
-            params = types.SamplingParams(
-                max_tokens=request.max_tokens,
-                seed=request.seed,
-                stop=service.stops or None,
-                temperature=request.temperature,
-                top_k=request.top_k or -1,
-                top_p=request.top_p,
-            )
+            params = make_sampling(types, request, service.stops)
             prompt = types.ModelInput.from_ints(list(request.prompt))
             sampled = await service.reach.during(asyncio.wrap_future(self._client.sample(prompt, request.count, params)))
         return [
-            Drawn(tuple(map(int, each.tokens)), tuple(map(float, each.logprobs or ())), each.stop_reason == "stop")
+            DrawnSequence(tuple(map(int, each.tokens)), tuple(map(float, each.logprobs or ())), each.stop_reason == "stop")
             for each in sampled.sequences
         ]
 
@@ -310,5 +279,5 @@ class TinkerSampler:
             await self._place.aclose()
 
 
-def _has_failed(connecting: "asyncio.Future[ServiceClient]") -> bool:
+def _has_failed(connecting: "asyncio.Future[TinkerServiceClient]") -> bool:
     return connecting.cancelled() or connecting.exception() is not None

@@ -6,39 +6,38 @@ Losses are taken to be sums over tokens, as its kin's are; there is no server to
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from metaclaw.domain.batch import Adam
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.aside import Reach, aside, bounded
-from metaclaw.train.backends.layout import Objective, Reduction, Row
+from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.service import Drawn, Request, Sampler
-from metaclaw.train.backends.weaver_sdk import Operation, SamplingClient, Sdk, ServiceClient, TrainingClient, http_error
+from metaclaw.train.backends.sdk import (
+    EXPIRY_S,
+    Operation,
+    Waits,
+    WeaverSamplingClient,
+    WeaverSdk,
+    WeaverServiceClient,
+    WeaverTrainingClient,
+    http_error,
+    make_adam,
+    make_datum,
+    make_sampling,
+)
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler
 
 T = TypeVar("T")
 
-_EXPIRY_S = 7 * 24 * 3600
+_CREATE_S = 900.0
 _STATE = re.compile(r"(?P<path>.+)#rank=(?P<rank>\d+)")
 _OWNER = re.compile(r"weaver://([^/]+)/")
 
 
-@dataclass(frozen=True, slots=True)
-class WeaverWaits:
-    """How long each kind of call may take, and how often the session shows that it lives."""
-
-    heartbeat_s: float = 30.0
-    connect_s: float = 30.0
-    create_s: float = 900.0
-    sample_s: float = 600.0
-    train_s: float = 900.0
-
-
 def weaver_backend(
-    sdk: Sdk,
+    sdk: WeaverSdk,
     base_model: str,
     decode: Callable[[Sequence[int]], str],
     *,
@@ -46,7 +45,7 @@ def weaver_backend(
     name: str = "weaver",
     base_url: str | None = None,
     api_key: str | None = None,
-    waits: WeaverWaits | None = None,
+    waits: Waits | None = None,
 ) -> RemoteBackend:
     """A backend on a Weaver server."""
     service = WeaverService(sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, waits=waits)
@@ -58,25 +57,25 @@ class WeaverService:
 
     def __init__(
         self,
-        sdk: Sdk,
+        sdk: WeaverSdk,
         base_model: str,
         *,
         end_ids: Collection[int],
         name: str = "weaver",
         base_url: str | None = None,
         api_key: str | None = None,
-        waits: WeaverWaits | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self.name = name
         self.sdk = sdk
-        self.waits = waits or WeaverWaits()
+        self.waits = waits or Waits(create_s=_CREATE_S)
         self.stops = sorted(end_ids)
         self._foreign = (http_error(), ValueError, RuntimeError, OSError, LookupError, TypeError)
         self._base_model = base_model
         self._base_url = base_url
         self._api_key = api_key
-        self._reach = Reach(base_url)
-        self._client: ServiceClient | None = None
+        self._reach = ServerReach(base_url)
+        self._client: WeaverServiceClient | None = None
 
     async def create(self, rank: int, seed: int) -> "WeaverTrainee":
         """A new model with fresh weights."""
@@ -91,15 +90,15 @@ class WeaverService:
         await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(found["path"]), self.waits.train_s)
         return trainee
 
-    async def present(self, trainee: object, adapter: str) -> Sampler:
+    async def present(self, trainee: object, adapter: str) -> ServiceSampler:
         """By its path."""
         return await self._sampler(adapter)
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """By its path, which is independent of models in training."""
         return await self._sampler(weights.adapter)
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """The untrained model by its name."""
         return await self._sampler(None)
 
@@ -113,9 +112,9 @@ class WeaverService:
         """Something that blocks. Raises TrainingError."""
         await self._reach.check()
         async with bounded(f"{self.name}: {what}", timeout_s, self._foreign):
-            return await self._reach.during(aside(work, timeout_s))
+            return await self._reach.during(run_in_thread(work, timeout_s))
 
-    async def _model(self, rank: int, seed: int | None) -> TrainingClient:
+    async def _model(self, rank: int, seed: int | None) -> WeaverTrainingClient:
         client = await self._connected()
         lora = self.sdk.types.LoraConfig(rank=rank, seed=seed)
         return await self.call(
@@ -136,7 +135,7 @@ class WeaverService:
         )
         return WeaverSampler(self, made)
 
-    async def _connected(self) -> ServiceClient:
+    async def _connected(self) -> WeaverServiceClient:
         if self._client is None:
             client = self.sdk.ServiceClient(
                 base_url=self._base_url, api_key=self._api_key, heartbeat_interval=self.waits.heartbeat_s
@@ -151,14 +150,14 @@ class WeaverTrainee:
 
     reduction = Reduction.SUM
 
-    def __init__(self, service: WeaverService, client: TrainingClient, rank: int) -> None:
+    def __init__(self, service: WeaverService, client: WeaverTrainingClient, rank: int) -> None:
         self._service = service
         self._client = client
         self._rank = rank
 
     async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
         """Send one piece."""
-        data = [self._datum(row, objective) for row in rows]
+        data = [make_datum(self._service.sdk.types, row, objective) for row in rows]
         operation = await self._service.call(
             "cannot send a piece",
             lambda: self._client.forward_backward(data, objective.name, loss_fn_config=objective.config, wait=False),
@@ -172,14 +171,7 @@ class WeaverTrainee:
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
         """Send an optimiser step with all six values; the SDK's own defaults decay weights."""
-        params = self._service.sdk.types.AdamParams(
-            learning_rate=adam.learning_rate,
-            beta1=adam.beta1,
-            beta2=adam.beta2,
-            eps=adam.eps,
-            weight_decay=adam.weight_decay,
-            grad_clip_norm=adam.grad_clip_norm,
-        )
+        params = make_adam(self._service.sdk.types, adam)
         operation = await self._service.call(
             "cannot send an optimiser step",
             lambda: self._client.optim_step(params, wait=False),
@@ -196,7 +188,7 @@ class WeaverTrainee:
         saved = await self._service.call(
             f"cannot save {name}",
             lambda: self._client.save_state(
-                name=name, checkpoint_type="weight_and_optimizer", ttl_seconds=None if for_good else _EXPIRY_S
+                name=name, checkpoint_type="weight_and_optimizer", ttl_seconds=None if for_good else EXPIRY_S
             ),
             self._service.waits.train_s,
         )
@@ -206,7 +198,7 @@ class WeaverTrainee:
         """Weights for samplers under a `weaver://` path."""
         return await self._service.call(
             f"cannot publish {name}",
-            lambda: self._client.save_weights_for_sampler(name=name, ttl_seconds=None if for_good else _EXPIRY_S),
+            lambda: self._client.save_weights_for_sampler(name=name, ttl_seconds=None if for_good else EXPIRY_S),
             self._service.waits.train_s,
         )
 
@@ -219,38 +211,21 @@ class WeaverTrainee:
     async def _result(self, what: str, operation: Operation) -> Json:
         return await self._service.call(what, operation.result, self._service.waits.train_s)
 
-    def _datum(self, row: Row, objective: Objective) -> object:
-        inputs: dict[str, list[int] | list[float]] = {"target_tokens": list(row.targets)}
-        if objective.weighs:
-            inputs["weights"] = list(row.advantages)
-        else:
-            inputs["logprobs"] = list(row.logprobs)
-            inputs["advantages"] = list(row.advantages)
-        types = self._service.sdk.types
-        return types.Datum(model_input=types.ModelInput.from_ints(row.inputs), loss_fn_inputs=inputs)
-
 
 class WeaverSampler:
     """Weights that answer on the server."""
 
     is_raw = False
 
-    def __init__(self, service: WeaverService, client: SamplingClient) -> None:
+    def __init__(self, service: WeaverService, client: WeaverSamplingClient) -> None:
         self._service = service
         self._client = client
 
-    async def sample(self, request: Request) -> list[Drawn]:
+    async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
         """Sequences with their log-probabilities. The raw result is read: the SDK's own reading loads a tokenizer, and its code."""
         types = self._service.sdk.types
-        params = types.SamplingParams(
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            top_k=request.top_k or -1,
-            stop=self._service.stops,
-            seed=request.seed,
-        )
-        prompt = types.ModelInput.from_ints(request.prompt)
+        params = make_sampling(types, request, self._service.stops)
+        prompt = types.ModelInput.from_ints(list(request.prompt))
         raw = await self._service.call(
             "no sample",
             lambda: self._client.sample(prompt=prompt, sampling_params=params, num_samples=request.count, wait=False).result(),
@@ -260,7 +235,7 @@ class WeaverSampler:
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
         """The log-probability of each token but the first, for which the server has none."""
-        prompt = self._service.sdk.types.ModelInput.from_ints(tokens)
+        prompt = self._service.sdk.types.ModelInput.from_ints(list(tokens))
         scores = await self._service.call(
             "no scores", lambda: self._client.compute_logprobs(prompt=prompt), self._service.waits.sample_s
         )
@@ -282,12 +257,12 @@ def _logprobs(result: Json, name: str) -> list[list[float]]:
     return rows
 
 
-def _sequences(result: Json, name: str) -> list[Drawn]:
+def _sequences(result: Json, name: str) -> list[DrawnSequence]:
     sequences = _field(result, "sequences")
     if not isinstance(sequences, list):
         raise TrainingError(f"{name} sent no sequences")
     return [
-        Drawn(
+        DrawnSequence(
             tuple(int(token) for token in _numbers(_field(each, "tokens"), name)),
             tuple(_numbers(_field(each, "logprobs"), name)),
             _field(each, "stop_reason") == "stop",

@@ -1,1 +1,1 @@
-"""Who serves trained weights beside the embedded engine: vLLM and SGLang by run-time loading, and a training service itself."""
+"""Servers of trained weights beside the embedded engine: vLLM, SGLang, and the sampler of a training service."""

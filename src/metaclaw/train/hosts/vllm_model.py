@@ -8,24 +8,24 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, Json, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.text import Vocabulary
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine import build_prompt, make_message
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, HttpProvider, Reply
-from metaclaw.train.backends.service import Request
-from metaclaw.train.hosts.loading import LoadingHost
-from metaclaw.train.hosts.naming import name_of
-from metaclaw.train.hosts.speech import ID_PREFIXES, Speech, in_tokens
+from metaclaw.train.backends.service import SampleRequest
+from metaclaw.train.hosts.lora_servers import LoadingHost, name_of
+from metaclaw.train.hosts.token_reply import TokenReply, token_request
 from metaclaw.upstream import MALFORMED
-from metaclaw.wires.sse import EventParser
+from metaclaw.wires import EventParser, wire_format
+
+if TYPE_CHECKING:
+    from metaclaw.engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class VllmModel:
         provider: HttpProvider,
         host: LoadingHost,
         model: str,
-        read: Callable[[], Vocabulary],
+        read: Callable[[], "Vocabulary"],
         *,
         name: str = "policy",
         max_tokens: int = 1024,
@@ -107,11 +107,11 @@ class VllmModel:
         prompt = build_prompt(request)
         wishes = make_message(0, request, prompt)
         room = await self._room()
-        asked = await in_tokens(request, prompt, wishes, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
-        speech = Speech(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
+        asked = await token_request(request, prompt, wishes, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
+        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
         is_whole = True
         async with self._asked(self._body(asked, version), version) as reply:
-            yield Begin(new_id(ID_PREFIXES[request.wire]), self.models[0], Usage(len(asked.prompt), 0))
+            yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
             async for choice in self._choices(reply):
                 for delta in speech.push(choice.token_ids or [], _numbers(choice)):
                     yield delta
@@ -123,10 +123,10 @@ class VllmModel:
         yield speech.end(is_whole=is_whole)
 
     async def aclose(self) -> None:
-        """The provider is closed by whoever made it."""
+        """The provider is closed by its owner."""
 
     @cached_property
-    def _vocabulary(self) -> Vocabulary:
+    def _vocabulary(self) -> "Vocabulary":
         return self._read()
 
     async def _room(self) -> int:
@@ -148,7 +148,7 @@ class VllmModel:
         except msgspec.DecodeError as error:
             raise self._garbled(f"status {reply.status}, no list of models: {error}") from error
 
-    def _body(self, asked: Request, version: int) -> dict[str, Json]:
+    def _body(self, asked: SampleRequest, version: int) -> dict[str, Json]:
         # Special tokens are drawn like all others; those that end an answer must end it here, too.
         return {
             "model": self.models[0] if version == BASE_POLICY else name_of(version),

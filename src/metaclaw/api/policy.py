@@ -1,0 +1,142 @@
+"""Routes about trained weights: versions, which of them serves, training, promotion and rollback."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio.to_thread
+
+from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.views import version_view
+from metaclaw.domain.chat import Json
+from metaclaw.domain.policy import BASE_POLICY, PolicyVersion, Serving
+from metaclaw.errors import TrainingError
+from metaclaw.store import RefusedError, SqlBatches, SqlPolicies
+
+_MOST_ROWS = 1000
+_MOST_VERSION = 2**31 - 1
+_WHERE = "/api/policy lists the versions"
+_VERSION: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": _MOST_VERSION}
+_PROMOTE = (Field("version", _VERSION),)
+_ROLLBACK = (Field("version", _VERSION, is_required=False),)
+
+UNTRAINED: Mapping[str, Json] = {
+    "state": "off",
+    "step": None,
+    "version": None,
+    "paused_reason": "there is no [policy] in config.toml",
+}
+"""The training state if no weights are trained."""
+
+
+class PolicyOwner(Protocol):
+    """Commands about weights. Each returns once it is done; RefusedError and TrainingError say why it is not."""
+
+    async def train(self) -> Mapping[str, Json]:
+        """Begin to train now with what there is; what that is."""
+
+    async def promote(self, number: int) -> PolicyVersion:
+        """Let this version answer all requests from now on."""
+
+    async def rollback(self, to: int | None) -> int:
+        """Go back to an earlier version, or by one step; the version that answers then."""
+
+    def training(self) -> Mapping[str, Json]:
+        """The state of training: state, step, version, paused_reason, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRoutes:
+    """`serving` says which weights answer now; `owner` is None where weights are not trained, `untrainable` why there are none to
+    train."""
+
+    policies: SqlPolicies
+    batches: SqlBatches
+    serving: Callable[[], Serving]
+    owner: Callable[[], Awaitable[PolicyOwner | None]]
+    untrainable: str | None = None
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/api/policy", self._policy, "Which weights answer, what training does, and the versions", ("limit",)),
+            Route("GET", "/api/policy/{version}", self._version, "One version with the turns that taught it"),
+            Route("POST", "/api/policy/train", self._train, "Begin to train now, regardless of the schedule"),
+            Route("POST", "/api/policy/promote", self._promote, "Let a version answer all requests", (), _PROMOTE),
+            Route("POST", "/api/policy/rollback", self._rollback, "Go back to an earlier version", (), _ROLLBACK),
+        ]
+
+    async def _policy(self, request: ApiRequest) -> object:
+        limit = request.number("limit", 50, _MOST_ROWS)
+        versions = await anyio.to_thread.run_sync(self.policies.versions, limit)
+        owner, serving = await self.owner(), self.serving()
+        return {
+            "policy_version": serving.version,
+            "canary": serving.canary,
+            "canary_share": None if serving.canary is None else serving.canary_share,
+            "training": dict(UNTRAINED if owner is None else owner.training()),
+            "versions": [version_view(version) for version in versions],
+        }
+
+    async def _version(self, request: ApiRequest) -> object:
+        text = request.path["version"]
+        if not (text.isascii() and text.isdigit() and int(text) <= _MOST_VERSION):
+            raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
+        return await anyio.to_thread.run_sync(self._facts, int(text))
+
+    def _facts(self, number: int) -> dict[str, Json]:
+        version, since = self.policies.version(number), self.policies.since(number)
+        if version is None or since is None:
+            raise _unknown(number)
+        turns = [] if version.batch is None else self.batches.turns_of(version.batch)
+        return {**version_view(version), "since": since.at.isoformat(), "turns": list[Json](turns)}
+
+    async def _train(self, request: ApiRequest) -> object:
+        try:
+            return dict(await (await self._trainer()).train())
+        except (RefusedError, TrainingError) as error:
+            raise ApiError(str(error), 409) from error
+
+    async def _promote(self, request: ApiRequest) -> object:
+        number = _number(request.json(_PROMOTE).get("version"))
+        owner = await self._trainer()
+        if number != BASE_POLICY and await anyio.to_thread.run_sync(self.policies.version, number) is None:
+            raise _unknown(number)
+        try:
+            await owner.promote(number)
+        except (RefusedError, TrainingError) as error:
+            raise ApiError(str(error), 409) from error
+        return {"promoted": number, "policy_version": self.serving().version, "canary": self.serving().canary}
+
+    async def _rollback(self, request: ApiRequest) -> object:
+        asked = request.json(_ROLLBACK).get("version")
+        to = None if asked is None else _number(asked)
+        owner, before = await self._trainer(), self.serving()
+        if to not in (None, BASE_POLICY) and await anyio.to_thread.run_sync(self.policies.version, to) is None:
+            raise _unknown(to)
+        try:
+            after = await owner.rollback(to)
+        except (RefusedError, TrainingError) as error:
+            raise ApiError(str(error), 409) from error
+        given_up = [before.canary] if before.canary is not None else []
+        given_up += [before.version] if before.version != after else []
+        return {"policy_version": after, "rolled_back": given_up}
+
+    async def _trainer(self) -> PolicyOwner:
+        owner = await self.owner()
+        if owner is None:
+            advice = self.untrainable or "write [policy] into config.toml, or start with --mode auto"
+            raise ApiError(f"weights are not trained here; {advice}", 409)
+        return owner
+
+
+def _number(value: Json) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_VERSION:
+        raise ApiError(f"version must be the number of a version; {_WHERE}")
+    return value
+
+
+def _unknown(number: int) -> ApiError:
+    if number == BASE_POLICY:
+        return ApiError("version 0 is the untrained model, of which there is nothing to tell", 404)
+    return ApiError(f"there is no version {number}; {_WHERE}", 404)

@@ -1,0 +1,265 @@
+"""A table of routes for the program's own API: patterns to functions, answers as JSON."""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+import anyio
+import msgspec
+
+from metaclaw.domain.chat import Json
+from metaclaw.errors import MetaClawError, StoreError
+from metaclaw.wires import encode_json
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class ApiError(MetaClawError):
+    """A request to our own API that cannot be served; carries the status to answer with."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a JSON body, with its JSON Schema."""
+
+    name: str
+    schema: Mapping[str, Json]
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One request to the API: values from the path, the query, header fields in lower case, and the body."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    at: str = ""
+    """The path itself."""
+    is_below_key: bool = False
+    """Whether the key stood in front of the path."""
+
+    def number(self, name: str, default: int, most: int = 2**53) -> int:
+        """A whole number from the query, from the smaller of 1 and the default up to `most`."""
+        text, least = self.query.get(name, str(default)), min(1, default)
+        if not (text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) <= most):
+            raise ApiError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
+        return int(text)
+
+    def json(self, fields: Sequence[Field]) -> dict[str, Json]:
+        """The body as a JSON object with no other fields than these; an absent body is an empty object."""
+        try:
+            value = msgspec.json.decode(self.body) if self.body.strip() else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ApiError("the body must be a JSON object")
+        known = [field.name for field in fields]
+        unknown = sorted(set(value) - set(known))
+        if unknown:
+            raise ApiError(f"{unknown[0]!r} is not a field here; write {' or '.join(known)}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class ApiStream:
+    """An answer that goes on until the client leaves or the program stops."""
+
+    content_type: str
+    chunks: AsyncGenerator[bytes, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResponse:
+    """A response with status and headers. Any other value that a route returns is sent as JSON with status 200."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One entry of the table. `{name}` in the path takes one segment."""
+
+    method: str
+    path: str
+    serve: Callable[[ApiRequest], Awaitable[object]]
+    summary: str
+    parameters: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    """The fields of the JSON body."""
+    is_page: bool = False
+    """Whether it is for a browser, and no part of the described API."""
+
+
+class Router:
+    """Finds the route of a request and sends what it gives back."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
+        self._stopping = anyio.Event()
+
+    def stop(self) -> None:
+        """End the answers that would go on for ever."""
+        self._stopping.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._serve(scope, await _body(receive))
+        except ApiError as error:
+            answer = _error(error.status, str(error))
+        except StoreError as error:
+            answer = _error(503, f"the store cannot be used now: {error}")
+        if isinstance(answer, ApiStream) and scope["method"] != "HEAD":
+            await _send_stream(answer, receive, send, self._stopping)
+            return
+        if isinstance(answer, ApiStream):
+            await answer.chunks.aclose()
+            answer = ApiResponse(200, b"", answer.content_type)
+        await self.send(answer, scope, send)
+
+    async def send(self, answer: ApiResponse, scope: Scope, send: Send) -> None:
+        """Send an answer that is whole."""
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
+        headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def call(self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
+        """Call a route from inside the program and return its value. Raises ApiError and StoreError."""
+        matching = (
+            (match, route) for pattern, route in self._routes if route.method == method and (match := pattern.fullmatch(path))
+        )
+        match, route = next(matching)
+        body = b"" if said is None else encode_json(dict(said))
+        result = await route.serve(ApiRequest(match.groupdict(), query, {}, body))
+        return cast(dict[str, Any], result)
+
+    async def _serve(self, scope: Scope, body: bytes) -> ApiResponse | ApiStream:
+        method, path, query = scope["method"], scope["path"], scope.get("query_string", b"")
+        matching = [(match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
+        if not matching:
+            raise ApiError(f"nothing is served at {path}", 404)
+        for match, route in matching:
+            if route.method == method or (method == "HEAD" and route.method == "GET"):
+                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+                asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+                is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
+                result = await route.serve(ApiRequest(match.groupdict(), asked, headers, body, path, is_below_key))
+                return result if isinstance(result, ApiResponse | ApiStream) else ApiResponse(200, encode_json(cast(Json, result)))
+        raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
+
+
+async def _body(receive: Receive) -> bytes:
+    pieces = []
+    while True:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _send_stream(stream: ApiStream, receive: Receive, send: Send, stopping: anyio.Event) -> None:
+    """Send pieces as they come, until there are no more, the client has left, or the program stops."""
+    headers = [(b"content-type", stream.content_type.encode()), (b"cache-control", b"no-cache")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    has_left = False
+
+    async def leave_with_client() -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
+        group.cancel_scope.cancel()
+
+    async def end_with_program() -> None:
+        await stopping.wait()
+        group.cancel_scope.cancel()
+
+    async with aclosing(stream.chunks) as chunks:
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave_with_client)
+            group.start_soon(end_with_program)
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            group.cancel_scope.cancel()
+    if not has_left:
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _pattern(path: str) -> str:
+    return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(path))
+
+
+def _error(status: int, message: str) -> ApiResponse:
+    return ApiResponse(status, encode_json({"error": {"message": message}}))
+
+
+_ERROR_RESPONSE = {
+    "description": "What went wrong",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+
+
+def describe(routes: Sequence[Route], version: str) -> dict[str, Any]:
+    """An OpenAPI 3.1 document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        if route.is_page:
+            continue
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "MetaClaw", "version": version, "description": "What people and tools read; every route needs the key."},
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Error": {
+                    "type": "object",
+                    "required": ["error"],
+                    "properties": {
+                        "error": {"type": "object", "required": ["message"], "properties": {"message": {"type": "string"}}}
+                    },
+                }
+            },
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    inner = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in re.findall(r"{(\w+)}", route.path)
+    ]
+    query = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in route.parameters]
+    body = {"requestBody": _request_body(route)} if route.fields else {}
+    return {
+        "summary": route.summary,
+        "parameters": inner + query,
+        **body,
+        "responses": {"200": {"description": route.summary}, "default": _ERROR_RESPONSE},
+    }
+
+
+def _request_body(route: Route) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {field.name: field.schema for field in route.fields},
+        "required": [field.name for field in route.fields if field.is_required],
+        "additionalProperties": False,
+    }
+    return {"required": True, "content": {"application/json": {"schema": schema}}}

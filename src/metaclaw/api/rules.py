@@ -1,0 +1,226 @@
+"""Routes about rules (list, add, change, remove), undo, restoring and pinning skills, and whether held rules are enforced."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from anyio.to_thread import run_sync
+
+from metaclaw.api.router import ApiError, ApiRequest, Field, Route
+from metaclaw.api.views import compliance_view, retired_rule_view, rule_record_view, rule_view, skill_view, undone_view
+from metaclaw.domain.chat import Json
+from metaclaw.domain.compliance import Compliance, measured_hash
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.errors import SkillError
+from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_BREAK, ON_ERROR, Rulebook, RuleFields, is_rule
+from metaclaw.store import SqlCompliance
+
+if TYPE_CHECKING:
+    from metaclaw.learn import OwnerActions
+
+T = TypeVar("T")
+Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
+_NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
+_MOST_AT_ONCE = 1000
+_TEXT: Mapping[str, Json] = {"type": "string", "maxLength": MAX_RULE_CHARS, "description": "What is to be followed or remembered"}
+_CHANGEABLE = (
+    Field(
+        "when",
+        {**_NULLABLE, "maxLength": MAX_WHEN_CHARS, "description": "`always`, or the situation it applies to"},
+        is_required=False,
+    ),
+    Field("scope", {**_NULLABLE, "description": "For whom: null for everyone, owner, user:ID, team:NAME"}, is_required=False),
+    Field("workspace", {**_NULLABLE, "description": "The project it is for; null for all"}, is_required=False),
+    Field("examples", {"type": "array", "items": {"type": "string"}, "description": "Requests it is for"}, is_required=False),
+    Field("expires", {**_NULLABLE, "format": "date", "description": "The last day on which it is in force"}, is_required=False),
+    Field("check", _NULLABLE, is_required=False),
+    Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
+    Field("on_error", {"enum": [*ON_ERROR, None]}, is_required=False),
+    Field("on_break", {"enum": [*ON_BREAK, None]}, is_required=False),
+)
+_NEW = (
+    Field("text", _TEXT, is_required=False),
+    Field("kind", {"enum": ["rule", "fact"]}, is_required=False),
+    *_CHANGEABLE,
+    Field("name", {"type": "string", "description": "The name it is to have, if that is free"}, is_required=False),
+    Field("source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False),
+    Field("rules", {"type": "array", "description": "Several rules, put in force in one step"}, is_required=False),
+)
+_CHANGES = (Field("text", _TEXT, is_required=False), *_CHANGEABLE)
+_UNDO = (Field("generation", {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}, is_required=False),)
+_REWRITE = (
+    Field("description", {"type": "string", "description": "When to use it"}, is_required=False),
+    Field("body", {"type": "string", "description": "What to do, as Markdown"}, is_required=False),
+)
+_PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRoutes:
+    """Makes the routes. The rulebook blocks and is asked in a thread."""
+
+    rulebook: Rulebook
+    compliance: SqlCompliance
+    owner: Callable[[], Awaitable["OwnerActions"]]
+    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    """Called with a rule that was stated in a turn. Blocks."""
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/api/rules", self._rules, "Rules and facts in force, or retired ones with state=retired", ("state",)),
+            Route("POST", "/api/rules", self._add, "Put a rule or fact in force", (), _NEW),
+            Route("GET", "/api/rules/{name}", self._rule, "One rule or fact"),
+            Route("PATCH", "/api/rules/{name}", self._change, "Change a rule or fact", (), _CHANGES),
+            Route("DELETE", "/api/rules/{name}", self._remove, "Take a rule or fact out of force"),
+            Route("POST", "/api/undo", self._undo, "Take back the last lesson, or the one of a generation", (), _UNDO),
+            Route(
+                "PATCH", "/api/skills/{name}", self._rewrite, "Change a skill's text; it is the person's from then on", (), _REWRITE
+            ),
+            Route("POST", "/api/skills/{name}/restore", self._restore, "Put a retired skill, rule or fact in force again"),
+            Route("POST", "/api/skills/{name}/keep", self._keep, "End a skill's trial: it stays in force"),
+            Route("POST", "/api/skills/{name}/pin", self._pin, "Pin a live skill, or unpin it", (), _PIN),
+        ]
+
+    async def _rules(self, request: ApiRequest) -> object:
+        state = request.query.get("state", "live")
+        if state == "retired":
+            gone = await run_sync(self.rulebook.retired)
+            return {"rules": [retired_rule_view(one) for one in gone if is_rule(one.skill)]}
+        if state != "live":
+            raise ApiError(f"state must be live or retired, not {state!r}")
+        dates = await run_sync(self.rulebook.dates)
+        return {"rules": await self._listed(self.rulebook.rules(), dates)}
+
+    async def _listed(self, rules: Sequence[Skill], dates: Dates) -> list[dict[str, Json]]:
+        followed = await run_sync(self.compliance.totals, {rule.name: measured_hash(rule) for rule in rules})
+        return [
+            {
+                **rule_view(rule, dates.get(rule.name)),
+                "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
+                "by_agent": {agent: compliance_view(one) for agent, one in followed[rule.name].items()},
+            }
+            for rule in rules
+        ]
+
+    async def _rule(self, request: ApiRequest) -> object:
+        rule = await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
+        record = await run_sync(self.compliance.of_rule, rule.name, measured_hash(rule))
+        dates = await run_sync(self.rulebook.dates)
+        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(record)}
+
+    async def _add(self, request: ApiRequest) -> object:
+        said = request.json(_NEW)
+        several = said.get("rules")
+        if several is None:
+            ((rule, added),) = await self._done(lambda: self.rulebook.add([_fields(said, _NEW)]), 400)
+            if added and isinstance(source := rule.extra.get("source"), str):
+                await run_sync(self.noted, rule, TurnId(source))
+            return {**(await self._shown(rule)), "added": added}
+        if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
+            raise ApiError(f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it")
+        listed = [_fields(one, _NEW) for one in several]
+        found = await self._done(lambda: self.rulebook.add(listed), 400)
+        dates = await run_sync(self.rulebook.dates)
+        return {"rules": [{**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found]}
+
+    async def _change(self, request: ApiRequest) -> object:
+        fields = _fields(request.json(_CHANGES), _CHANGES)
+        await self._done(lambda: self.rulebook.rule(request.path["name"]), 404)
+        return await self._shown(await self._done(lambda: self.rulebook.change(request.path["name"], fields), 400))
+
+    async def _remove(self, request: ApiRequest) -> object:
+        name = request.path["name"]
+        await self._done(lambda: self.rulebook.rule(name), 404)
+        rule = await self._done(lambda: self.rulebook.remove(name))
+        return {"removed": name, "rule": rule_view(rule, None)}
+
+    async def _undo(self, request: ApiRequest) -> object:
+        lesson = request.json(_UNDO).get("generation")
+        if lesson is not None and (not isinstance(lesson, int) or isinstance(lesson, bool) or not 0 < lesson < 2**31):
+            raise ApiError("generation must be the number of a generation; /api/generations lists them")
+        undone = await self._done(lambda: self.rulebook.undo(lesson))
+        for skill in undone.removed:
+            if skill.author is Authorship.EVOLVER:
+                await (await self.owner()).tell_retired(skill, "a person took it back")
+        return undone_view(undone)
+
+    async def _restore(self, request: ApiRequest) -> object:
+        skill = await self._done(lambda: self.rulebook.restore(request.path["name"]))
+        return {**skill_view(skill), "restored": True}
+
+    async def _rewrite(self, request: ApiRequest) -> object:
+        said = request.json(_REWRITE)
+        trigger, body = said.get("description"), said.get("body")
+        if not isinstance(trigger, str | None) or not isinstance(body, str | None) or not (trigger or body):
+            raise ApiError("write description or body, or both, as texts")
+        changed = await self._done(lambda: self.rulebook.rewrite(request.path["name"], trigger=trigger, body=body))
+        return {**skill_view(changed), "body": changed.body}
+
+    async def _keep(self, request: ApiRequest) -> object:
+        return skill_view(await self._done(lambda: self.rulebook.keep(request.path["name"])))
+
+    async def _pin(self, request: ApiRequest) -> object:
+        pinned = request.json(_PIN).get("pinned", True)
+        if not isinstance(pinned, bool):
+            raise ApiError("pinned must be true or false")
+        return skill_view(await self._done(lambda: self.rulebook.pin(request.path["name"], pinned=pinned)))
+
+    async def _shown(self, rule: Skill) -> dict[str, Json]:
+        (shown,) = await self._listed([rule], await run_sync(self.rulebook.dates))
+        return shown
+
+    async def _done(self, do: Callable[[], T], status: int = 409) -> T:
+        """Do it in a thread; what cannot be done is answered with this status."""
+        try:
+            return await run_sync(do)
+        except SkillError as error:
+            raise ApiError(str(error), status) from error
+
+
+def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
+    """A rule's fields, each of the type that its schema names."""
+    if not isinstance(said, dict) or not said:
+        raise ApiError(f"there is nothing to change: write {' or '.join(field.name for field in known)}")
+    for field in known:
+        if field.name not in said:
+            continue
+        value = said[field.name]
+        if field.name == "examples":
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise ApiError("examples must be a list of texts")
+        elif not isinstance(value, str) and (value is not None or field.name in ("text", "kind")):
+            raise ApiError(f"{field.name} must be a text")
+    if unknown := sorted(set(said) - {field.name for field in known}):
+        raise ApiError(f"{unknown[0]!r} is not a field of a rule")
+    return cast(RuleFields, said)
+
+
+_ENFORCE = (Field("on", {"type": "boolean"}),)
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcementRoutes:
+    """Switches the holding of calls on and off, for all rules at once."""
+
+    is_on: Callable[[], bool]
+    switch: Callable[[bool], Awaitable[None]]
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("GET", "/api/enforce", self._show, "Whether held rules hold calls back"),
+            Route("POST", "/api/enforce", self._switch, "Hold calls that break held rules, or stop holding them", fields=_ENFORCE),
+        ]
+
+    async def _show(self, request: ApiRequest) -> object:
+        return {"on": self.is_on()}
+
+    async def _switch(self, request: ApiRequest) -> object:
+        wanted = request.json(_ENFORCE).get("on")
+        if not isinstance(wanted, bool):
+            raise ApiError("on must be true or false")
+        await self.switch(wanted)
+        return {"on": self.is_on()}

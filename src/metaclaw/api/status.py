@@ -1,0 +1,296 @@
+"""The state of the program (`/api/status`) and what its own calls cost (`/api/cost`)."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import anyio.to_thread
+
+from metaclaw import __version__
+from metaclaw.api.policy import UNTRAINED
+from metaclaw.api.router import ApiRequest, Route
+from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.spending import SERVED, Spending
+from metaclaw.domain.status import Health, StoreHealth, StoreSize
+from metaclaw.errors import StoreError
+from metaclaw.learn import PRICES_AS_OF, Budget
+from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
+from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
+from metaclaw.upstream import ProviderFailure, ProviderReachability
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """One provider as it is shown."""
+
+    name: str
+    kind: str
+    wires: tuple[str, ...]
+    models: tuple[str, ...]
+    state: Callable[[], str]
+    failure: Callable[[], ProviderFailure | None] = lambda: None
+    reachability: ProviderReachability | None = None
+    """For a provider over a network."""
+
+    async def tell(self) -> dict[str, object]:
+        """The provider's entry in status. One that accepts no connection is failing, also before the first request."""
+        trouble = None if self.reachability is None else await self.reachability.trouble()
+        failure = self.failure()
+        is_known = self.reachability is not None and self.reachability.is_known
+        if trouble is not None:
+            since, count = (failure.at, failure.in_a_row) if failure is not None else (datetime.now(UTC), 0)
+            failure = ProviderFailure(trouble, since if count else datetime.now(UTC), max(count, 1), is_unreachable=True)
+        elif failure is not None and failure.is_unreachable and is_known:
+            failure = replace(failure, in_a_row=0)
+        is_failing = failure is not None and failure.in_a_row > 0
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "wires": self.wires,
+            "models": self.models,
+            "state": "failing" if is_failing else self.state(),
+            "last_failure": None
+            if failure is None
+            else {"reason": failure.reason, "at": failure.at.isoformat(timespec="seconds"), "in_a_row": failure.in_a_row},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Collects the state of every part."""
+
+    mode: str
+    store_kind: str
+    store_health: Callable[[], StoreHealth]
+    counts: Callable[[], LedgerCounts]
+    shelf: Callable[[], ShelfView]
+    shelf_trouble: Callable[[], str | None]
+    providers: Sequence[ProviderFacts]
+    engine_state: Callable[[], str] | None
+    loops: Callable[[], Mapping[str, str]]
+    active_sessions: Callable[[], int]
+    learned: Callable[[], LearningCounts]
+    learning: Callable[[], Mapping[str, object]]
+    began: float
+    policy_version: Callable[[], int] = lambda: BASE_POLICY
+    training: Callable[[], Mapping[str, object]] = lambda: UNTRAINED
+    rejections: Callable[[], Mapping[str, int]] = dict
+    """Why turns may not train, counted; asked in a thread."""
+    window: Callable[[], Mapping[str, object] | None] = lambda: None
+    turned_away: Callable[[], Mapping[str, object]] = lambda: {"reasons": {}, "last": []}
+    """Learned skills that were rejected: how many for each reason, and the last few. Asked in a thread."""
+    pending: Callable[[], Mapping[str, int] | None] = lambda: None
+    """Counts of turns and sessions that wait for learning; None if not known yet. Called in a thread."""
+
+    retrieval: Callable[[], Mapping[str, str]] = dict
+    """How skills are found (by words, or by words and meaning), and the state of the search by meaning."""
+    cost: Callable[[], Mapping[str, object]] = dict
+    """The budget, and what learning cost. Asked in a thread."""
+    noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
+    """The latest lessons, newest first. Called in a thread."""
+
+    enforcing: Callable[[], bool] = lambda: True
+    """Whether held rules hold."""
+    store_size: Callable[[], StoreSize | None] = lambda: None
+    """Asked in a thread."""
+
+    async def tell(self) -> dict[str, object]:
+        """The whole tree; parts that cannot be read now are null."""
+        store, shelf = self.store_health(), self.shelf()
+        counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
+        pending, turned_away = await _asked(self.pending), await _asked(self.turned_away)
+        kinds = Counter(skill.kind for skill in shelf.skills)
+        broken_checks = await _asked(lambda: _broken_checks(shelf.skills))
+        size, noted = await _asked(self.store_size), await _asked(self.noted)
+        cost = await _asked(self.cost)
+        providers = await asyncio.gather(*(one.tell() for one in self.providers))
+        return {
+            "version": __version__,
+            "mode": self.mode,
+            "uptime_s": round(time.monotonic() - self.began, 3),
+            "degraded": store.health is Health.DEGRADED,
+            "generation": shelf.generation,
+            "policy_version": self.policy_version(),
+            "training": dict(self.training()),
+            "window": self.window(),
+            "counts": {
+                "turns": None if counts is None else counts.turns,
+                "sessions": None if counts is None else counts.sessions,
+                "active_sessions": self.active_sessions(),
+                "verdicts": None if learned is None else {outcome.value: count for outcome, count in learned.verdicts.items()},
+                "support": None if learned is None else learned.support,
+                "query": None if learned is None else learned.query,
+                "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
+                "rejections": None if rejections is None else dict(rejections),
+                "skills": dict(Counter(skill.state.value for skill in shelf.skills if skill.is_skill)),
+                "rules": kinds[SkillKind.RULE],
+                "facts": kinds[SkillKind.FACT],
+            },
+            "learning": {
+                **self.learning(),
+                **(cost or {}),
+                "pending": None if pending is None else dict(pending),
+                "rejected": turned_away,
+                "noted": None if noted is None else list(noted),
+            },
+            "skills": {
+                "generation": shelf.generation,
+                "count": shelf.count,
+                "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
+                "broken_checks": broken_checks,
+                "trouble": self.shelf_trouble(),
+                "retrieval": dict(self.retrieval()),
+            },
+            "questions": _questions(shelf.skills),
+            "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(shelf.skills)},
+            "loops": dict(self.loops()),
+            "store": {
+                "kind": self.store_kind,
+                "health": store.health.value,
+                "reason": store.reason,
+                "waiting_turns": store.waiting_turns,
+                "lost_turns": store.lost_turns,
+                "notice": store.notice,
+                "size_bytes": None if size is None else size.size_bytes,
+                "free_bytes": None if size is None else size.free_bytes,
+                "max_bytes": None if size is None else size.max_bytes,
+                "removed_sessions": None if size is None else size.removed_sessions,
+            },
+            "providers": list(providers),
+            "engine": None if self.engine_state is None else {"state": self.engine_state()},
+        }
+
+    def unready(self) -> str | None:
+        """Why requests cannot be served or kept now, or None."""
+        store = self.store_health()
+        if store.health is Health.DEGRADED:
+            return f"turns are not being recorded: {store.reason}"
+        state = self.engine_state() if self.engine_state is not None else "ready"
+        return None if state == "ready" else f"the embedded model is {state}"
+
+
+def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
+    """Rules about which a person is asked something, with the question and the command that answers."""
+    asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
+    return [{"name": skill.name, "text": rule_text(skill), "question": question} for skill, question in asked if question]
+
+
+def _held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills that say `enforce: hold` and have a check of tool calls, without which nothing is held."""
+    return [skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)]
+
+
+def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
+    """Skills whose check cannot be read, and why. Without it, only detectors and the judge tell whether the skill was followed."""
+    troubles = ((skill.name, check_trouble(skill)) for skill in skills)
+    return [{"name": name, "reason": trouble} for name, trouble in troubles if trouble]
+
+
+async def _asked(read: Callable[[], T]) -> T | None:
+    """Read in a thread; None if the store cannot be read now."""
+    try:
+        return await anyio.to_thread.run_sync(read)
+    except StoreError:
+        return None
+
+
+_MOST_DAYS = 3660
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Reads what was spent. `waiting` is how many requests wait for the budget, by purpose."""
+
+    budget: Budget
+    spending: SqlSpending
+    waiting: Callable[[], Mapping[str, int]] = dict
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        summary = "What the program's own calls cost, by day, purpose, model and learned item"
+        return [Route("GET", "/api/cost", self._cost, summary, ("days",))]
+
+    def status(self) -> dict[str, object]:
+        """The budget, what was spent on which purpose, and how many turns the judge was asked about today. Blocks."""
+        budget = self._budget()
+        sums = self.spending.sums()
+        purposes = _grouped((key.purpose, spent) for key, spent in sums.items())
+        today = _grouped((key.purpose, spent) for key, spent in sums.items() if key.day == budget["day"])
+        served, judged = purposes.pop(SERVED, Spending()), today.get("judge", Spending()).turns
+        turns = today.get(SERVED, Spending()).turns
+        return {
+            "budget": budget,
+            "asked": {purpose: spending_view(spent) for purpose, spent in purposes.items()},
+            "served": spending_view(served),
+            "judged_today": {"turns": judged, "of": turns},
+        }
+
+    def _budget(self) -> dict[str, object]:
+        facts = self.budget.account().facts()
+        return {**facts, "waiting": [{"purpose": purpose, "count": count} for purpose, count in self.waiting().items()]}
+
+    async def _cost(self, request: ApiRequest) -> object:
+        return await anyio.to_thread.run_sync(self.report, request.number("days", 7, _MOST_DAYS))
+
+    def report(self, days: int) -> dict[str, object]:
+        """The last days, today the last of them. Blocks."""
+        budget = self._budget()
+        sums = self.spending.sums(self.budget.first_day(days), by_item=True)
+        own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
+        items = _grouped((key.item, spent) for key, spent in own.items() if key.item)
+        return {
+            "budget": budget,
+            "prices_as_of": PRICES_AS_OF,
+            "days": [
+                {
+                    "day": day,
+                    "learning": spending_view(_total(spent for key, spent in own.items() if key.day == day)),
+                    "traffic": spending_view(
+                        _total(spent for key, spent in sums.items() if key.day == day and key.purpose == SERVED)
+                    ),
+                }
+                for day in sorted({key.day for key in sums}, reverse=True)
+            ],
+            "calls": [
+                {"day": day, "purpose": purpose, "model": model, **spending_view(spent)}
+                for (day, purpose, model), spent in _grouped(
+                    ((key.day, key.purpose, key.model), spent) for key, spent in own.items()
+                ).items()
+            ],
+            "items": [{"item": item, **spending_view(spent)} for item, spent in items.items()],
+        }
+
+
+def spending_view(spent: Spending) -> dict[str, object]:
+    """A sum as JSON; `cost` is null where no model of it has a price."""
+    is_unpriced = spent.unpriced_tokens and not spent.cost
+    return {
+        "turns": spent.turns,
+        "calls": spent.calls,
+        "failures": spent.failures,
+        "estimated": spent.estimated,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cached_tokens": spent.cached_tokens,
+        "unpriced_tokens": spent.unpriced_tokens,
+        "cost": None if is_unpriced else round(spent.cost, 6),
+    }
+
+
+def _total(spent: Iterable[Spending]) -> Spending:
+    return sum(spent, Spending())
+
+
+def _grouped(pairs: Iterable[tuple[Key, Spending]]) -> dict[Key, Spending]:
+    found: dict[Key, Spending] = {}
+    for key, spent in pairs:
+        found[key] = found.get(key, Spending()) + spent
+    return found

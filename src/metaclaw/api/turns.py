@@ -1,0 +1,369 @@
+"""Sessions and turns as a person reads them: titles, the words of a turn, and why rules and skills were in its prompt."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.api.router import ApiError, ApiRequest, Route
+from metaclaw.api.views import enforced_view, lesson_view
+from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
+from metaclaw.errors import UpstreamError, WireError
+from metaclaw.skills import Budgets, Considered, Fate, ShelfView, SkillLibrary, Teams, applies, explain
+from metaclaw.store import FirstRequest, LedgerReader, Overview
+from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
+
+_MOST_TITLE_CHARS: Final = 120
+_MOST_TITLES: Final = 50_000
+_TITLES_AT_ONCE: Final = 8
+_MOST_CHARS: Final = 60_000
+_MOST_ARGUMENTS: Final = 500
+_WHO: Final = {Role.SYSTEM: "System", Role.USER: "Person", Role.ASSISTANT: "Agent", Role.TOOL: "Tool"}
+Words = Callable[[str, str], str]
+"""A person's own words in a text of an agent."""
+
+
+class Titles:
+    """Finds titles and searches in them. Every method blocks, and may be called from several threads."""
+
+    def __init__(self, overview: Overview, words: Words) -> None:
+        self._overview = overview
+        self._words = words
+        self._lock = threading.Lock()
+        self._known: dict[SessionId, str] = {}
+
+    def of(self, sessions: Collection[SessionId]) -> Mapping[SessionId, str]:
+        """The titles of these sessions; an empty one where no person said anything."""
+        with self._lock:
+            found = {one: self._known[one] for one in sessions if one in self._known}
+        missing = [one for one in sessions if one not in found]
+        if missing:
+            fresh = {one.session: self._title(one) for one in self._overview.openings(missing)}
+            found |= fresh
+            with self._lock:
+                self._known |= fresh
+                while len(self._known) > _MOST_TITLES:
+                    del self._known[next(iter(self._known))]
+        return found
+
+    def search(self, text: str, within_s: float) -> tuple[list[SessionId], int]:
+        """Sessions whose title holds every word of a text, and how many sessions are still unread after `within_s`."""
+        ids = self._overview.ids()
+        unread = self._read(ids, within_s)
+        words = text.casefold().split()
+        with self._lock:
+            known = [(one, self._known[one].casefold()) for one in ids if one in self._known]
+        return [one for one, title in known if all(word in title for word in words)], unread
+
+    def unread(self) -> list[SessionId]:
+        """Sessions whose titles are not known yet, newest first; no more than are kept."""
+        ids = self._overview.ids()[:_MOST_TITLES]
+        with self._lock:
+            return [one for one in ids if one not in self._known]
+
+    def forget(self, session: SessionId) -> None:
+        """Forget the title of a session."""
+        with self._lock:
+            self._known.pop(session, None)
+
+    def _read(self, ids: Sequence[SessionId], within_s: float) -> int:
+        deadline = time.monotonic() + within_s
+        with self._lock:
+            missing = [one for one in ids if one not in self._known]
+        read = 0
+        while read < len(missing) and time.monotonic() < deadline:
+            self.of(missing[read : read + _TITLES_AT_ONCE])
+            read += _TITLES_AT_ONCE
+        return max(0, len(missing) - read)
+
+    def _title(self, opening: FirstRequest) -> str:
+        try:
+            value = decode_json(opening.request)
+            messages = wire_format(opening.wire).parse_request(value).messages if isinstance(value, dict) else ()
+        except (WireError, ValueError, RecursionError):
+            return ""
+        said = (words_in(self._words, opening.agent, message) for message in messages)
+        return short(next(filter(None, said), ""))
+
+
+def words_in(words: Words, agent: str, message: Message) -> str:
+    """The user's own words in a message; empty if there are none."""
+    if message.role is not Role.USER:
+        return ""
+    said = (words(agent, part.text).strip() for part in message.parts if isinstance(part, Text))
+    return "\n".join(filter(None, said))
+
+
+def short(text: str, most: int = _MOST_TITLE_CHARS) -> str:
+    """One line of a text."""
+    line = " ".join(text[: 8 * most].split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownText:
+    """A stretch of text; `is_placed` if the proxy put it there."""
+
+    text: str
+    is_placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPart:
+    """A part of a message. `kind` is text, thinking, call, result, image or other; `title` names a tool."""
+
+    kind: str
+    segments: tuple[ShownText, ...]
+    title: str = ""
+    is_error: bool = False
+    cut: int = 0
+    """How many characters are not shown."""
+
+    @property
+    def has_placed(self) -> bool:
+        """Whether the proxy put something into it."""
+        return any(one.is_placed for one in self.segments)
+
+    @property
+    def text(self) -> str:
+        """All of the text that is shown."""
+        return "".join(one.text for one in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """One entry of a conversation. `words` are the person's own; the pieces hold what a program put around them, too."""
+
+    who: str
+    pieces: tuple[ShownPart, ...]
+    words: str = ""
+
+    @property
+    def has_placed(self) -> bool:
+        """Whether the proxy put something into it."""
+        return any(piece.has_placed for piece in self.pieces)
+
+    @property
+    def summary(self) -> str:
+        """One line of it."""
+        first = next(iter(self.pieces), None)
+        if first is None:
+            return "nothing"
+        return short(" ".join(filter(None, (first.title, self.words or first.text[:400]))), 100)
+
+    @property
+    def size(self) -> int:
+        """How many characters it has."""
+        return sum(len(piece.text) + piece.cut for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTurn:
+    """A turn's words. `raw` holds a request or answer that cannot be read as messages."""
+
+    asked: tuple[ShownMessage, ...]
+    answer: ShownMessage
+    raw: str = ""
+
+
+def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS) -> ShownTurn:
+    """The turn in words. `whole`: the prompt as the provider got it, with what was placed marked; otherwise only what is new since
+    the agent last spoke. No piece of text is longer than `most` characters."""
+    body, wire = (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
+    placed = [block.text for block in turn.placements] if whole else []
+    messages = _messages(wire, body)
+    raw = "" if messages is not None else body.decode("utf-8", "replace")[:most]
+    shown = messages or ()
+    if not whole:
+        last = max((at for at, one in enumerate(shown) if one.role is Role.ASSISTANT), default=-1)
+        shown = tuple(one for one in shown[last + 1 :] if one.role is not Role.SYSTEM)
+    asked = tuple(_shown(one, placed, words_in(words, turn.agent, one), most) for one in shown)
+    return ShownTurn(asked, _answer(turn, most), raw)
+
+
+def last_words(turn: Turn, words: Words) -> str:
+    """The user's last words before a turn; empty if the request cannot be read."""
+    messages = _messages(turn.wire, turn.exchange.request) or ()
+    return next(filter(None, (words_in(words, turn.agent, one) for one in reversed(messages))), "")
+
+
+def _messages(wire: Wire, body: bytes) -> tuple[Message, ...] | None:
+    try:
+        value = decode_json(body)
+        return wire_format(wire).parse_request(value).messages if isinstance(value, dict) else None
+    except (WireError, ValueError, RecursionError):
+        return None
+
+
+def _answer(turn: Turn, most: int) -> ShownMessage:
+    shown = turn.exchange.shown
+    parts: Sequence[Part]
+    try:
+        parts = read_answer(turn.wire, turn.stream, shown).parts
+    except UpstreamError:
+        parts = said_parts(turn.wire, turn.stream, shown, partial=True) or (Text(shown.decode("utf-8", "replace")),)
+    return ShownMessage("Agent", tuple(_piece(part, (), most) for part in parts))
+
+
+def _shown(message: Message, placed: Sequence[str], words: str, most: int) -> ShownMessage:
+    who = _WHO[message.role] if isinstance(message.role, Role) else str(message.role)
+    pieces = tuple(_piece(part, placed, most) for part in message.parts)
+    if message.role is Role.USER and pieces and all(piece.kind == "result" for piece in pieces):
+        who = "Tool"
+    return ShownMessage(who, pieces, words)
+
+
+def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
+    match part:
+        case Text():
+            return _cut("text", part.text, placed, most)
+        case Reasoning():
+            return _cut("thinking", part.text or "(not shown by the provider)", (), most)
+        case ToolCall():
+            return _cut("call", part.arguments, (), most, title=part.name)
+        case ToolResult():
+            return _cut("result", "\n".join(_inner(part.parts)), placed, most, is_error=part.is_error)
+        case Image():
+            return ShownPart("image", (ShownText("(picture)"),))
+        case Opaque():
+            return _cut("other", str(part.value), (), most)
+
+
+def _inner(parts: Iterable[Text | Image | Opaque]) -> Iterable[str]:
+    for part in parts:
+        yield part.text if isinstance(part, Text) else "(picture)" if isinstance(part, Image) else str(part.value)
+
+
+def _cut(kind: str, text: str, placed: Sequence[str], most: int, *, title: str = "", is_error: bool = False) -> ShownPart:
+    """Mark placed text, which is never cut, and cut the rest to `most` characters."""
+    segments: list[ShownText] = []
+    room, cut = most, 0
+    for segment in _marked(text, placed):
+        kept = segment.text if segment.is_placed else segment.text[:room]
+        room -= 0 if segment.is_placed else len(kept)
+        cut += len(segment.text) - len(kept)
+        if kept:
+            segments.append(ShownText(kept, segment.is_placed))
+    return ShownPart(kind, tuple(segments), title, is_error, cut)
+
+
+def _marked(text: str, placed: Sequence[str]) -> Iterable[ShownText]:
+    """A text in stretches: those that the proxy placed, and what stands between them."""
+    found = sorted((at, block) for block in placed if block and (at := text.find(block)) >= 0)
+    end = 0
+    for at, block in found:
+        if at < end:
+            continue
+        yield ShownText(text[end:at])
+        yield ShownText(block, is_placed=True)
+        end = at + len(block)
+    yield ShownText(text[end:])
+
+
+@dataclass(frozen=True, slots=True)
+class WhyRoutes:
+    """Explains turns. `generation_at` blocks; `absorbed` says what the weights of a version know without being told."""
+
+    reader: LedgerReader
+    generation_at: Callable[[int], SkillGeneration | None]
+    skills: Callable[[], Sequence[Skill]]
+    budgets: Budgets
+    teams: Teams
+    absorbed: Callable[[int], Collection[str]] = lambda version: ()
+    embedded: str | None = None
+    """The provider whose model is given no list, if there is one."""
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        return [Route("GET", "/api/turns/{id}/why", self._why, "What was placed in a turn's prompt, what not, and why")]
+
+    async def _why(self, request: ApiRequest) -> object:
+        explained = await run_sync(self.explain, TurnId(request.path["id"]))
+        if explained is None:
+            raise ApiError(f"there is no turn {request.path['id']}", 404)
+        return explained
+
+    def explain(self, turn: TurnId) -> dict[str, Json] | None:
+        """The explanation as JSON; None where there is no such turn. Blocks."""
+        found = self.reader.turn(turn)
+        return None if found is None else self._explained(found.turn)
+
+    def _explained(self, turn: Turn) -> dict[str, Json]:
+        number = turn.stamp.generation
+        generation = self.generation_at(number)
+        skills = () if generation is None else generation.skills
+        considered = explain(
+            turn,
+            _task(turn),
+            ShelfView(number, turn.stamp.library_hash, SkillLibrary.of(skills).index),
+            self.budgets._replace(is_brief=turn.provider == self.embedded),
+            self.teams,
+            today=turn.times.received_at.astimezone().date(),
+            absorbed=frozenset(self.absorbed(turn.stamp.policy_version)),
+        )
+        known = {skill.name for skill in skills}
+        withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
+        left_out = [one for one in considered if one.fate is Fate.NOT_PLACED and one.skill.name not in withheld]
+        later = [one for one in self.skills() if one.name not in known and one.name not in turn.stamp.skills]
+        later = [one for one in later if applies(one.scope, turn.scope, self.teams)]
+        return {
+            "turn": turn.id,
+            "session": turn.session,
+            "kind": turn.kind.value,
+            "at": turn.times.received_at.isoformat(),
+            "generation": number,
+            "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
+            "considered": [one.skill.name for one in considered],
+            "placed": [_considered_view(one) for one in considered if one.fate is Fate.PLACED],
+            "listed": [_considered_view(one) for one in considered if one.fate is Fate.LISTED],
+            "withheld": [
+                {**_considered_view(one), "share": withheld[one.skill.name]} for one in considered if one.skill.name in withheld
+            ],
+            "not_placed": [
+                *(_considered_view(one) for one in left_out),
+                *({**lesson_view(skill), "reason": f"it came into force after generation {number}"} for skill in later),
+            ],
+            "reminded": _names_at(turn, REMINDER),
+            "reminders_left_out": _names_at(turn, WITHHELD),
+            "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+            "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
+            "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
+        }
+
+
+def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
+    return [name for placement in turn.placements if placement.anchor == anchor for name in placement.skills]
+
+
+def _attempt(turn: Turn) -> dict[str, Json]:
+    """One attempt at the answer: its id, and the tool calls it made."""
+    parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
+    calls: list[Json] = [
+        {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)
+    ]
+    return {"turn": turn.id, "calls": calls}
+
+
+def _considered_view(one: Considered) -> dict[str, Json]:
+    note = one.skill.extra.get("check_note")
+    return {**lesson_view(one.skill), "reason": one.reason, **({} if note is None else {"check_note": str(note)})}
+
+
+def _task(turn: Turn) -> str:
+    """What the person asked for last, in their own words; empty where that cannot be read."""
+    from metaclaw.learn import StepBuilder, read_request  # half of what learns comes along
+    from metaclaw.proxy import own_words
+
+    builder = StepBuilder(own_words)
+    try:
+        messages = read_request(turn.wire, turn.exchange.request).messages
+    except WireError:
+        return ""
+    said = (builder.own_words(turn.agent, message) for message in reversed(messages))
+    return next(filter(None, said), "")

@@ -1,0 +1,439 @@
+"""The values of each page's template. Store reads run in threads."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.api.router import ApiError
+from metaclaw.api.turns import Titles, Words, last_words, read_turn, short
+from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
+from metaclaw.api.web.formats import day_name, differences, moment, quantile
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.turn import Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.skills import Rulebook, is_rule
+from metaclaw.store import LedgerReader, Overview, ProviderCall, SessionFilter, SkillVersion
+
+_SESSIONS: Final = 30
+_TURNS: Final = 12
+_LESSONS: Final = 12
+_DAYS: Final = 14
+_SEARCH_S: Final = 0.05
+_READ_AT_ONCE: Final = 10
+_READ_PAUSE_S: Final = 0.02
+_MOST_FOUND: Final = 300
+_SHORT_CHARS: Final = 6_000
+_NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
+Context = dict[str, Any]
+Call = Callable[..., Awaitable[dict[str, Any]]]
+"""Asks a route of the API from inside the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageParts:
+    """Data of the pages that the API does not have. `words` gives a person's own words in a text of an agent."""
+
+    overview: Overview
+    titles: Titles
+    reader: LedgerReader
+    rulebook: Rulebook
+    words: Words
+    health: Callable[[], tuple[object, ...]] = tuple
+    """A value that changes when a provider fails or recovers."""
+    curve: Callable[[], Sequence[float]] = tuple
+    """The mean reward of each training step of the newest run. Blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """Reads what the pages show. Each method gives the values of one template. Raises ApiError and StoreError."""
+
+    parts: PageParts
+    call: Call
+
+    async def today(self) -> Context:
+        """Lessons, cost, pending decisions and problems."""
+        status = await self.call("GET", "/api/status")
+        waiting = await self.waiting()
+        asked = {one["name"] for one in status["questions"]}
+        rules = (await self.call("GET", "/api/rules"))["rules"] if asked else []
+        cost = await self.call("GET", "/api/cost", days="1")
+        lessons = await run_sync(self._lessons)
+        days: dict[str, list[Context]] = {}
+        for lesson in lessons:
+            days.setdefault(day_name(lesson["at"]), []).append(lesson)
+        served = cost["days"][0] if cost["days"] and cost["days"][0]["day"] == cost["budget"]["day"] else None
+        return {
+            "status": status,
+            "problems": problems(status),
+            "waiting": waiting,
+            "questions": [one for one in rules if one["name"] in asked],
+            "days": days,
+            "budget": cost["budget"],
+            "served": served,
+            "learned_today": len(days.get("Today", [])),
+        }
+
+    async def sessions(self, query: Mapping[str, str]) -> Context:
+        """A list of sessions, filtered and searched."""
+        text, agent, outcome = query.get("q", "").strip()[:200], query.get("agent", ""), query.get("outcome", "")
+        before = SessionId(query["before"]) if query.get("before") else None
+        known = Outcome(outcome) if outcome in list(Outcome) else None
+        return await run_sync(self._session_list, SessionFilter(text, agent, known), before)
+
+    async def read_titles(self) -> None:
+        """Read the titles of all sessions, a few at a time, so that a search finds every one of them. Raises StoreError."""
+        unread = await run_sync(self.parts.titles.unread)
+        for at in range(0, len(unread), _READ_AT_ONCE):
+            await run_sync(self.parts.titles.of, unread[at : at + _READ_AT_ONCE])
+            await anyio.sleep(_READ_PAUSE_S)
+
+    async def session(self, session: str, query: Mapping[str, str]) -> Context:
+        """One session with its turns, a few at a time."""
+        after = query.get("after", "0")
+        cursor = int(after) if after.isascii() and after.isdigit() and len(after) < 16 else 0
+        return await run_sync(self._session, SessionId(session), cursor, query.get("side") == "1")
+
+    async def turn(self, turn: str) -> Context:
+        """One turn: the prompt with what was placed marked, the answer, the verdict, and why."""
+        context = await run_sync(self._turn, TurnId(turn))
+        try:
+            context["why"] = await self.call("GET", f"/api/turns/{turn}/why")
+        except (ApiError, StopIteration):
+            context["why"] = None
+        return context
+
+    async def rules(self) -> Context:
+        """Rules, facts and skills in force, what waits for a decision, and what is no longer in force."""
+        rules = (await self.call("GET", "/api/rules"))["rules"]
+        skills = [one for one in (await self.call("GET", "/api/skills"))["skills"] if one["kind"] == "skill"]
+        retired = (await self.call("GET", "/api/skills", state="retired"))["skills"]
+        generations = (await self.call("GET", "/api/generations", limit="12"))["generations"]
+        placed = await run_sync(self.parts.overview.last_placed)
+        for one in (*rules, *skills):
+            one["placed"] = placed.get(one["name"])
+        return {
+            "waiting": await self.waiting(),
+            "questions": [one for one in rules if one["question"]],
+            "is_holding": (await self.call("GET", "/api/enforce"))["on"],
+            "rules": rules,
+            "skills": skills,
+            "retired": retired[:50],
+            "retired_count": len(retired),
+            "generations": generations,
+        }
+
+    async def rule(self, name: str) -> Context:
+        """One rule, fact or skill: text, source, evidence, versions with differences."""
+        context = await run_sync(self._rule, name)
+        if context["is_live"] and context["one"]["kind"] == "skill":
+            context["facts"] = await self.call("GET", f"/api/skills/{name}")
+        elif context["is_live"]:
+            context["one"] |= await self.call("GET", f"/api/rules/{name}")
+            context["is_holding"] = (await self.call("GET", "/api/enforce"))["on"]
+        return context
+
+    async def waiting(self) -> list[Context]:
+        """Candidates that wait for a person, with their text."""
+        listed = (await self.call("GET", "/api/candidates", standing="waiting", limit="20"))["candidates"]
+        return [{**one, **await self.call("GET", f"/api/candidates/{one['id']}")} for one in listed]
+
+    async def training(self) -> Context:
+        """Whether weights train, what happened lately, the versions, and the windows of the week."""
+        policy = await self.call("GET", "/api/policy", limit="20")
+        windows = await self.call("GET", "/api/windows")
+        since = datetime.now(UTC) - timedelta(days=7)
+        events = await run_sync(lambda: self.parts.overview.happened(_NIGHT, since))
+        curve = list(await run_sync(self.parts.curve))
+        night = datetime.now(UTC) - timedelta(hours=24)
+        return {
+            "policy": policy,
+            "windows": windows,
+            "curve": curve_points(curve),
+            "rewards": curve,
+            "night": [one for one in events if one.at >= night and one.kind != "window.opened"][:12],
+            "week": week_of([(one.at, one.kind, one.data) for one in events], datetime.now(UTC)),
+        }
+
+    async def cost(self) -> Context:
+        """Tokens and money by day and purpose; errors and latency by provider."""
+        cost = await self.call("GET", "/api/cost", days=str(_DAYS))
+        status = await self.call("GET", "/api/status")
+        since = datetime.now(UTC) - timedelta(days=7)
+        calls = await run_sync(self.parts.overview.calls, since)
+        used = {one["name"]: one for one in provider_use(calls)}
+        providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
+        purposes: dict[str, Context] = {}
+        for one in cost["calls"]:
+            sums = purposes.setdefault(one["purpose"], {"calls": 0, "failures": 0, "tokens": 0, "cost": None})
+            sums["calls"] += one["calls"]
+            sums["failures"] += one["failures"]
+            sums["tokens"] += one["input_tokens"] + one["output_tokens"]
+            if one["cost"] is not None:
+                sums["cost"] = (sums["cost"] or 0.0) + one["cost"]
+        return {
+            "cost": cost,
+            "bars": cost_bars(cost["days"]),
+            "purposes": purposes,
+            "providers": [*providers, *used.values()],
+            "days_shown": _DAYS,
+        }
+
+    def _lessons(self) -> list[Context]:
+        rulebook = self.parts.rulebook
+        changes = rulebook.lately(_LESSONS)
+        named = [skill.name for change in changes for skill in change.after.values()]
+        live = {name: rulebook.shelf.view.get(name) for name in named}
+        sources = {str(one.extra["source"]) for one in live.values() if one is not None and one.extra.get("source")}
+        places = self.parts.overview.places_of([TurnId(one) for one in sources])
+        found: list[Context] = []
+        for change in changes:
+            lesson: Context = {**change_view(change), "can_undo": rulebook.is_reversible(change)}
+            for one in lesson["put"]:
+                skill = live.get(one["name"])
+                place = None if skill is None else places.get(TurnId(str(skill.extra.get("source"))))
+                one["live"] = None if skill is None else rule_view(skill, None) if is_rule(skill) else skill_view(skill)
+                one["source"] = None if place is None else {"turn": place.turn, "workspace": place.workspace}
+            found.append(lesson)
+        return found
+
+    def _session_list(self, wanted: SessionFilter, before: SessionId | None) -> Context:
+        overview, titles = self.parts.overview, self.parts.titles
+        unread, is_cut = 0, False
+        if wanted.text:
+            titled, unread = titles.search(wanted.text, _SEARCH_S)
+            is_cut = len(titled) > _MOST_FOUND
+            wanted = SessionFilter(wanted.text, wanted.agent, wanted.outcome, titled[:_MOST_FOUND])
+        rows = overview.sessions(wanted, _SESSIONS + 1, before)
+        shown, more = rows[:_SESSIONS], len(rows) > _SESSIONS
+        named, outcomes = titles.of([row.id for row in shown]), overview.outcomes([row.id for row in shown])
+        return {
+            "sessions": [{"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {})} for row in shown],
+            "count": len(rows) if before is None and not more else overview.count(wanted),
+            "unread": unread,
+            "is_cut": is_cut,
+            "next": shown[-1].id if more else None,
+            "is_first": before is None,
+            "wanted": wanted,
+            "agents": overview.agents(),
+        }
+
+    def _session(self, session: SessionId, after: int, with_side: bool) -> Context:
+        reader = self.parts.reader
+        row = reader.session(session)
+        if row is None:
+            raise ApiError(f"there is no session {session}", 404)
+        listed = reader.turns_of(session, 4 * _TURNS, after)
+        wanted = [one for one in listed if with_side or one.kind is TurnKind.MAIN]
+        shown = wanted[:_TURNS]
+        is_more = len(wanted) > _TURNS or len(listed) == 4 * _TURNS
+        standings = reader.standings_of([one.id for one in shown])
+        turns = []
+        for one in shown:
+            found = reader.turn(one.id)
+            if found is not None:
+                said = read_turn(found.turn, self.parts.words, whole=False, most=_SHORT_CHARS)
+                verdict = verdict_view(standings[one.id].verdict) if one.id in standings else None
+                turns.append({"row": one, "said": said, "verdict": verdict})
+        return {
+            "session": row,
+            "title": self.parts.titles.of([session]).get(session, ""),
+            "turns": turns,
+            "after": after,
+            "with_side": with_side,
+            "side_count": row.turns - row.main_turns,
+            "next": (shown or listed)[-1].seq if is_more else None,
+        }
+
+    def _turn(self, turn: TurnId) -> Context:
+        found = self.parts.reader.turn(turn)
+        standing = self.parts.reader.standing_of(turn)
+        if found is None or standing is None:
+            raise ApiError(f"there is no turn {turn}", 404)
+        return {
+            "turn": found.turn,
+            "said": read_turn(found.turn, self.parts.words, whole=True),
+            "title": _turn_title(found.turn, self.parts.words),
+            "verdict": verdict_view(standing.verdict),
+            "role": role_view(found.turn, standing),
+        }
+
+    def _rule(self, name: str) -> Context:
+        rulebook, overview = self.parts.rulebook, self.parts.overview
+        live = rulebook.shelf.view.get(name)
+        versions = overview.versions_of(name)
+        if live is None and not versions:
+            raise ApiError(f"there is no rule or skill named {name}", 404)
+        skill = live if live is not None else versions[0].skill
+        gone = None if live is not None else next((one for one in rulebook.retired() if one.skill.name == name), None)
+        if is_rule(skill):
+            one = rule_view(skill, rulebook.dates().get(skill.name)) if gone is None else retired_rule_view(gone)
+        else:
+            one = skill_view(skill)
+        source = skill.extra.get("source")
+        place = overview.places_of([TurnId(str(source))]).get(TurnId(str(source))) if source else None
+        return {
+            "one": one,
+            "body": skill.body,
+            "is_live": live is not None,
+            "gone": gone,
+            "facts": None,
+            "is_holding": True,
+            "placed": overview.last_placed().get(skill.name),
+            "source": place,
+            "versions": _changes(versions),
+        }
+
+
+def problems(status: Mapping[str, Any]) -> list[Context]:
+    """Current problems: what happened, why, and what to do."""
+    found: list[Context] = []
+    for one in status["providers"]:
+        failure = one["last_failure"]
+        if failure is not None and failure["in_a_row"]:
+            what = f"Provider {one['name']} does not answer"
+            do = "Check that it runs and that base_url in config.toml is right." if "reached" in failure["reason"] else ""
+            found.append({"what": what, "why": failure["reason"], "do": do, "at": failure["at"]})
+    store = status["store"]
+    if status["degraded"]:
+        found.append({"what": "Turns are not being recorded", "why": store["reason"] or "", "do": "Run metaclaw doctor."})
+    elif store["notice"]:
+        found.append({"what": "The store needs attention", "why": store["notice"], "do": ""})
+    if status["skills"]["trouble"]:
+        found.append({"what": "The skills folder cannot be read", "why": status["skills"]["trouble"], "do": ""})
+    for one in status["skills"]["skipped"]:
+        found.append({"what": "A skill file is left out", "why": f"{one['path']}: {one['reason']}", "do": ""})
+    for one in status["skills"]["broken_checks"] or ():
+        found.append({"what": f"The check of {one['name']} is not run", "why": one["reason"], "do": ""})
+    for name, state in status["loops"].items():
+        if state not in ("running", "done"):
+            found.append({"what": f"The background task {name} is in trouble", "why": state, "do": "The log has details."})
+    engine = status["engine"]
+    if engine is not None and engine["state"] not in ("ready", "starting", "loading"):
+        found.append({"what": "The embedded model does not answer", "why": f"it is {engine['state']}", "do": ""})
+    for trouble in status["training"].get("troubles", ()):
+        found.append({"what": "Training is in trouble", "why": trouble, "do": ""})
+    return found
+
+
+def provider_use(calls: Sequence[ProviderCall]) -> list[Context]:
+    """Answers, errors and latency by provider."""
+    groups: dict[str, list[ProviderCall]] = {}
+    for one in calls:
+        groups.setdefault(one.provider, []).append(one)
+    found: list[Context] = []
+    for name, group in groups.items():
+        failed = [one for one in group if one.end is TurnEnd.FAILED]
+        answered = [one for one in group if one.end is TurnEnd.COMPLETED]
+        firsts = [one.first_byte_s for one in answered if one.first_byte_s is not None]
+        found.append(
+            {
+                "name": name,
+                "answers": len(group),
+                "errors": len(failed),
+                "last_error": failed[0].error if failed else None,
+                "first_s": quantile(firsts, 0.5),
+                "median_s": quantile([one.duration_s for one in answered], 0.5),
+                "slow_s": quantile([one.duration_s for one in answered], 0.95),
+                "used_models": sorted({one.model for one in group})[:6],
+            }
+        )
+    return found
+
+
+def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[Context]:
+    """The tokens of each day as bars for a chart, oldest first, days without any included; heights are percents of the highest."""
+    if not days:
+        return []
+    today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
+    known = {str(one["day"]): one for one in days}
+    wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(_DAYS))]
+    sums = [(day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic")) for day in wanted]
+    most = max((own + agents for _, own, agents in sums), default=0) or 1
+    return [
+        {"day": day, "own": own, "agents": agents, "own_h": 100 * own / most, "agents_h": 100 * agents / most}
+        for day, own, agents in sums
+    ]
+
+
+def _tokens(day: Mapping[str, Any] | None, purpose: str) -> int:
+    return 0 if day is None else int(day[purpose]["input_tokens"] + day[purpose]["output_tokens"])
+
+
+def curve_points(rewards: Sequence[float], width: float = 600.0, height: float = 120.0) -> str:
+    """The points of a polyline through the rewards; empty where there are fewer than two."""
+    if len(rewards) < 2:
+        return ""
+    low, high = min(0.0, *rewards), max(1.0, *rewards)
+    step = width / (len(rewards) - 1)
+    return " ".join(f"{at * step:.1f},{height - height * (one - low) / (high - low):.1f}" for at, one in enumerate(rewards))
+
+
+def week_of(events: Sequence[tuple[datetime, str, Mapping[str, Any]]], now: datetime) -> list[Context]:
+    """The windows of the last seven days: for each day the open stretches as percents of the day, and why they ended."""
+    stretches: list[tuple[datetime, datetime, str]] = []
+    for at, kind, told in events:
+        opened = moment(told.get("opened"))
+        if kind == "window.shut" and opened is not None:
+            stretches.append((opened, at.astimezone(), str(told.get("why") or "")))
+    days: list[Context] = []
+    for back in range(7):
+        begin = (now.astimezone() - timedelta(days=back)).replace(hour=0, minute=0, second=0, microsecond=0)
+        end = begin + timedelta(days=1)
+        mine = [(max(begin, one[0]), min(end, one[1]), one[2]) for one in stretches if one[0] < end and one[1] > begin]
+        days.append(
+            {
+                "day": begin,
+                "windows": [
+                    {
+                        "from": since,
+                        "to": until,
+                        "why": why,
+                        "x": 100 * (since - begin).total_seconds() / 86_400,
+                        "w": max(0.4, 100 * (until - since).total_seconds() / 86_400),
+                    }
+                    for since, until, why in reversed(mine)
+                ],
+            }
+        )
+    return days
+
+
+def _turn_title(turn: Turn, words: Words) -> str:
+    said = last_words(turn, words)
+    return short(said or f"{turn.agent}, {turn.model}", 100)
+
+
+def _changes(versions: Sequence[SkillVersion]) -> list[Context]:
+    """Each version with what it changed against the one before it."""
+    found: list[Context] = []
+    for at, one in enumerate(versions):
+        before = versions[at + 1].skill if at + 1 < len(versions) else None
+        body = differences("" if before is None else before.body, one.skill.body)
+        when = [] if before is None or before.trigger == one.skill.trigger else differences(before.trigger, one.skill.trigger)
+        facts = _facts_changed(before, one)
+        is_text = before is None or any(kind != "same" for kind, _ in (*body, *when))
+        found.append({"version": one, "body": body, "when": when, "facts": facts, "has_text": is_text, "is_first": before is None})
+    return found
+
+
+def _facts_changed(before: Any, one: SkillVersion) -> list[str]:
+    if before is None:
+        return []
+    now = one.skill
+    found = []
+    for name in ("workspace", "expires", "check", "enforce"):
+        was, is_now = before.extra.get(name), now.extra.get(name)
+        if was != is_now:
+            found.append(f"{name}: {was or 'none'} → {is_now or 'none'}")
+    if before.scope != now.scope:
+        found.append(f"for: {before.scope or 'everyone'} → {now.scope or 'everyone'}")
+    if before.state != now.state:
+        found.append(f"state: {before.state} → {now.state}")
+    if before.pinned != now.pinned:
+        found.append("pinned" if now.pinned else "unpinned")
+    return found

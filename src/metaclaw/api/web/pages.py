@@ -1,0 +1,336 @@
+"""The pages for a browser: server-rendered HTML, forms for actions, and a stream that says when to look again."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from anyio.to_thread import run_sync
+
+from metaclaw import __version__
+from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, ApiStream, Route, Scope
+from metaclaw.api.web import formats
+from metaclaw.api.web.actions import ActionResult, PageActions, back_path
+from metaclaw.api.web.content import Context, PageContent
+from metaclaw.api.web.sign_in import SIGN_IN, SignIn
+from metaclaw.domain.chat import Json
+from metaclaw.errors import StoreError
+from metaclaw.wires import encode_json
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+log = logging.getLogger(__name__)
+
+_HTML: Final = "text/html; charset=utf-8"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
+    " frame-ancestors 'none'; base-uri 'none'"
+)
+_SAFETY: Final = (
+    ("content-security-policy", _POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    # With "no-referrer" browsers would send forms without their origin.
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+)
+_UNCACHED: Final = ("cache-control", "no-store")
+_STATIC: Final = {
+    "style.css": "text/css; charset=utf-8",
+    "script.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_POLL_S: Final = 0.5
+_BEAT_S: Final = 15.0
+_MOST_STREAMS: Final = 32
+_MOST_NOTICES: Final = 100
+_FILTERS: Final = (
+    *("ago", "audience", "clock", "count", "evidence", "followed", "judged_by", "least_followed", "moment", "money"),
+    *("plural", "project", "seconds", "signal", "tokens", "uplift"),
+)
+_SAID: Final = ("noted", "replaced", "retracted", "notice")
+
+
+class Pages:
+    """The routes of the pages. Everything but signing in needs a session, or the key."""
+
+    def __init__(self, sign_in: SignIn, content: PageContent, actions: PageActions, *, can_train: Callable[[], bool]) -> None:
+        self._sign_in = sign_in
+        self._content = content
+        self._actions = actions
+        self._can_train = can_train
+        self._notices: dict[str, ActionResult] = {}
+        self._streams = 0
+        self._titles_wanted = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Compile the templates, and read all titles once a list of sessions is opened. Returns when that is done."""
+        await run_sync(_compile)
+        await self._titles_wanted.wait()
+        try:
+            await self._content.read_titles()
+        except StoreError as error:
+            log.warning("titles.unread reason=%s", error)
+
+    def table(self) -> list[Route]:
+        """The routes."""
+        pages: list[tuple[str, Callable[[ApiRequest], Awaitable[object]], str]] = [
+            ("/ui", self._page("today.html", "today", lambda request: self._content.today()), "Today"),
+            ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
+            (
+                "/ui/sessions/{id}",
+                self._page("session.html", "sessions", lambda request: self._content.session(request.path["id"], request.query)),
+                "One session",
+            ),
+            (
+                "/ui/turns/{id}",
+                self._page("turn.html", "sessions", lambda request: self._content.turn(request.path["id"])),
+                "One turn",
+            ),
+            ("/ui/rules", self._page("rules.html", "rules", lambda request: self._content.rules()), "Rules and skills"),
+            (
+                "/ui/rules/{name}",
+                self._page("rule.html", "rules", lambda request: self._content.rule(request.path["name"])),
+                "One rule or skill",
+            ),
+            ("/ui/training", self._page("training.html", "training", lambda request: self._content.training()), "Training"),
+            ("/ui/cost", self._page("cost.html", "cost", lambda request: self._content.cost()), "Cost and providers"),
+        ]
+        return [
+            *(Route("GET", path, serve, f"Page: {title}", is_page=True) for path, serve, title in pages),
+            *(Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True) for name in _STATIC),
+            Route("GET", SIGN_IN, self._open_link, "Page: sign in by a link", is_page=True),
+            Route("POST", SIGN_IN, self._enter_key, "Page: sign in with the key", is_page=True),
+            Route("POST", "/ui/sign-out", self._sign_out, "Page: sign out", is_page=True),
+            Route("POST", "/ui/do/{action}", self._do, "Page: carry out a form", is_page=True),
+            Route("GET", "/ui/live", self._live, "Page: a stream that says when something changed", is_page=True),
+            Route("POST", "/api/sign-in", self._new_link, "A link that signs a browser in to the pages, once"),
+        ]
+
+    async def serve_root(self, request: ApiRequest) -> object:
+        """The page at `/`."""
+        return await self._page("today.html", "today", lambda request: self._content.today())(request)
+
+    def refusal(self, scope: Scope) -> ApiResponse | None:
+        """The refusal for a browser that is not signed in, or None. Called for requests without the key."""
+        method, path = scope["method"], scope["path"]
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        if (fault := self._sign_in.fault(method, headers)) is not None:
+            return self._refused(403, fault, headers)
+        if self._sign_in.is_public(path) or self._sign_in.session_of(headers) is not None:
+            return None
+        return self._refused(401, "", headers)
+
+    def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> ApiResponse:
+        if "text/html" not in headers.get("accept", ""):
+            message = (
+                reason or "this request carries no MetaClaw key; `metaclaw key` prints it, and `metaclaw page` a link for a browser"
+            )
+            return ApiResponse(status, encode_json({"error": {"message": message, "code": "invalid_api_key"}}), headers=_SAFETY)
+        return self._plain("sign_in.html", {"reason": reason, "is_refused": status == 403}, status)
+
+    def _page(
+        self, template: str, active: str, content: Callable[[ApiRequest], Awaitable[Context]]
+    ) -> Callable[[ApiRequest], Awaitable[object]]:
+        async def serve(request: ApiRequest) -> object:
+            session, cookie = self._sign_in.session_of(request.headers), list[tuple[str, str]]()
+            if session is None:
+                # The key came with the request: from here on the cookie does.
+                session = self._sign_in.new_cookie()
+                cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
+                if request.is_below_key:
+                    return ApiResponse(303, b"", _HTML, (("location", "/"), _UNCACHED, *cookie))
+            status, used = 200, template
+            try:
+                context = await content(request)
+            except ApiError as error:
+                status, used, context = error.status, "error.html", {"reason": str(error)}
+            except StoreError as error:
+                status, used, context = 503, "error.html", {"reason": f"The store cannot be used now: {error}"}
+            notice = self._notices.get(request.query.get("notice", ""))
+            shared = {"active": active, "token": self._sign_in.form_token(session), "notice": notice, "here": _here(request)}
+            body = await run_sync(self._render, used, {**shared, **context})
+            return ApiResponse(status, body, _HTML, (*_SAFETY, _UNCACHED, *cookie))
+
+        return serve
+
+    def _render(self, template: str, context: Mapping[str, Any]) -> bytes:
+        shared = {"can_train": self._can_train(), "version": __version__}
+        return _environment().get_template(template).render({**shared, **context}).encode("utf-8", "replace")
+
+    def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> ApiResponse:
+        return ApiResponse(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
+
+    async def _sessions(self, request: ApiRequest) -> Context:
+        self._titles_wanted.set()
+        return await self._content.sessions(request.query)
+
+    async def _open_link(self, request: ApiRequest) -> object:
+        token = request.query.get("token", "")
+        if self._sign_in.session_of(request.headers) is not None or (token and self._sign_in.take_link(token)):
+            return self._welcome(request)
+        reason = "This link was used already, or the program has been restarted since." if token else ""
+        return self._plain("sign_in.html", {"reason": reason, "is_refused": False}, 401 if token else 200)
+
+    async def _enter_key(self, request: ApiRequest) -> object:
+        if self._sign_in.is_key(_form(request).get("key", "")):
+            return self._welcome(request)
+        return self._plain("sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401)
+
+    def _welcome(self, request: ApiRequest) -> ApiResponse:
+        """Store the cookie and go to the page; not by a redirect, in which a browser that came from another site would leave the
+        cookie out."""
+        cookie = self._sign_in.set_cookie(request.headers, self._sign_in.new_cookie())
+        body = self._render("welcome.html", {})
+        return ApiResponse(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
+
+    async def _sign_out(self, request: ApiRequest) -> object:
+        self._check_form(request, _form(request))
+        cookie = self._sign_in.set_cookie(request.headers, "")
+        return ApiResponse(303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie)))
+
+    async def _new_link(self, request: ApiRequest) -> object:
+        return {"url": self._sign_in.new_link(f"http://{request.headers.get('host', '127.0.0.1')}")}
+
+    async def _do(self, request: ApiRequest) -> object:
+        form, name = _form(request), request.path["action"]
+        self._check_form(request, form)
+        action = self._actions.known.get(name)
+        if action is None:
+            raise ApiError(f"there is no action {name}", 404)
+        back = back_path(form.get("back", "/"))
+        if action.question and form.get("confirm") != "yes":
+            question = _filled_in(action.question, form)
+            session = self._sign_in.session_of(request.headers) or ""
+            context = {"question": question, "button": action.button, "action": name, "fields": form, "back": back}
+            shared = {"active": "", "token": self._sign_in.form_token(session), "notice": None, "here": back}
+            return self._plain("confirm.html", {**shared, **context})
+        try:
+            done = await action.do(form)
+        except ApiError as error:
+            done = ActionResult(f"That was not done: {error}")
+        except StoreError as error:
+            done = ActionResult(f"That was not done: the store cannot be used now ({error})")
+        return ApiResponse(303, b"", _HTML, (("location", _with_notice(back, self._keep(done))), _UNCACHED))
+
+    def _keep(self, done: ActionResult) -> str:
+        number = secrets.token_urlsafe(6)
+        self._notices[number] = done
+        while len(self._notices) > _MOST_NOTICES:
+            del self._notices[next(iter(self._notices))]
+        return number
+
+    def _check_form(self, request: ApiRequest, form: Mapping[str, str]) -> None:
+        session = self._sign_in.session_of(request.headers)
+        if session is not None and not self._sign_in.is_form_token(session, form.get("token", "")):
+            raise ApiError("this form was not made for your session; reload the page and try again", 403)
+
+    async def _live(self, request: ApiRequest) -> object:
+        if self._streams >= _MOST_STREAMS:
+            raise ApiError(f"{_MOST_STREAMS} pages follow the program already; close one of them", 429)
+        return ApiStream("text/event-stream; charset=utf-8", self._changes())
+
+    async def _changes(self) -> AsyncGenerator[bytes, None]:
+        """`changed` whenever something was recorded, learned or went wrong, with a sentence where there is one to say."""
+        parts = self._content.parts
+        self._streams += 1
+        try:
+            cursor, before = await run_sync(parts.reader.last_event), await self._mark()
+            beat = time.monotonic()
+            yield b": MetaClaw\n\n"
+            while True:
+                await asyncio.sleep(_POLL_S)
+                try:
+                    events = await run_sync(parts.reader.events, cursor)
+                    mark = await self._mark()
+                except StoreError:
+                    continue
+                said = [_sentence(event.kind, event.data) for event in events if event.kind in _SAID]
+                if events:
+                    cursor = events[-1].seq
+                if events or mark != before:
+                    before, beat = mark, time.monotonic()
+                    yield b"event: changed\ndata: " + encode_json({"said": list[Json](said)}) + b"\n\n"
+                elif time.monotonic() - beat > _BEAT_S:
+                    beat = time.monotonic()
+                    yield b": still here\n\n"
+        finally:
+            self._streams -= 1
+
+    async def _mark(self) -> tuple[object, ...]:
+        """A value that changes with each turn and each failure of a provider."""
+        newest = await run_sync(self._content.parts.overview.newest_turn)
+        return newest, self._content.parts.health()
+
+
+def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
+    async def serve(request: ApiRequest) -> object:
+        return ApiResponse(200, _file(name), _STATIC[name], (*_SAFETY, ("cache-control", "no-cache")))
+
+    return serve
+
+
+@cache
+def _file(name: str) -> bytes:
+    return (files("metaclaw.api.web") / "static" / name).read_bytes()
+
+
+@cache
+def _environment() -> "Environment":
+    # Imported after the start: agents do not wait for it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("metaclaw.api.web", "templates")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {name: getattr(formats, name) for name in _FILTERS}
+    return made
+
+
+def _compile() -> None:
+    """Load every template, which the first request for a page would otherwise wait for."""
+    environment = _environment()
+    for name in environment.list_templates(extensions=["html"]):
+        environment.get_template(name)
+
+
+def _form(request: ApiRequest) -> dict[str, str]:
+    try:
+        text = request.body.decode()
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=40))
+    except ValueError as error:
+        raise ApiError("the form cannot be read", 400) from error
+
+
+def _filled_in(question: str, form: Mapping[str, str]) -> str:
+    for name in ("name", "generation", "version"):
+        question = question.replace(f"{{{name}}}", form.get(name, ""))
+    return question
+
+
+def _here(request: ApiRequest) -> str:
+    """The address of a page, without the notice it shows."""
+    query = urlencode({name: value for name, value in request.query.items() if name != "notice"})
+    return f"{request.at}?{query}" if query else request.at
+
+
+def _with_notice(path: str, number: str) -> str:
+    parts = urlsplit(path)
+    query = [(name, value) for name, value in parse_qsl(parts.query) if name != "notice"]
+    return urlunsplit(("", "", parts.path or "/", urlencode([*query, ("notice", number)]), ""))
+
+
+def _sentence(kind: str, told: Mapping[str, Json]) -> str:
+    text = _short(told.get("text"))
+    return {"noted": f"Noted: {text}", "replaced": f"Changed: {text}", "retracted": f"Taken back: {text}"}.get(kind, text)
+
+
+def _short(text: object) -> str:
+    """One line for a message."""
+    line = " ".join(str(text or "").split())
+    return line if len(line) <= 160 else f"{line[:159]}…"

@@ -1,0 +1,122 @@
+"""Signing in to the page: one-time links, a signed session cookie, and the checks that keep other sites out.
+
+The cookie is signed with a secret derived from the proxy's key, so it outlives a restart and ends when the key changes. Links are
+kept in memory: each works once, until the program stops.
+"""
+
+import hmac
+import ipaddress
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final
+from urllib.parse import urlsplit
+
+_LIFETIME_S: Final = 30 * 24 * 3600
+_MOST_LINKS: Final = 64
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+SIGN_IN: Final = "/ui/sign-in"
+_PUBLIC: Final = (SIGN_IN, "/ui/style.css", "/ui/script.js", "/ui/icon.svg")
+
+
+class SignIn:
+    """Makes links and cookies, and says which requests of a browser are signed in."""
+
+    def __init__(self, key: str, *, is_loopback: bool = True, clock: Callable[[], float] = time.time) -> None:
+        """`is_loopback` if the proxy listens to this machine only: then no other host name may be used for it."""
+        self._key = key.encode()
+        self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
+        self._is_loopback = is_loopback
+        self._clock = clock
+        self._links: dict[bytes, None] = {}
+
+    def new_link(self, url: str) -> str:
+        """An address that signs a browser in, once. `url` is the proxy's own."""
+        token = secrets.token_urlsafe(24)
+        while len(self._links) >= _MOST_LINKS:
+            del self._links[next(iter(self._links))]
+        self._links[sha256(token.encode()).digest()] = None
+        return f"{url}{SIGN_IN}?token={token}"
+
+    def take_link(self, token: str) -> bool:
+        """Use a link up; whether it was still good."""
+        digest = sha256(token.encode("utf-8", "replace")).digest()
+        return digest in self._links and self._links.pop(digest, True) is None
+
+    def is_key(self, value: str) -> bool:
+        """Whether this is the proxy's key, compared in constant time."""
+        return hmac.compare_digest(value.strip().encode("utf-8", "replace"), self._key)
+
+    def new_cookie(self) -> str:
+        """The value of a new session's cookie."""
+        told = f"{int(self._clock()) + _LIFETIME_S}.{secrets.token_urlsafe(12)}"
+        return f"{told}.{self._signature('session', told)}"
+
+    def set_cookie(self, headers: Mapping[str, str], value: str) -> str:
+        """The header field that stores the cookie, or deletes it where the value is empty."""
+        age = _LIFETIME_S if value else 0
+        return f"{_cookie_name(headers)}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+
+    def session_of(self, headers: Mapping[str, str]) -> str | None:
+        """The valid cookie of a request, or None."""
+        for pair in headers.get("cookie", "").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == _cookie_name(headers) and self._is_valid(value):
+                return value
+        return None
+
+    def form_token(self, session: str) -> str:
+        """The token that every form of a session's pages carries."""
+        return self._signature("form", session)
+
+    def is_form_token(self, session: str, token: str) -> bool:
+        """Whether a form was made for this session."""
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token(session).encode())
+
+    def is_public(self, path: str) -> bool:
+        """Whether a path is served without signing in: the sign-in page and what it is made of."""
+        return path in _PUBLIC
+
+    def fault(self, method: str, headers: Mapping[str, str]) -> str | None:
+        """Why a browser's request must be refused even when signed in: it names a foreign host, or another site sent it."""
+        host = headers.get("host", "")
+        if self._is_loopback and not _is_local(host):
+            return f"this proxy serves its own machine only, and {host!r} is another name; open it as http://127.0.0.1"
+        if method in _SAFE_METHODS:
+            return None
+        origin = headers.get("origin")
+        if origin is None:
+            is_own = headers.get("sec-fetch-site") == "same-origin"
+        else:
+            is_own = urlsplit(origin).scheme in ("http", "https") and urlsplit(origin).netloc == host
+        return None if is_own else "another site sent this request; open the page itself and try again"
+
+    def _is_valid(self, value: str) -> bool:
+        told, _, signature = value.rpartition(".")
+        until = told.partition(".")[0]
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature("session", told).encode()):
+            return False
+        return until.isascii() and until.isdigit() and int(until) > self._clock()
+
+    def _signature(self, purpose: str, value: str) -> str:
+        return hmac.new(self._secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256).hexdigest()
+
+
+def _cookie_name(headers: Mapping[str, str]) -> str:
+    """Cookies do not know ports: two proxies of one machine need two names."""
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"metaclaw_{port}" if port.isascii() and port.isdigit() else "metaclaw"
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header names this machine or an address, which no other site's name can be made to point at."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+    return True

@@ -1,0 +1,351 @@
+"""The composition of the program: `Application` builds every part from the configuration and connects them."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from metaclaw.api import Api, Cost, SignIn, Titles
+from metaclaw.app.api_parts import build_api_parts
+from metaclaw.app.lazy_learning import LazyLearning
+from metaclaw.app.learner_process import LearnerProcess
+from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
+from metaclaw.app.sessions import SessionKeeper
+from metaclaw.app.worker_commands import WorkerCommands
+from metaclaw.config import Config, is_loopback
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.errors import ConfigError, StoreError
+from metaclaw.learn import Budget, LearnerStart, PendingWork, Retention, StoreUpkeep, Supervisor, senses
+from metaclaw.proxy import (
+    Acknowledgements,
+    CallJudge,
+    Enforcer,
+    Gatekeeper,
+    HeldRules,
+    Intake,
+    Limits,
+    Metrics,
+    Opener,
+    Origins,
+    Passthrough,
+    Pipeline,
+    Placer,
+    Providers,
+    Reminders,
+    Server,
+    ShelfSimilarity,
+    TrueAnswers,
+    own_words,
+)
+from metaclaw.skills import Budgets, Rulebook, Shelf, Teams
+from metaclaw.store import (
+    ENFORCEMENT_OFF,
+    LedgerLimits,
+    LedgerReader,
+    Overview,
+    SqlCandidates,
+    SqlCompliance,
+    SqlCursors,
+    SqlForgetting,
+    SqlGenerations,
+    SqlLedger,
+    SqlSpending,
+    SqlTrueAnswers,
+    SqlUpkeep,
+    connect,
+)
+from metaclaw.upstream import HttpEndpoint, ProviderHealth
+
+if TYPE_CHECKING:
+    # Imported where it is used: most programs have no weights of their own, and the start should be quick.
+    from metaclaw.app.policy import PolicyRuntime
+
+log = logging.getLogger(__name__)
+
+_SKILLS_PATIENCE_S = 2.0
+_FIRST_REQUESTS_S = 0.3
+"""Loops that load much wait so long after the start, so that the first requests are served at once."""
+
+
+class Application:
+    """Every part of the running program. Attributes are in the order in which the parts are built on each other."""
+
+    def __init__(self, config: Config, home: Path) -> None:
+        self.config = config
+        self._home = home
+        self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
+        self.supervisor: Supervisor | None = None
+        self._build_store()
+        self._build_providers()
+        self._build_placement()
+        self._build_learning()
+        self._build_api()
+        self.server = self._build_server()
+
+    @property
+    def teams(self) -> Teams:
+        """The users of each team."""
+        return {team.name: team.users for team in self.config.teams}
+
+    def _build_store(self) -> None:
+        store = self.config.store
+        self.database = connect(store.url.resolve())
+        if store.max_gb and self.database.kind != "sqlite":
+            raise ConfigError("store.max_gb limits SQLite databases only; for PostgreSQL set privacy.retention_days, and remove it")
+        # A database behind a network may take longer over a commit than a file without anything being wrong.
+        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0))
+        self.reader = LedgerReader(self.database)
+        self.overview = Overview(self.database)
+        self.upkeep = SqlUpkeep(self.database, int(store.max_gb * 1e9))
+        self.generations = SqlGenerations(self.database)
+        self.shelf = Shelf(self.config.skills.dir, self.generations)
+        self.rulebook = Rulebook(self.shelf, self.generations)
+        self.budget = Budget(self.config, SqlSpending(self.database))
+        days = self.config.privacy.retention_days
+        self._retention = Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
+
+    def _build_providers(self) -> None:
+        configured = ConfiguredProviders(self.config, self._home)
+        self.embedded = configured.embedded
+        self.providers = configured.all
+        self.provider_health = ProviderHealth()
+        self.policy = self._build_policy(configured)
+        self._routes = Providers(self.providers, configured.passthrough, None if self.policy is None else self.policy.slot)
+
+    def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
+        if self.config.policy is None:
+            return None
+        from metaclaw.app.policy import PolicyRuntime
+
+        built = PolicyRuntime(
+            self.config,
+            self.config.policy,
+            home=self._home,
+            ledger=self.ledger,
+            embedded=self.embedded,
+            model_folder=configured.model_folder,
+            providers=configured.over_http,
+            meter=self.budget,
+        )
+        if built.parts.serves is not None:
+            # Trained weights answer first; the other providers step in where their service cannot.
+            self.providers.insert(0, built.parts.serves)
+        return built
+
+    def _build_placement(self) -> None:
+        """What goes into prompts, and what is held back from answers."""
+        config = self.config
+        self.metrics = Metrics()
+        self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
+        self.reminders = Reminders(
+            SqlCompliance(self.database), lambda: self.shelf.view, lambda: self.budget.day_of(datetime.now(UTC))
+        )
+        self.placer = Placer(
+            lambda: self.shelf.view,
+            Budgets.configured(config.skills),
+            enabled=config.skills.enabled,
+            canary_share=config.skills.canary_share,
+            holdout_share=config.skills.holdout_share if config.skills.gate == "full" else 0.0,
+            teams=self.teams,
+            policy=None if self.policy is None else self.policy.slot,
+            policy_answers=self._routes.policy_answers,
+            is_embedded=self._routes.is_embedded,
+            reminders=self.reminders,
+        )
+        self.search = SkillSearch(config, self._home)
+        meaning = self.search.meaning
+        self.similarity = None if meaning is None else ShelfSimilarity(meaning, lambda: self.shelf.view, self.teams)
+        self.enforcer = Enforcer(
+            HeldRules(lambda: self.shelf.view, self.teams),
+            TrueAnswers(SqlTrueAnswers(self.database)),
+            judge=CallJudge(redaction(config)),
+            may_opt_out=config.proxy.enforce_opt_out,
+            announce=self.ledger.announce,
+        )
+        self.acknowledgements = Acknowledgements(self._session_of) if config.learning.acknowledge else None
+
+    def _build_learning(self) -> None:
+        """The learner process, and what learns in this one."""
+        config = self.config
+        models = {one.name: one for one in self.providers if not isinstance(one, HttpEndpoint)}
+        known = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
+        self.commands = WorkerCommands(
+            self.database, self.ledger, self.shelf, models, self.budget, self.reminders, self.acknowledgements
+        )
+        self.learner = LearnerProcess(
+            begin=lambda: LearnerStart(config, known),
+            commands=self.commands.by_name,
+            has_work=lambda: self.pending.is_anything(),
+        )
+        self.pending = PendingWork(
+            self.reader,
+            SqlCursors(self.database),
+            SqlCandidates(self.database),
+            self.learner,
+            self._waiting_for_budget,
+            listens=config.skills.learn,
+            measured=self.commands.compliance_cursor,
+        )
+        self.titles = Titles(self.overview, own_words)
+        forgetters = [
+            lambda session: self.enforcer.answers.forget((session,)),
+            self.titles.forget,
+            lambda session: None if self.similarity is None else self.similarity.forget(),
+            lambda session: None if self.acknowledgements is None else self.acknowledgements.told(session),
+            self.learner.forget_session,
+        ]
+        self.sessions = SessionKeeper(
+            self.reader,
+            self.ledger,
+            SqlForgetting(self.database),
+            self.origins,
+            self.placer,
+            timedelta(minutes=config.sessions.silence_minutes),
+            forgetters,
+        )
+        self.learning = LazyLearning(
+            config,
+            self._home,
+            database=self.database,
+            ledger=self.ledger,
+            shelf=self.shelf,
+            providers=self.providers,
+            budget=self.budget,
+            policy=self.policy,
+            wake_learner=self.learner.wake,
+            forget_session=self.sessions.forget,
+        )
+
+    def _build_api(self) -> None:
+        self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
+        self.sign_in = SignIn(self.api_key, is_loopback=is_loopback(self.config.proxy.host))
+        self.api = Api(build_api_parts(self))
+
+    def _build_server(self) -> Server:
+        proxy = self.config.proxy
+        pipeline = Pipeline(
+            origins=self.origins,
+            placer=self.placer,
+            opener=Opener(self._routes, self.provider_health),
+            ledger=self.ledger,
+            metrics=self.metrics,
+            limits=Limits(),
+            attendant=None if self.policy is None else self.policy.attendant,
+            acknowledgements=self.acknowledgements,
+            similarity=self.similarity,
+            enforcer=self.enforcer,
+        )
+        return Server(
+            gatekeeper=Gatekeeper(self.api_key),
+            pipeline=pipeline,
+            passthrough=Passthrough(self._routes, self.provider_health, proxy.max_items),
+            api=self.api,
+            metrics=self.metrics,
+            intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
+        )
+
+    async def open(self, parts: AsyncExitStack) -> None:
+        """Start what must run before the first request; `parts` closes it again, last opened first."""
+        parts.callback(self.database.close)
+        for provider in self.providers:
+            parts.push_async_callback(provider.aclose)
+        if self.policy is not None:
+            parts.push_async_callback(self.policy.aclose)
+        if self.embedded is not None and self.policy is None:
+            await self.embedded.start()
+        try:
+            await anyio.to_thread.run_sync(self.database.prepare)
+            await anyio.to_thread.run_sync(self._restore)
+        except StoreError as error:
+            log.error("store_unusable reason=%s; serving goes on, turns wait in memory", error)
+        if self.embedded is not None and self.policy is not None:
+            await self.embedded.start()
+        await self._load_skills(parts)
+        if self.search.endpoint is not None:
+            parts.push_async_callback(self.search.endpoint.aclose)
+        if self.search.meaning is not None and self.similarity is not None:
+            parts.push_async_callback(self.search.meaning.aclose)
+            self.similarity.follow()
+        await self.ledger.start()
+        parts.push_async_callback(self.ledger.aclose)
+
+    def begin_loops(self, supervisor: Supervisor) -> None:
+        """Start everything that runs beside serving."""
+        self.supervisor = supervisor
+        supervisor.run("skills", self.shelf.watch)
+        supervisor.run("sessions", self._end_silent_sessions)
+        if self.config.skills.enabled:
+            supervisor.run("reminders", self.reminders.run)
+        if senses(self.config):
+            supervisor.run("learner", self._run_learner, progress=lambda: self.learner.finished)
+        if self._retention is not None:
+            supervisor.run("retention", self._retention.run)
+        supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
+        if self.policy is not None:
+            supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
+
+    def loop_states(self) -> Mapping[str, str]:
+        """How the background loops are, by name, for `status`."""
+        if self.supervisor is None:
+            return {}
+        states = {**self.supervisor.states, **self.learner.loops}
+        if self._retention is not None and self._retention.trouble is not None:
+            states["retention"] = self._retention.trouble
+        return states
+
+    async def switch_enforcement(self, is_on: bool) -> None:
+        """Hold calls that break rules, or stop doing so, from the next request on and after a restart."""
+        self.enforcer.is_on = is_on
+        cursors = SqlCursors(self.database)
+        await anyio.to_thread.run_sync(cursors.move_cursor, ENFORCEMENT_OFF, 0 if is_on else 1)
+        log.info("enforcement_switched on=%s", is_on)
+
+    async def _load_skills(self, parts: AsyncExitStack) -> None:
+        """Read the skills before the first request, unless there are so many that it would delay the start."""
+        loading = asyncio.create_task(anyio.to_thread.run_sync(self.shelf.load))
+        parts.push_async_callback(asyncio.wait, [loading])
+        await asyncio.wait([loading], timeout=_SKILLS_PATIENCE_S)
+        if loading.done():
+            loading.result()
+        else:
+            log.warning("skills_loading folder=%s; requests are served without skills until they are read", self.shelf.folder)
+
+    def _restore(self) -> None:
+        """Take up the state of the last run: the weights that served, held rules, and the active sessions. Blocks."""
+        if self.policy is not None:
+            self.policy.restore(self.database)
+        self.enforcer.is_on = not SqlCursors(self.database).cursor(ENFORCEMENT_OFF)
+        self.enforcer.answers.load()
+        self.sessions.restore()
+
+    async def _end_silent_sessions(self) -> None:
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self.learning.finish_forgetting()
+        await self.sessions.run()
+
+    async def _run_learner(self) -> None:
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self.learner.run()
+
+    async def _run_training(self, policy: "PolicyRuntime", supervisor: Supervisor) -> None:
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self.learning.run_training(policy, supervisor)
+
+    def _waiting_for_budget(self) -> Mapping[str, int]:
+        """How many requests wait for the budget, in the learner process and here, where weights are trained."""
+        return Counter(self.learner.waiting) + Counter(self.budget.waiting)
+
+    def _session_of(self, turn: TurnId) -> SessionId | None:
+        try:
+            found = self.reader.turn(turn)
+        except StoreError:
+            return None
+        return None if found is None else found.turn.session

@@ -1,0 +1,149 @@
+"""Learning in the serving process: a person's actions on skills and sessions, and the training of weights.
+
+Both load much code and are built at their first use; the other loops of learning run in the learner process.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from metaclaw.api import UNTRAINED, PolicyOwner
+from metaclaw.config import Config
+from metaclaw.domain.ids import SessionId
+from metaclaw.errors import MetaClawError
+from metaclaw.learn import Budget, Supervisor
+from metaclaw.ports import ModelProvider
+from metaclaw.proxy import own_words
+from metaclaw.skills import Shelf
+from metaclaw.store import Database, SqlForgetting, SqlLedger
+from metaclaw.upstream import HttpEndpoint
+
+if TYPE_CHECKING:
+    from metaclaw.app.policy import PolicyRuntime
+    from metaclaw.learn import Learning, OwnerActions, SlowLearning
+
+log = logging.getLogger(__name__)
+
+_STARTING: Mapping[str, object] = {"state": "starting", "step": None, "version": None, "paused_reason": None}
+
+
+class LazyLearning:
+    """Builds what learns in this process when it is first needed."""
+
+    def __init__(
+        self,
+        config: Config,
+        home: Path,
+        *,
+        database: Database,
+        ledger: SqlLedger,
+        shelf: Shelf,
+        providers: Sequence[HttpEndpoint | ModelProvider],
+        budget: Budget,
+        policy: "PolicyRuntime | None",
+        wake_learner: Callable[[], None],
+        forget_session: Callable[[SessionId], None],
+    ) -> None:
+        self._config = config
+        self._policies_folder = home / "policies"
+        self._database = database
+        self._ledger = ledger
+        self._shelf = shelf
+        self._providers = providers
+        self._budget = budget
+        self._policy = policy
+        self._wake_learner = wake_learner
+        self._forget_session = forget_session
+        self._building = anyio.Lock()
+        self._learning: Learning | None = None
+        self._owner: OwnerActions | None = None
+        self._slow: SlowLearning | None = None
+        self._slow_began = anyio.Event()
+
+    async def owner(self) -> "OwnerActions":
+        """What carries out a person's actions on skills and sessions."""
+        async with self._building:
+            if self._owner is None:
+                self._owner = await anyio.to_thread.run_sync(self._build_owner)
+            return self._owner
+
+    async def trainer(self) -> PolicyOwner | None:
+        """What trains weights, once it has begun; None where no policy is configured."""
+        if self._policy is None:
+            return None
+        await self._slow_began.wait()
+        return self._slow
+
+    async def finish_forgetting(self) -> None:
+        """Finish what was being forgotten when the program last ended."""
+        try:
+            if await anyio.to_thread.run_sync(SqlForgetting(self._database).is_unfinished):
+                await (await self.owner()).finish_forgetting()
+        except MetaClawError as error:
+            log.warning("forgetting_unfinished reason=%s; forget the session again", error)
+
+    async def run_training(self, policy: "PolicyRuntime", supervisor: Supervisor) -> None:
+        """Build and start the training of weights, if that is not done yet; then wait until cancelled."""
+        if self._slow is None:
+            async with self._building:
+                self._slow = await anyio.to_thread.run_sync(lambda: policy.build(self._parts(), self._database, self._shelf))
+            self._slow_began.set()
+            self._slow.begin(supervisor)
+            policy.begin(supervisor)
+        await anyio.sleep_forever()
+
+    def training_state(self) -> Mapping[str, object]:
+        """How training is, for `status`."""
+        if self._policy is None:
+            return UNTRAINED
+        return _STARTING if self._slow is None else self._slow.training()
+
+    def rejections(self) -> Mapping[str, int]:
+        """How many turns may not train, by reason. Blocks."""
+        return {} if self._slow is None else {reason.value: count for reason, count in self._slow.turns.rejections().items()}
+
+    def learning_curve(self) -> Sequence[float]:
+        """The learning curve of the newest training run. Blocks."""
+        if self._policy is None:
+            return ()
+        from metaclaw.learn import newest_curve
+
+        return newest_curve(self._policies_folder)
+
+    def _parts(self) -> "Learning":
+        from metaclaw.learn import Learning
+
+        if self._learning is None:
+            self._learning = Learning(
+                self._config,
+                database=self._database,
+                ledger=self._ledger,
+                shelf=self._shelf,
+                providers=self._providers,
+                words=own_words,
+                budget=self._budget,
+            )
+        return self._learning
+
+    def _build_owner(self) -> "OwnerActions":
+        from metaclaw.learn import SessionErasure, owner_of
+
+        return owner_of(
+            self._parts(),
+            self._shelf,
+            SessionErasure(self._database, self._shelf, self._policies_folder),
+            failed=self._wake_learner,
+            let_go=self._forget_session,
+            serve=self._stop_serving,
+        )
+
+    async def _stop_serving(self, batches: Sequence[int]) -> None:
+        """Stop serving weights that were trained on these batches."""
+        if self._policy is not None:
+            await self._slow_began.wait()
+            assert self._slow is not None
+            await self._slow.forget(batches)

@@ -1,0 +1,135 @@
+"""Providers of models from their configuration: endpoints over HTTP, the embedded model, and the search for skills by meaning."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metaclaw.config import Config, ProviderConfig
+from metaclaw.ports import ModelProvider
+from metaclaw.upstream import PASSTHROUGH, HttpEmbeddings, HttpEndpoint, PoolLimits, Timeouts
+
+if TYPE_CHECKING:
+    # Imported where they are used: most programs have neither weights nor a library, and the start should be quick.
+    from metaclaw.engine import EmbeddedModel
+    from metaclaw.engine.embedding import MeaningSearch
+    from metaclaw.privacy import Redactor
+
+log = logging.getLogger(__name__)
+
+
+def build_endpoint(one: ProviderConfig) -> HttpEndpoint:
+    """The provider; nothing is connected yet."""
+    assert one.kind != "embedded"
+    key = None if one.api_key is None else PASSTHROUGH if one.api_key.is_passthrough else one.api_key.resolve()
+    timeouts = Timeouts(connect_s=one.connect_timeout_s, first_byte_s=one.timeout_s, idle_s=one.timeout_s)
+    limits = PoolLimits(connections=one.max_concurrency, queue_s=one.queue_timeout_s)
+    return HttpEndpoint(
+        one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts, limits=limits
+    )
+
+
+def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Replaces secrets in texts that leave for a provider. What it needs is read at the first call, which belongs in a thread."""
+
+    @cache
+    def redactor() -> "Redactor":
+        from metaclaw.privacy import KnownSecrets, Redactor
+
+        return Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
+
+    return lambda texts: [redactor().text(text).text for text in texts]
+
+
+class ConfiguredProviders:
+    """The providers in the order of fallback, and the embedded model among them, if it is one. `model_folder` holds its weights."""
+
+    def __init__(self, config: Config, home: Path) -> None:
+        self._config = config
+        self._home = home
+        self.embedded: EmbeddedModel | None = None
+        configured = config.fallback_order or (ProviderConfig(name="embedded", kind="embedded"),)
+        self.all = [self._build(one) for one in configured]
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of the embedded model's weights: the model that comes with the program, or `policy.base_model`."""
+        from metaclaw.engine import MODEL_ID
+
+        policy = self._config.policy
+        if self._is_own_model or policy is None or policy.base_model is None:
+            return self._home / "models" / MODEL_ID
+        return Path(policy.base_model).expanduser()
+
+    @property
+    def over_http(self) -> Mapping[str, HttpEndpoint]:
+        """The endpoints by name."""
+        return {one.name: one for one in self.all if isinstance(one, HttpEndpoint)}
+
+    @property
+    def passthrough(self) -> frozenset[str]:
+        """Names of the providers that are asked with the client's own key."""
+        configured = self._config.providers
+        return frozenset(one.name for one in configured if one.api_key is not None and one.api_key.is_passthrough)
+
+    @property
+    def _is_own_model(self) -> bool:
+        policy = self._config.policy
+        return policy is None or policy.backend != "embedded" or policy.base_model is None
+
+    def _build(self, one: ProviderConfig) -> HttpEndpoint | ModelProvider:
+        if one.kind != "embedded":
+            return build_endpoint(one)
+        from metaclaw.engine import EmbeddedModel
+
+        engine = self._config.engine
+        self.embedded = EmbeddedModel(
+            self.model_folder,
+            name=one.name,
+            convert=self._is_own_model,
+            threads=engine.threads or None,
+            slots=engine.max_batch,
+        )
+        return self.embedded
+
+
+class SkillSearch:
+    """The search for skills by meaning; `meaning` is None where it is not configured or its packages are missing."""
+
+    def __init__(self, config: Config, home: Path) -> None:
+        self._config = config
+        self.endpoint: HttpEndpoint | None = None
+        self.meaning = self._build(home / "models" / "meaning")
+
+    def _build(self, folder: Path) -> "MeaningSearch | None":
+        skills = self._config.skills
+        if not skills.enabled or skills.retrieval in ("words", "lexical"):
+            return None
+        from metaclaw.engine.embedding import MeaningSearch, missing_packages
+
+        provider = next((one for one in self._config.providers if one.name == skills.embeddings_provider), None)
+        if missing := missing_packages(has_provider=provider is not None):
+            if skills.retrieval == "hybrid" or provider is not None:
+                log.warning("retrieval_by_words_only missing=%s", ",".join(missing))
+            return None
+        if provider is None or skills.embeddings_model is None:
+            return MeaningSearch(folder)
+        # Connections of its own: a slow embedding model must not take those of requests.
+        self.endpoint = build_endpoint(provider)
+        embeddings = HttpEmbeddings(self.endpoint, skills.embeddings_model, redaction(self._config))
+        return MeaningSearch(folder, embeddings=embeddings, key=provider.base_url or "")
+
+    def describe(self) -> Mapping[str, str]:
+        """How skills are found, for `status`."""
+        skills = self._config.skills
+        by = "local model" if skills.embeddings_provider is None else f"{skills.embeddings_provider}/{skills.embeddings_model}"
+        if self.meaning is not None:
+            return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
+        if skills.retrieval in ("words", "lexical"):
+            return {"mode": "words", "state": "as configured"}
+        from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER
+
+        install = INSTALL if skills.embeddings_provider is None else INSTALL_FOR_PROVIDER
+        return {"mode": "words", "state": f"to search by meaning as well: {install}"}

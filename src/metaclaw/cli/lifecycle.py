@@ -1,0 +1,394 @@
+"""`metaclaw start|stop|logs|page`: the proxy in this terminal or in the background, its end, its log and its page."""
+
+import gc
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from metaclaw.cli.client import ApiClient, at, connect, expect, rows
+from metaclaw.cli.output import counted, duration, json_option, plain, print_json, show_progress
+from metaclaw.domain.chat import Json
+from metaclaw.errors import ConfigError, MetaClawError
+from metaclaw.instance import find
+
+if TYPE_CHECKING:
+    from metaclaw.config import Config, ProviderConfig
+
+_MODES = ("skills_only", "rl", "auto")
+
+
+@click.command()
+@click.option(
+    "--mode",
+    help="When it trains weights: skills_only never, rl whenever enough turns are there, auto while you are away"
+    " [policy.mode; without [policy]: skills_only].",
+)
+@click.option("--host", help="Address to listen on [proxy.host].")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes any free one [proxy.port].")
+@click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Override a setting for this run; may be repeated.")
+@click.option("--detach", is_flag=True, help="Run in the background; return once it can serve.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=600.0, show_default=True, help="With --detach: seconds to wait."
+)
+@click.option("--detached", is_flag=True, hidden=True, help="This is the background process itself: print nothing.")
+@json_option
+@click.pass_obj
+def start(
+    home: Path,
+    mode: str | None,
+    host: str | None,
+    port: int | None,
+    sets: tuple[str, ...],
+    detach: bool,
+    timeout_s: float,
+    detached: bool,
+    as_json: bool,
+) -> int:
+    """Start the proxy and say how to point an agent at it."""
+    overrides = [
+        *sets,
+        *([f"proxy.host={host}"] if host is not None else []),
+        *([f"proxy.port={port}"] if port is not None else []),
+    ]
+    overrides = overrides_from_parent() if detached else [*overrides, *settings_of_mode(home, mode, overrides)]
+    config = prepared(home, overrides)
+    if detach:
+        api, facts = launch(home, config, overrides, timeout_s)
+        announce(config, api.url, api.key, facts.model, facts.skills, sign_in_link(api), as_json=as_json)
+        return 0
+    # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
+    gc.disable()
+    from metaclaw.app import ReadyProxy, run
+
+    def ready(serving: ReadyProxy) -> None:
+        if not detached:
+            announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
+
+    return run(config, home=home, ready=ready)
+
+
+def prepared(home: Path, overrides: list[str]) -> "Config":
+    """The configuration to start with; at the first start the home folder is made and a key is generated and stored."""
+    from metaclaw.config import ensure_api_key, load, prepare_home
+
+    config = load(home, sets=overrides)
+    prepare_home(home)
+    if config.proxy.api_key is None:
+        ensure_api_key(home)
+        config = load(home, sets=overrides)
+    return config
+
+
+def announce(config: "Config", url: str, key: str, embedded: str | None, skills: int, page: str, *, as_json: bool) -> None:
+    """Print where the proxy is, its key, and how to point an agent at it. `embedded` is the embedded model where it serves."""
+    model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
+    if as_json:
+        print_json(
+            {
+                "url": url,
+                "api_key": key,
+                "openai_base_url": f"{url}/v1",
+                "anthropic_base_url": url,
+                "model": model,
+                "skills": skills,
+                "page": page,
+            }
+        )
+        return
+    lines = [
+        f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
+        f" with {counted(skills, 'skill')}.",
+        f"  URL  {url}",
+        f"  key  {key}",
+        "Point an agent at it:",
+        f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
+        f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
+        f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
+        f"Watch it learn, in a browser: {page}",
+    ]
+    click.echo("\n".join(lines))
+
+
+def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
+    """A request to try. A provider that passes credentials on needs the caller's own beside our key, in its own wire."""
+    body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
+    path, headers = "/v1/chat/completions", [shlex.quote(f"Authorization: Bearer {key}")]
+    asked = None if is_embedded else _asked_by_chat(config, model)
+    if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
+        path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
+        if asked.kind == "anthropic":
+            path, headers = f"/k/{key}/v1/messages", ['"x-api-key: $ANTHROPIC_API_KEY"', "'anthropic-version: 2023-06-01'"]
+            body["max_tokens"] = 100
+    fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
+    return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
+
+
+def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | None":
+    """The provider that a chat request for this model goes to."""
+    providers = config.fallback_order
+    listing = (one for one in providers if model in one.models)
+    speaking = (one for one in providers if "chat" in one.wires)
+    return next(listing, None) or next(speaking, None) or next(iter(providers), None)
+
+
+def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
+    """Environment variables for a client of this vendor; it needs its own credentials if its provider passes them on."""
+    name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
+    first = next((one for one in config.fallback_order if one.kind == vendor), None)
+    if first is not None and first.api_key is not None and first.api_key.is_passthrough:
+        return f"export {name}_BASE_URL={url}/k/{key}{version}   # your own {name}_API_KEY or login is passed on"
+    variable = "OPENAI_API_KEY" if vendor == "openai" else "ANTHROPIC_AUTH_TOKEN"
+    return f"export {name}_BASE_URL={url}{version} {variable}={key}"
+
+
+def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
+    """A mode as the settings it stands for. Where no weights are to be trained, none being trained already needs no setting."""
+    from metaclaw.config import load
+
+    if mode is None:
+        return []
+    if mode not in _MODES:
+        raise ConfigError(f"--mode {mode} is not a mode; write --mode {', '.join(_MODES[:-1])} or {_MODES[-1]}")
+    config = load(home, sets=overrides)
+    if mode == "skills_only" and config.policy is None:
+        return []
+    if config.untrainable is not None:
+        hosted = ", ".join(plain(provider.name) for provider in config.providers)
+        raise ConfigError(
+            f"--mode {mode} trains weights, and the weights behind {hosted} are not ours to train.\n"
+            f"  What works with {hosted}: rules, facts and skills. Leave out --mode: metaclaw start\n"
+            "  What can be trained: the embedded model, beside your provider:"
+            " metaclaw config set providers.embedded.kind=embedded\n"
+            "  or a model of a training service: [policy] with backend and base_model in config.toml (docs/training.md)"
+        )
+    return [f"policy.mode={mode}"]
+
+
+_PAUSE_S = 0.05
+_PARENT_S = 0.5
+_LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedProxy:
+    """Model and number of skills of the new proxy."""
+
+    model: str | None
+    skills: int
+
+
+def launch(
+    home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
+) -> tuple[ApiClient, LaunchedProxy]:
+    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead.
+
+    With `ends_with_parent` the proxy stops when this process is gone, also where that was killed.
+    """
+    running = find(home)
+    if running is not None:
+        raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
+    key = config.proxy.api_key
+    assert key is not None
+    log = home / "logs" / "metaclaw.log"
+    began_at = log.stat().st_size if log.exists() else 0
+    command = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start", "--detached"]
+    with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        child = _spawn(command, home, file, {"overrides": list(overrides), "ends_with_parent": ends_with_parent})
+    api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
+    status = api.facts("/api/status")
+    if at(status, "degraded"):
+        click.echo(f"metaclaw: it serves, but turns are not being recorded: {plain(at(status, 'store', 'reason'))}", err=True)
+    return api, _started(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The lines that the child has logged."""
+
+    path: Path
+    began_at: int
+
+    def lines(self) -> list[str]:
+        with self.path.open("rb") as file:
+            file.seek(self.began_at)
+            return file.read().decode("utf-8", "replace").splitlines()
+
+
+def overrides_from_parent() -> list[str]:
+    """In the background process: the settings its parent hands over. If it is to end with its parent, a thread watches that."""
+    told = json.load(sys.stdin)
+    if told["ends_with_parent"]:
+        Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    overrides: list[str] = told["overrides"]
+    return overrides
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _spawn(command: Sequence[str], home: Path, log: BinaryIO, told: dict[str, Json]) -> "subprocess.Popen[bytes]":
+    """Overrides may hold secrets; they go through a pipe because every user can read a process's arguments."""
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True)
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin as pipe:  # a child that died at once is reported with its log
+        pipe.write(json.dumps(told).encode())
+    return child
+
+
+def _await_ready(home: Path, child: "subprocess.Popen[bytes]", key: str, log: _Log, timeout_s: float) -> ApiClient:
+    began = time.monotonic()
+    while child.poll() is None:
+        running = find(home)
+        if running is not None and running.pid == child.pid and running.url is not None:
+            api = ApiClient(running.url, key)
+            if _is_ready(api):
+                show_progress("")
+                return api
+        if time.monotonic() > began + timeout_s:
+            raise MetaClawError(
+                f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries; its log is {log.path}"
+            )
+        show_progress(_start_progress(next(iter(reversed(log.lines())), ""), time.monotonic() - began))
+        time.sleep(_PAUSE_S)
+    show_progress("")
+    tail = "\n".join(plain(line) for line in log.lines()[-_LOG_LINES:])
+    raise MetaClawError(f"the proxy ended at once with exit code {child.returncode}; the end of its log ({log.path}):\n{tail}")
+
+
+def _is_ready(api: ApiClient) -> bool:
+    """Whether it answers requests. A proxy whose store is broken is not ready for a balancer, but it serves: no reason to wait."""
+    try:
+        status, _ = api.get("/readyz")
+        if status == 200:
+            return True
+        facts = api.facts("/api/status")
+    except MetaClawError:
+        return False
+    return at(facts, "degraded") is True and at(facts, "engine", "state") in (None, "ready")
+
+
+def _start_progress(line: str, waited_s: float) -> str:
+    """The progress of the start, from the newest line of the log."""
+    state = re.search(r"state='(?:starting: )?([^']+)'", line)
+    doing = f": embedded model, {state[1]}" if state else ""
+    return f"starting, {duration(waited_s)}{doing}"
+
+
+def _started(status: dict[str, Json]) -> LaunchedProxy:
+    models = [model for provider in rows(at(status, "providers")) for model in rows(at(provider, "models"))]
+    count = at(status, "skills", "count")
+    return LaunchedProxy(str(models[0]) if models else None, count if isinstance(count, int) else 0)
+
+
+@click.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait for it to end."
+)
+@json_option
+@click.pass_obj
+def stop(home: Path, timeout_s: float, as_json: bool) -> None:
+    """Stop the running proxy; running answers are finished first."""
+    began = time.monotonic()
+    pid = stop_proxy(home, timeout_s)
+    if as_json:
+        print_json({"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)})
+    else:
+        click.echo(f"Stopped (pid {pid}).")
+
+
+def stop_proxy(home: Path, timeout_s: float) -> int:
+    """End this home's proxy and wait until it is gone; its process id. Raises MetaClawError."""
+    running = find(home)
+    if running is None:
+        raise MetaClawError(f"no proxy runs for {home}; there is nothing to stop")
+    try:
+        os.kill(running.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it ended by itself just now
+    except PermissionError as error:
+        raise MetaClawError(f"the proxy (pid {running.pid}) belongs to another user; stop it as that user") from error
+    _wait(home, running.pid, timeout_s)
+    return running.pid
+
+
+def _wait(home: Path, pid: int, timeout_s: float) -> None:
+    began = time.monotonic()
+    while (running := find(home)) is not None and running.pid == pid:
+        waited = time.monotonic() - began
+        if waited > timeout_s:
+            raise MetaClawError(
+                f"the proxy (pid {pid}) still finishes its answers after {timeout_s:g} s; wait, or end it with: kill -9 {pid}"
+            )
+        show_progress(f"finishing running answers, {waited:.0f} s")
+        time.sleep(_PAUSE_S)
+    show_progress("")
+
+
+_FOLLOW_S = 0.2
+
+
+@click.command()
+@click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="Lines of the end to print.")
+@click.option(
+    "-f/-F", "--follow/--no-follow", default=None, help="Go on as lines are written [on a terminal, follow]. Ctrl-C ends it."
+)
+@click.pass_obj
+def logs(home: Path, lines: int, follow: bool | None) -> None:
+    """Print the end of the proxy's log, and follow it. A proxy that was started in a terminal logs there instead."""
+    path = home / "logs" / "metaclaw.log"
+    if not path.exists():
+        raise MetaClawError(f"there is no log at {path}; a proxy writes one when it is started with: metaclaw start --detach")
+    is_followed = sys.stdout.isatty() if follow is None else follow
+    with path.open("rb") as file:
+        for line in deque(file, maxlen=lines):
+            _print_line(line)
+        try:
+            while is_followed:
+                line = file.readline()
+                if line:
+                    _print_line(line)
+                elif path.exists() and path.stat().st_size < file.tell():
+                    file.seek(0)  # it was begun anew
+                else:
+                    time.sleep(_FOLLOW_S)
+        except KeyboardInterrupt:
+            return
+
+
+def _print_line(line: bytes) -> None:
+    click.echo(plain(line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "    ")) if line.strip() else "")
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def page(home: Path, as_json: bool) -> None:
+    """Print a link to the page. It signs a browser in, once."""
+    _, api = connect(home)
+    link = sign_in_link(api)
+    if as_json:
+        print_json({"url": link})
+    else:
+        click.echo(plain(link))
+
+
+def sign_in_link(api: ApiClient) -> str:
+    """A new link of the running proxy."""
+    return str(expect(*api.post("/api/sign-in"))["url"])

@@ -1,0 +1,196 @@
+"""`metaclaw why`: which rules and skills were in a turn's prompt. `metaclaw feedback`: a person's verdict on a turn."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from metaclaw.cli.client import at, connect, expect, message_in, rows
+from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
+from metaclaw.cli.output import counted, json_option, moment, plain, print_json
+from metaclaw.errors import MetaClawError
+from metaclaw.instance import find
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
+
+_MOST_TEXT = 90
+_REMINDERS = (
+    ("reminded", "reminded of at the end of the conversation"),
+    ("reminders_left_out", "not reminded of, to see whether reminders help"),
+)
+
+_GOT = {
+    "complied": "The client got the calls of the last attempt. The usage is the sum of all attempts.",
+    "stopped": "The client got a text in place of the calls. The usage is the sum of all attempts.",
+    "warned": "The client got the calls of the last attempt with a warning. The usage is the sum of all attempts.",
+}
+
+
+@click.command()
+@click.argument("turn", required=False)
+@click.option("--last", is_flag=True, help="The last main turn.")
+@json_option
+@click.pass_obj
+def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
+    """Say which rules and skills were in the prompt of TURN, which were not, and why."""
+    check_choice(turn, last, "turn")
+    facts = _explained(home, turn)
+    if as_json:
+        print_json(facts)
+    else:
+        _tell(facts)
+
+
+def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
+    from metaclaw.api import WhyRoutes
+    from metaclaw.cli.home import opened, read_in_force
+    from metaclaw.config import load
+    from metaclaw.skills import Budgets
+    from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
+
+    config = load(home)
+    with opened(config) as database:
+        if database is None:
+            raise MetaClawError("no turn is recorded yet")
+        reader, policies = LedgerReader(database), SqlPolicies(database)
+
+        def absorbed(version: int) -> frozenset[str]:
+            found = policies.version(version) if version else None
+            return frozenset() if found is None else frozenset(found.absorbed)
+
+        turn = find_turn(reader, wanted)
+        teams = {team.name: team.users for team in config.teams}
+        budgets = Budgets.configured(config.skills)
+        embedded = next((one.name for one in config.providers if one.kind == "embedded"), None if config.providers else "embedded")
+        explainer = WhyRoutes(
+            reader, SqlGenerations(database).at, lambda: read_in_force(home)[0], budgets, teams, absorbed, embedded
+        )
+        facts = explainer.explain(turn)
+    if facts is None:
+        raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
+    return facts
+
+
+def _tell(facts: "dict[str, Json]") -> None:
+    from datetime import datetime
+
+    when = moment(datetime.fromisoformat(str(facts.get("at"))))
+    scope = {"user": at(facts, "scope", "user"), "project": at(facts, "scope", "workspace")}
+    known = [f"{word} {plain(found)}" for word, found in scope.items() if found]
+    click.echo(", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known]))
+    considered, placed = len(rows(facts.get("considered"))), len(rows(facts.get("placed")))
+    of = counted(considered, "rule or skill", "rules and skills")
+    click.echo(f"{placed} of {of} were in its prompt (generation {plain(facts.get('generation'))}).")
+    for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
+        _section(title, rows(facts.get(field)))
+    _section("not placed", rows(facts.get("not_placed")))
+    for field, title in _REMINDERS:
+        if names := rows(facts.get(field)):
+            click.echo(f"{title}: {', '.join(plain(name) for name in names)}")
+    _tell_enforcement(facts)
+    for name in rows(facts.get("forgotten")):
+        click.echo(f"  {plain(name)} was there and is forgotten")
+
+
+def _tell_enforcement(facts: "dict[str, Json]") -> None:
+    """The story of an answer whose calls were held: each attempt, and what the client got."""
+    rules = rows(facts.get("enforced"))
+    if not rules:
+        return
+    click.echo("held:")
+    for one in rules:
+        times = counted(at(one, "attempts"), "attempt")
+        click.echo(f"  {plain(at(one, 'rule'))} was broken in {times}: {plain(at(one, 'reason'))}")
+    for number, attempt in enumerate(rows(facts.get("attempts")), 1):
+        calls = "; ".join(f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}" for call in rows(at(attempt, "calls")))
+        click.echo(f"  attempt {number} ({plain(at(attempt, 'turn'))}): {calls or 'no calls'}")
+    click.echo(f"  {_GOT.get(str(at(rules[0], 'end')), '')}")
+
+
+def _section(title: str, items: "list[Json]") -> None:
+    if not items:
+        return
+    click.echo(f"{title}:")
+    for one in items:
+        text = " ".join(str(at(one, "text")).split())
+        shown = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(shown)}")
+        click.echo(f"    {plain(at(one, 'reason'))}")
+        if note := at(one, "check_note"):
+            click.echo(f"    {plain(note)}")
+
+
+_OUTCOMES = ("pass", "fail")
+
+
+@click.command()
+@click.argument("said", nargs=-1, metavar="[TURN] pass|fail [COMMENT]...", required=True)
+@click.option("--last", is_flag=True, help="The last main turn; then no TURN is named.")
+@click.option("--comment", default="", help="The same as COMMENT.")
+@json_option
+@click.pass_obj
+def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_json: bool) -> None:
+    """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are made of your COMMENT.
+
+    TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must be ISO"
+    """
+    named, outcome, words = _parse_words(said, last=last)
+    turn = _resolved(home, named)
+    comment = " ".join(words) or comment
+    facts = _tell_proxy(home, turn, outcome, comment) if find(home) is not None else _record(home, turn, outcome, comment)
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"Noted: {plain(turn)} is a {outcome}.")
+        if outcome == "fail" and not comment:
+            click.echo('Say what was wrong, and it learns more: metaclaw feedback --last fail "…"')
+
+
+def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str, tuple[str, ...]]:
+    """The turn that is named, the outcome and the comment."""
+    named, rest = (None, said) if last else (said[0], said[1:])
+    if not rest or rest[0] not in _OUTCOMES:
+        if not last and named in _OUTCOMES:
+            raise click.UsageError("name a turn (the beginning of its id is enough), or say --last")
+        given = f"{rest[0]!r} is neither pass nor fail" if rest else "pass or fail is missing"
+        raise click.UsageError(f'{given}; for example: metaclaw feedback --last fail "the date must be ISO"')
+    return named, rest[0], rest[1:]
+
+
+def _resolved(home: Path, named: str | None) -> str:
+    """The whole id. One that the ledger does not know is left for the proxy to refuse."""
+    from metaclaw.cli.home import reading
+    from metaclaw.config import load
+
+    with reading(load(home)) as reader:
+        if named is not None and (reader is None or not reader.find_turns(named)):
+            return named
+        return find_turn(reader, named)
+
+
+def _tell_proxy(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
+    _, api = connect(home)
+    status, body = api.post("/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment})
+    if status == 404:
+        raise MetaClawError(f"{message_in(body)}; {WHERE_TURNS}")
+    return expect(status, body)
+
+
+def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
+    """Straight into the store: a proxy that starts later learns from it."""
+    from metaclaw.api import verdict_view
+    from metaclaw.cli.home import opened
+    from metaclaw.config import load
+    from metaclaw.domain.ids import TurnId
+    from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+    from metaclaw.store import LedgerReader, SqlVerdicts
+
+    is_fail = outcome == Outcome.FAIL
+    p_fail, fault = (1.0, Fault.AGENT) if is_fail else (0.0, None)
+    verdict = Verdict(TurnId(turn), Outcome(outcome), Source.USER, p_fail, fault=fault, comment=comment.strip())
+    with opened(load(home)) as database:
+        if database is None or LedgerReader(database).standing_of(verdict.turn) is None:
+            raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
+        SqlVerdicts(database).record_verdict(verdict)
+    return {"turn": turn, "verdict": verdict_view(verdict)}

@@ -1,0 +1,226 @@
+"""Sections of serving: the proxy, its providers, sessions, the store, the embedded model, metrics and the log."""
+
+import ipaddress
+import re
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from metaclaw.config.section import Names, Seconds, Secret, SecretUrl, Section, home_of, is_http
+from metaclaw.domain.chat import Wire
+
+MIB = 1024 * 1024
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "embedded"]
+WIRES_OF_KIND: dict[str, tuple[Wire, ...]] = {"openai": (Wire.CHAT, Wire.RESPONSES), "anthropic": (Wire.MESSAGES,)}
+_ADDRESS_OF_KIND = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_PROVIDER_NAME = re.compile(r"(?=.*[a-z])[a-z0-9][a-z0-9_-]{0,63}")
+_KEY_TEXT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+")
+_STORE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
+
+Wires: TypeAlias = Annotated[tuple[Annotated[Wire, Field(strict=False)], ...], Field(strict=False)]
+
+
+class ProxyConfig(Section):
+    """The address agents talk to, and its limits."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback needs `api_key`.")
+    port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    api_key: Secret | None = Field(
+        default=None,
+        description="The key that callers must send. Generated and stored here at the first start.",
+        examples=["env:METACLAW_KEY"],
+    )
+    max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
+    max_items: int = Field(
+        default=20_000,
+        ge=1,
+        le=10_000_000,
+        description="Messages, content parts and tools in one request; more are answered with 413.",
+    )
+    max_concurrency: int = Field(
+        default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
+    )
+    max_subscribers: int = Field(
+        default=1024, ge=1, le=65536, description="Clients that follow `/api/events` at once; one more is answered with 429."
+    )
+    write_timeout_s: Seconds = Field(
+        default=120.0,
+        description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
+    )
+    enforce_opt_out: bool = Field(
+        default=False, description="A client may switch held rules off for a request with `X-Metaclaw-Enforce: off`."
+    )
+    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM or Ctrl-C.")
+
+    @field_validator("host")
+    @classmethod
+    def _names_an_address(cls, host: str) -> str:
+        if not host or not host.isascii() or any(char.isspace() or char in "/@[]" for char in host):
+            raise PydanticCustomError("host", "is not a host name or an IP address")
+        return host
+
+    @field_validator("api_key")
+    @classmethod
+    def _fits_into_a_url(cls, key: Secret | None) -> Secret | None:
+        if key is not None and key.is_passthrough:
+            raise PydanticCustomError("proxy_key", "cannot be passthrough: that word belongs to a provider's api_key")
+        if key is not None and key.is_literal and not _KEY_TEXT.fullmatch(key.resolve()):
+            raise PydanticCustomError("proxy_key", "has characters that cannot stand in a URL; use letters, digits, - and _")
+        return key
+
+    @model_validator(mode="after")
+    def _is_not_open_to_the_world(self) -> "ProxyConfig":
+        if self.api_key is None and not is_loopback(self.host):
+            raise PydanticCustomError("open_host", "needs proxy.api_key, because others can reach this host")
+        return self
+
+
+class ProviderConfig(Section):
+    """One model provider. Without any, the embedded model serves."""
+
+    name: str = Field(description="Its name in status, logs and `--set providers.NAME.key=value`.", examples=["openai"])
+    kind: ProviderKind = Field(description="Its API; `embedded` is the model inside this program.", examples=["openai"])
+    base_url: str | None = Field(
+        default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
+        description="Its address: with `/v1` for openai, without for anthropic. Default: the vendor's own.",
+        examples=["http://127.0.0.1:8000/v1"],
+    )
+    api_key: Secret | None = Field(
+        default=None,
+        description="Its key; `passthrough` forwards the caller's own credentials; absent sends none.",
+        examples=["env:OPENAI_API_KEY"],
+    )
+    models: Names = Field(
+        default=(),
+        description="Models that go to this provider. A model that no provider lists goes to the first provider of its wire.",
+    )
+    wires: Wires = Field(
+        default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
+        description='What it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.',
+        examples=[["chat"]],
+    )
+    timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")
+    connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection.")
+    max_concurrency: int = Field(
+        default=1024, ge=1, le=65536, description="Calls to it at once; more wait their turn, and sessions take turns."
+    )
+    queue_timeout_s: float = Field(
+        default=2.0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Longest wait for its turn. Then the next provider is asked; without one, 429 and `retry-after`.",
+    )
+    order: int | None = Field(
+        default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position.", examples=[0]
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_word(cls, name: str) -> str:
+        if not _PROVIDER_NAME.fullmatch(name):
+            raise PydanticCustomError(
+                "provider_name", "is not a word of lower-case letters, digits, - and _ with at least one letter"
+            )
+        return name
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None, known: ValidationInfo) -> str | None:
+        if url is None:
+            return None
+        if known.data.get("kind") == "embedded":
+            raise PydanticCustomError("embedded_url", "does not belong to the embedded model; delete this line")
+        if not is_http(url):
+            raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
+        if known.data.get("kind") == "anthropic" and url.rstrip("/").endswith("/v1"):
+            raise PydanticCustomError("anthropic_url", "ends in /v1; an anthropic address is written without it")
+        return url.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_for_a_server(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
+        if key is not None and known.data.get("kind") == "embedded":
+            raise PydanticCustomError("embedded_key", "does not belong to the embedded model; delete this line")
+        return key
+
+    @field_validator("wires")
+    @classmethod
+    def _are_its_own(cls, wires: tuple[Wire, ...], known: ValidationInfo) -> tuple[Wire, ...]:
+        kind = known.data.get("kind", "")
+        own = WIRES_OF_KIND.get(kind, ())
+        if kind and (len(set(wires)) != len(wires) or not set(wires) <= set(own) or bool(own) != bool(wires)):
+            words = " and ".join(wire.value for wire in own) or "none"
+            raise PydanticCustomError("wires", "must be among {words} for this kind, each once", {"words": words})
+        return wires
+
+
+class SessionsConfig(Section):
+    """Sessions: when a conversation is over."""
+
+    silence_minutes: float = Field(
+        default=60.0, gt=0, le=525_600, allow_inf_nan=False, description="A session without a turn for this long has ended."
+    )
+
+
+class StoreConfig(Section):
+    """Where turns are kept."""
+
+    url: SecretUrl = Field(
+        default=SecretUrl("sqlite:///{home}/ledger.db"),
+        validate_default=True,
+        description="`sqlite:////whole/path.db` or `postgresql://user:password@host/database`; may be a secret reference.",
+        examples=["sqlite:///{home}/ledger.db"],
+    )
+    max_gb: float = Field(
+        default=0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Size in GB that an SQLite database is kept below: the oldest sessions are removed, "
+        "what was learned from them stays. 0 is no limit.",
+    )
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_a_database(cls, value: object, known: ValidationInfo) -> object:
+        text = value.resolve() if isinstance(value, SecretUrl) and value.is_literal else value
+        if not isinstance(text, str) or text.startswith(("env:", "file:")):
+            return value
+        url = text.replace("{home}", str(home_of(known)))
+        scheme, separator, rest = url.partition("://")
+        if not separator or scheme not in _STORE_SCHEMES:
+            raise PydanticCustomError("store_url", "is not a sqlite:/// or postgresql:// address")
+        if scheme == "sqlite" and not (rest.startswith("//") and len(rest) > 2):
+            raise PydanticCustomError("store_path", "must name a file by its whole path, as sqlite:////folder/file.db does")
+        return url
+
+
+class EngineConfig(Section):
+    """The embedded model. It serves where no provider is configured, or where one of kind `embedded` is."""
+
+    threads: int = Field(default=0, ge=0, le=1024, description="Processor threads it may use; 0 decides by the machine.")
+    max_batch: int = Field(default=8, ge=1, le=256, description="Requests it answers in one batch.")
+
+
+class TelemetryConfig(Section):
+    """Metrics."""
+
+    prometheus: bool = Field(default=True, description="Serve `/metrics`.")
+
+
+class LogConfig(Section):
+    """The log."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important thing that is logged."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,7 +1,0 @@
-"""Retrieval by meaning: a small embedding model in a process of its own, or a provider's, and the client that asks it. Imports
-nothing heavy."""
-
-from metaclaw.engine.meaning.client import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
-from metaclaw.engine.meaning.provided import Embeddings
-
-__all__ = ["INSTALL", "INSTALL_FOR_PROVIDER", "Embeddings", "MeaningSearch", "missing_packages"]

@@ -1,0 +1,207 @@
+"""A run's state on disk, piece by piece: every file is whole or not there, and what a file lost is found in the one before it.
+
+    run.json                          whose state this is
+    step-00000012.state               after the 12th optimiser step: weights, moments
+    gradient-00000012-00000003.state  three pieces accumulated towards the 13th
+
+The two latest steps and, of each, the two latest gradients are kept.
+"""
+
+import contextlib
+import json
+import os
+import struct
+import sys
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from metaclaw.domain.batch import RunProgress
+from metaclaw.domain.chat import Json
+from metaclaw.errors import TrainingError
+
+_MAGIC: Final = b"MCSTATE1"
+_HEAD: Final = struct.Struct("<8sIQ")  # magic, checksum of the body, length of the body
+_KEPT_STEPS: Final = 2
+_KEPT_GRADIENTS: Final = 2
+_SHARE: Final = 0.05
+"""Of the time worked, how much writing gradients may cost."""
+_RECENT: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The furthest state that can be read, and what had to be passed over to get there."""
+
+    progress: RunProgress
+    step: bytes
+    gradient: bytes | None
+    notes: list[str]
+
+
+class Pieces:
+    """The state files of one run. One process at a time has them; it holds a lock for as long as it lives."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._costs_s: deque[float] = deque(maxlen=_RECENT)
+        self._saved_at = clock()
+        self._lock: int | None = None
+
+    def claim(self, identity: Mapping[str, Json]) -> None:
+        """Make the folder this run's, or find that it is. Raises TrainingError if it is another run's, or in use."""
+        with _translated(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            named = self._folder / "run.json"
+            if named.exists():
+                _refuse_strangers(named, identity)
+            else:
+                _write(named, json.dumps(identity, indent=2).encode())
+            for torn in self._folder.glob("*.tmp"):
+                torn.unlink()
+
+    def recover(self) -> Found | None:
+        """The furthest whole state, or None where the run has none yet. A damaged file is passed over and named."""
+        notes: list[str] = []
+        steps = self._steps()
+        for step in steps:
+            body = _read(self._step_path(step), notes)
+            if body is None:
+                continue
+            for pieces in self._gradients(step):
+                gradient = _read(self._gradient_path(step, pieces), notes)
+                if gradient is not None:
+                    return Found(RunProgress(step, pieces), body, gradient, notes)
+            return Found(RunProgress(step, 0), body, None, notes)
+        if steps:
+            raise TrainingError(f"no state of the run in {self._folder} can be read: {'; '.join(notes)}")
+        return None
+
+    def save_step(self, steps: int, make: Callable[[], bytes]) -> None:
+        """Keep what an optimiser step came to; on disk when this returns. Its gradient is zero."""
+        self._save(self._step_path(steps), make)
+        for old in self._steps()[_KEPT_STEPS:]:
+            for pieces in self._gradients(old):
+                self._gradient_path(old, pieces).unlink()
+            self._step_path(old).unlink()
+
+    def save_gradient(self, progress: RunProgress, make: Callable[[], bytes]) -> None:
+        """Keep what was accumulated so far towards the next step; on disk when this returns."""
+        started = self._clock()
+        self._save(self._gradient_path(progress.steps, progress.pieces), make)
+        self._costs_s.append(self._clock() - started)
+        for old in self._gradients(progress.steps)[_KEPT_GRADIENTS:]:
+            self._gradient_path(progress.steps, old).unlink()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether keeping the gradient now costs no more than its share of the time worked since the last time."""
+        # The least of the recent costs: one of them may have been measured across a stop.
+        return not self._costs_s or min(self._costs_s) <= _SHARE * (self._clock() - self._saved_at)
+
+    def let_go(self, *, discard: bool) -> None:
+        """Others may have the folder now; with `discard` there is nothing of ours left in it."""
+        if discard:
+            remove_run(self._folder)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _save(self, path: Path, make: Callable[[], bytes]) -> None:
+        with _translated(path):
+            _write(path, make(), has_head=True)
+        self._saved_at = self._clock()
+
+    def _take_lock(self) -> None:
+        if sys.platform == "win32":
+            return  # a file that is open cannot be locked and replaced alike there; one program per home folder must do
+        import fcntl
+
+        self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise TrainingError(f"another process works on the run in {self._folder}") from error
+
+    def _steps(self) -> list[int]:
+        return sorted((int(path.stem.split("-")[1]) for path in self._folder.glob("step-*.state")), reverse=True)
+
+    def _gradients(self, step: int) -> list[int]:
+        paths = self._folder.glob(f"gradient-{step:08d}-*.state")
+        return sorted((int(path.stem.split("-")[2]) for path in paths), reverse=True)
+
+    def _step_path(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}.state"
+
+    def _gradient_path(self, step: int, pieces: int) -> Path:
+        return self._folder / f"gradient-{step:08d}-{pieces:08d}.state"
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run's files, and its folder if nothing else is in it. A run that is not there is no error."""
+    for pattern in ("*.tmp", "gradient-*.state", "step-*.state", "run.json", "lock"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder durable."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, body: bytes, *, has_head: bool = False) -> None:
+    torn = path.with_suffix(".tmp")
+    with torn.open("wb") as file:
+        if has_head:
+            file.write(_HEAD.pack(_MAGIC, zlib.crc32(body), len(body)))
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    torn.replace(path)
+    sync_folder(path.parent)
+
+
+def _read(path: Path, notes: list[str]) -> bytes | None:
+    with _translated(path):
+        content = memoryview(path.read_bytes())
+    if len(content) >= _HEAD.size:
+        magic, checksum, length = _HEAD.unpack_from(content)
+        body = content[_HEAD.size :]
+        if magic == _MAGIC and length == len(body) and checksum == zlib.crc32(body):
+            return bytes(body)
+    notes.append(f"{path.name} is damaged and was passed over")
+    return None
+
+
+def _refuse_strangers(named: Path, identity: Mapping[str, Json]) -> None:
+    try:
+        there: Json = json.loads(named.read_bytes())
+    except ValueError as error:
+        raise TrainingError(f"{named} cannot be read ({error}); remove {named.parent} to begin that run anew") from error
+    wanted = json.loads(json.dumps(identity))
+    if there != wanted:
+        differing = [key for key in wanted if not isinstance(there, dict) or there.get(key) != wanted[key]] or ["plan"]
+
+        raise TrainingError(f"the run in {named.parent} was begun with another {', '.join(differing)}; it cannot go on as this one")
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f"cannot keep the run's state at {path}: {error}") from error

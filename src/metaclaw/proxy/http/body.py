@@ -1,0 +1,471 @@
+"""A request's body: its fields are decoded at once, its messages one by one, and both are found in the raw JSON bytes.
+
+An agent sends its whole conversation with every request, and nearly all of it has been seen before. So messages stay bytes, with
+their places in the body, until their meaning is needed. What cannot be found beyond doubt, or is odd in any other way, is decoded
+whole. A short body is decoded whole at once; most clients write JSON as we would, which tells where each message stands.
+
+msgspec gives the exact bytes of every value but not their place, so places are found by walking from one to the next, and each is
+checked against the bytes it must hold. What cannot be found beyond doubt raises UnsafeBytesError.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias, TypedDict, cast, overload
+
+import msgspec
+
+from metaclaw.domain.chat import Json, Wire
+from metaclaw.errors import WireError
+from metaclaw.wires import wire_format
+
+Span: TypeAlias = tuple[int, int]
+"""Begin and end of a value, in bytes."""
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BLANKS = b" \t\n\r"
+_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET, _CLOSING = b" ,:\\{[]"
+
+
+class _Messages(TypedDict, total=False):
+    messages: list[msgspec.Raw]
+
+
+class _Input(TypedDict, total=False):
+    input: list[msgspec.Raw]
+
+
+_encode = msgspec.json.Encoder().encode
+_messages = msgspec.json.Decoder(_Messages).decode
+_input = msgspec.json.Decoder(_Input).decode
+
+
+class UnsafeBytesError(Exception):
+    """The place of a value cannot be told from the bytes beyond doubt."""
+
+
+class Document:
+    """A JSON object in bytes, searched only as far as needed."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._span = _object_span(body)
+        self._fields: dict[str, Span] | None = None
+        self._items: dict[str, tuple[list[msgspec.Raw], list[Span]]] = {}
+
+    def field(self, key: str) -> Span:
+        """Where the value of a top-level key stands."""
+        if self._fields is None:
+            self._fields = field_spans(self._body, self._span)
+        if key not in self._fields:
+            raise UnsafeBytesError(f"the body has no {key}")
+        return self._fields[key]
+
+    def item(self, key: str, index: int) -> Span:
+        """Where an item of the list under a top-level key (`messages` or `input`) stands."""
+        found = self._items.get(key)
+        if found is None:
+            found = self._items[key] = self._find_items(key)
+        raws, spans = found
+        if index >= len(spans):
+            raise UnsafeBytesError(f"there is no message {index} in the body")
+        span = spans[index]
+        if not self._body.startswith(bytes(raws[index]), span[0]):
+            raise _surprise(span[0])
+        return span
+
+    def _find_items(self, key: str) -> tuple[list[msgspec.Raw], list[Span]]:
+        begin = _only_value(self._body, self._span, key)
+        if begin is None:
+            begin, end = self.field(key)
+            raws = _ITEMS.decode(self._body[begin:end])
+        else:
+            raws = raw_items(self._body, key)
+        return raws, item_spans(self._body, begin, raws)
+
+    @property
+    def last_field_end(self) -> int:
+        """Where a further field can be written."""
+        begin, end = self._span
+        if self._body[begin : begin + 1] + self._body[end - 1 : end] != b"{}":
+            raise UnsafeBytesError("the body is not an object")
+        return skip_blanks_back(self._body, end - 1)
+
+
+def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
+    """The items of the list under a top-level key (`messages` or `input`), as bytes; where the key stands twice, of the last."""
+    return (_messages(body).get("messages") if key == "messages" else _input(body).get("input")) or []
+
+
+def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
+    """Where each item of the list that begins at `begin` stands, if `raws` are its items: each length leads to the next."""
+    if body[begin] != _BRACKET:
+        raise _surprise(begin)
+    spans: list[Span] = []
+    at = begin + 1
+    for raw in raws:
+        if spans:
+            if body[at] != _COMMA:
+                at = skip_blanks(body, at)
+                if body[at] != _COMMA:
+                    raise _surprise(at)
+            at += 1
+        if body[at] <= _SPACE:
+            at = skip_blanks(body, at)
+        end = at + len(raw)
+        spans.append((at, end))
+        at = end
+    return spans
+
+
+def written_spans(body: bytes, key: str, raws: list[bytes]) -> list[Span] | None:
+    """Where each item of the list under a top-level key stands, if they stand there exactly as `raws` say."""
+    begin = _only_value(body, (0, len(body)), key)
+    if begin is None or body[begin] != _BRACKET:
+        return None
+    spans: list[Span] = []
+    at = begin + 1
+    for raw in raws:
+        if not body.startswith(raw, at):
+            return None
+        end = at + len(raw)
+        spans.append((at, end))
+        if body[end] != _COMMA:
+            break
+        at = end + 1
+    return spans if len(spans) == len(raws) and body[spans[-1][1]] == _CLOSING else None
+
+
+def value_span(body: bytes, span: Span, key: str) -> Span:
+    """Where the value of `key` stands in the object at `span`."""
+    begin = _only_value(body, span, key)
+    if begin is not None:
+        raw = _FIELDS.decode(body[span[0] : span[1]]).get(key)
+        if raw is not None and body.startswith(value := bytes(raw), begin):
+            return begin, begin + len(value)
+    spans = field_spans(body, span)
+    if key not in spans:
+        raise UnsafeBytesError(f"there is no {key}")
+    return spans[key]
+
+
+def string_span(body: bytes, span: Span, key: str, value: str) -> Span:
+    """The same where the value is this string: mostly it stands there as we would write it, and need not be read again."""
+    begin = _only_value(body, span, key)
+    if begin is not None and body.startswith(written := _encode(value), begin):
+        return begin, begin + len(written)
+    return value_span(body, span, key)
+
+
+def field_spans(body: bytes, span: Span) -> dict[str, Span]:
+    """Where each value of the object at `span` stands."""
+    begin, end = span
+    spans: dict[str, Span] = {}
+    at, separator = begin, _BRACE
+    for key, raw in _FIELDS.decode(body[begin:end]).items():
+        at, separator = skip_blanks(body, _after(body, at, separator)), _COMMA
+        at = skip_blanks(body, _after(body, _after_key(body, at, key), _COLON))
+        value = bytes(raw)
+        if not body.startswith(value, at):
+            raise _surprise(at)
+        spans[key] = (at, at + len(value))
+        at += len(value)
+    if spans and skip_blanks(body, at) != end - 1:
+        raise UnsafeBytesError("a key stands twice in one object")
+    return spans
+
+
+def skip_blanks(body: bytes, at: int) -> int:
+    """The first byte at or behind `at` that is not white space."""
+    while body[at] in _BLANKS:
+        at += 1
+    return at
+
+
+def skip_blanks_back(body: bytes, at: int) -> int:
+    """The place behind the last byte before `at` that is not white space."""
+    while body[at - 1] in _BLANKS:
+        at -= 1
+    return at
+
+
+def _object_span(body: bytes) -> Span:
+    if body.startswith(b"{") and body.endswith(b"}"):
+        return 0, len(body)
+    return skip_blanks(body, 0), len(body.rstrip(_BLANKS))
+
+
+def first_value(body: bytes, span: Span, key: str) -> int | None:
+    """Where the value of the first `key` of the object at `span` begins, if one look proves it.
+
+    In valid JSON `"key":` whose first quote is not escaped is a key at some depth, and where only one bracket was opened before,
+    that depth is the object's own.
+    """
+    begin, end = span
+    token = _token(key)
+    at = body.find(token, begin, end)
+    if at < 0 or body[at - 1] == _BACKSLASH or body.count(b"{", begin, at) != 1 or body.count(b"[", begin, at):
+        return None
+    return skip_blanks(body, at + len(token))
+
+
+def _only_value(body: bytes, span: Span, key: str) -> int | None:
+    """The same, if there is no second such key."""
+    begin = first_value(body, span, key)
+    return None if begin is None or body.find(_token(key), begin, span[1]) >= 0 else begin
+
+
+@lru_cache(maxsize=64)
+def _token(key: str) -> bytes:
+    return b'"%b":' % key.encode()
+
+
+def _after_key(body: bytes, at: int, key: str) -> int:
+    plain = b'"%b"' % key.encode()
+    if body.startswith(plain, at):
+        return at + len(plain)
+    written = _STRING.match(body, at)
+    if written is None or msgspec.json.decode(written[0]) != key:
+        raise UnsafeBytesError("a key stands twice in one object")
+    return written.end()
+
+
+def _after(body: bytes, at: int, expected: int) -> int:
+    if body[at] != expected:
+        at = skip_blanks(body, at)
+        if body[at] != expected:
+            raise _surprise(at)
+    return at + 1
+
+
+def _surprise(at: int) -> UnsafeBytesError:
+    return UnsafeBytesError(f"byte {at} is not what was expected there")
+
+
+_decode = msgspec.json.Decoder().decode
+_NULL = b"null"
+_WHOLE_BYTES = 16 * 1024
+"""Up to here it is cheaper to read a body whole."""
+MAX_ITEMS = 20_000
+"""Default of `proxy.max_items`."""
+_BYTES_PER_ITEM = 200
+"""A body with fewer bytes per allowed item cannot hold so many items that it takes long only to count them."""
+_COMMAS_PER_ITEM = 20
+_TO_COMMA = re.compile(rb'[^",]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^",]*+)*+,', re.DOTALL)
+
+
+class Listed(Sequence[Json]):
+    """The messages of a body, each decoded when it is first looked at. `raws` are their bytes, `spans` their places."""
+
+    __slots__ = ("_known", "raws", "spans")
+
+    def __init__(self, raws: list[bytes], spans: list[Span]) -> None:
+        self.raws = raws
+        self.spans = spans
+        self._known: dict[int, Json] = {}
+
+    def __len__(self) -> int:
+        return len(self.raws)
+
+    @overload
+    def __getitem__(self, index: int) -> Json: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Json]: ...
+    def __getitem__(self, index: int | slice) -> "Json | Sequence[Json]":
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self.raws)))]
+        if index in self._known:
+            return self._known[index]
+        raw = self.raws[index]
+        try:
+            item: Json = _decode(raw)
+        except msgspec.DecodeError:
+            item = parse_leniently(raw)
+        self._known[index] = item
+        return item
+
+
+class Written(NamedTuple):
+    """Messages that stand in a body exactly as we would write them: their bytes, and their places."""
+
+    raws: list[bytes]
+    spans: list[Span]
+
+
+class Body(dict[str, Json]):
+    """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`; of messages that
+    are among them, `written` tells where they stand, if they stand as we would write them.
+
+    `item_count` counts messages, tools and blocks of system text; parts of messages are counted as they are read (`take_parts`).
+    """
+
+    __slots__ = ("item_count", "listed", "max_items", "written")
+
+    def __init__(
+        self,
+        fields: dict[str, Json],
+        listed: Listed | None = None,
+        written: Written | None = None,
+        *,
+        item_count: int = 0,
+        max_items: int = MAX_ITEMS,
+    ) -> None:
+        super().__init__(fields)
+        self.listed = listed
+        self.written = written
+        self.item_count = item_count
+        self.max_items = max_items
+
+    def take_parts(self, count: int) -> None:
+        """Count the parts of the messages. WireError 413 when that is more than is allowed."""
+        if self.item_count + count > self.max_items:
+            raise _too_many(self.max_items)
+
+
+def list_key(wire: Wire) -> str:
+    """Where a wire keeps its messages."""
+    return wire_format(wire).list_key
+
+
+def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
+    """The body as a JSON object, or a WireError that says what is wrong with it; 413 when it has more than `max_items` items."""
+    key = list_key(wire)
+    if len(body) <= _WHOLE_BYTES:
+        fields = parse_object(body)
+        count = _checked(_count(fields, key), max_items)
+        return Body(fields, written=_written(key, fields, body), item_count=count, max_items=max_items)
+    if len(body) > _BYTES_PER_ITEM * max_items:
+        _check_commas(body, max_items)
+    try:
+        found = _read_in_part(key, body, max_items)
+    except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
+        found = None  # odd, or wrong; reading all of it will tell
+    fields, listed = (parse_object(body), None) if found is None else found
+    count = _count(fields, key) + (0 if listed is None else len(listed))
+    return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
+
+
+def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
+    """WireError 413 when the fields of a body hold more than `max_items` messages, parts and tools."""
+    messages = fields.get(list_key(wire))
+    parts = sum(map(count_parts, messages)) if isinstance(messages, list) else 0
+    _checked(_count(fields, list_key(wire)) + parts, max_items)
+
+
+def count_parts(item: Json) -> int:
+    """How many parts a message has: blocks of content, also those inside tool results, and tool calls."""
+    if not isinstance(item, dict):
+        return 0
+    content = item.get("content")
+    count = 0
+    if isinstance(content, list):
+        count = len(content)
+        for block in content:
+            nested = block.get("content") if isinstance(block, dict) else None
+            if isinstance(nested, list):
+                count += len(nested)
+    for name in ("tool_calls", "output", "tools"):
+        parts = item.get(name)
+        if isinstance(parts, list):
+            count += len(parts)
+    return count
+
+
+def _count(fields: Mapping[str, Json], key: str) -> int:
+    return sum(len(found) for name in (key, "tools", "functions", "system") if isinstance(found := fields.get(name), list))
+
+
+def _check_commas(body: bytes, max_items: int) -> None:
+    """Refuse a body that would take long to read only because of the number of values in it. Commas in strings do not count."""
+    most = _COMMAS_PER_ITEM * max_items
+    if body.count(b",") <= most:
+        return
+    at = 0
+    for _ in range(most):
+        found = _TO_COMMA.match(body, at)
+        if found is None:
+            return
+        at = found.end()
+    raise _too_many(max_items)
+
+
+def _checked(count: int, max_items: int) -> int:
+    if count > max_items:
+        raise _too_many(max_items)
+    return count
+
+
+def _too_many(max_items: int) -> WireError:
+    return WireError(
+        f"the request has more than {max_items} messages, content parts and tools; raise proxy.max_items to allow more",
+        status=413,
+        code="request_too_large",
+    )
+
+
+def _written(key: str, fields: dict[str, Json], body: bytes) -> Written | None:
+    items = fields.get(key)
+    if not isinstance(items, list) or not items:
+        return None
+    try:
+        raws = list(map(_encode, items))
+    except ValueError:
+        return None  # a lone surrogate
+    spans = written_spans(body, key, raws)
+    return None if spans is None else Written(raws, spans)
+
+
+def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json], Listed] | None:
+    begin = first_value(body, (0, len(body)), key)
+    if begin is None:
+        return None
+    if not body.isascii():
+        body.decode("utf-8")  # bytes that are only skipped are not checked
+    raws = raw_items(body, key)
+    if not raws:
+        return None
+    _checked(len(raws), max_items)
+    spans = item_spans(body, begin, raws)
+    end = skip_blanks(body, spans[-1][1])
+    fields = _decode(body[:begin] + _NULL + body[end + 1 :])
+    if not isinstance(fields, dict) or fields.pop(key, 0) is not None:
+        return None  # the key stands there a second time, and that one counts
+    return fields, Listed([body[start:stop] for start, stop in spans], spans)
+
+
+def parse_object(body: bytes) -> dict[str, Json]:
+    """The body as a JSON object, or a WireError that says what is wrong with it."""
+    try:
+        value = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = parse_leniently(body)
+    except RecursionError as error:
+        raise WireError("the JSON body is nested too deeply") from error
+    if not isinstance(value, dict):
+        raise WireError(f"the body must be a JSON object, not {_kind(value)}")
+    return value
+
+
+def parse_leniently(body: bytes) -> Json:
+    """JavaScript clients may send lone surrogates, which strict parsers refuse; they are a client's text all the same."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WireError(f"the body is not valid UTF-8 at byte {error.start}") from error
+    try:
+        return cast(Json, json.loads(text, parse_constant=_no_constant))
+    except RecursionError as error:
+        raise WireError("the JSON body is nested too deeply") from error
+    except ValueError as error:
+        raise WireError(f"the body is not valid JSON: {error}") from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _kind(value: Json) -> str:
+    return {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}.get(type(value), "a number")

@@ -1,0 +1,341 @@
+"""Clashes: a candidate that repeats a skill in force, or contradicts it, is not a new skill.
+
+Compared with skills of the same scope and of wider ones; not with those of a narrower scope. A more specific skill
+may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
+
+The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are duplicates if they are for the same
+situation *and* ask the same: steps that other skills have, too ("read the result once more"), and what they name as a mistake, are
+boilerplate and do not count. A skill is never a duplicate of a rule: a rule is what a person said, a skill how to go about it. Of a
+rule from an old home only the quoted words count (`> `): the rest is the same in all of them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import NamedTuple
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.skills.index import SkillIndex
+from metaclaw.text import list_terms
+
+DUPLICATE_OVERLAP = 0.6
+_SAME_INSTRUCTION = 0.9  # in a few words every one counts
+_SAME_SUBJECT = 0.5
+SAME_SITUATION = 0.34
+_LOOKED_AT = 24
+_LIST_MARK = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*+•>#]+)\s*")
+_MISTAKE = re.compile(r"anti-?pattern\b|(?:do not|don['’]t|never|avoid)\b", re.IGNORECASE)
+_VALUE = re.compile(r"\w*\d[\w:.,/+-]*\w|\d")
+PERSON, WORKSPACE, _TEAM, _EVERYONE = range(4)
+_WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
+
+
+class IndexLibrary:
+    """The retrieval index as a library: at 100,000 skills nothing is compared that shares no telling word.
+
+    `scopes` are those the candidate's own person is in (their user id, their workspace, their teams), beside its own scope.
+    """
+
+    def __init__(self, index: SkillIndex, scopes: frozenset[str] = frozenset()) -> None:
+        self._index = index
+        self._scopes = scopes
+
+    def get(self, name: str) -> Skill | None:
+        """The skill of this name."""
+        return self._index.get(name)
+
+    def near(self, skill: Skill) -> Sequence[Skill]:
+        """Looked for by trigger and by the whole text: the one finds the same situation, the other the same advice."""
+        scopes = self._scopes | ({skill.scope} if skill.scope else frozenset())
+        texts = (f"{skill.name} {skill.trigger}", f"{skill.trigger}\n{skill.body}")
+        found = [one.skill for text in texts for one in self._index.search(text, _LOOKED_AT, scopes)]
+        if skill.author is Authorship.INSTRUCTION:  # few, and what contradicts one need not share a telling word with it
+            found += [one for one in self._index.skills() if one.scope == skill.scope and one.author is skill.author]
+        return list({one.name: one for one in found}.values())
+
+
+class ClashKind(StrEnum):
+    """How a candidate and a skill stand against each other."""
+
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    OVERRIDE = "override"
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A skill that a candidate repeats, contradicts or overrides, and in what."""
+
+    kind: ClashKind
+    other: Skill
+    reason: str
+
+
+def find_clashes(skill: Skill, library: IndexLibrary, replaces: Iterable[SkillName] = ()) -> tuple[Clash, ...]:
+    """What a candidate clashes with among the skills of its own or a wider scope, itself and those it replaces left out."""
+    ignored = {skill.name, *replaces}
+    near = library.near(skill)
+    others = (other for other in near if other.name not in ignored and is_same_or_wider(other.scope, skill.scope))
+    boilerplate = _boilerplate([skill, *near])
+    clashes = (_clash(skill, other, boilerplate) for other in others)
+    return tuple(sorted(filter(None, clashes), key=lambda clash: clash.other.name))
+
+
+def is_same_or_wider(scope: str | None, than: str | None) -> bool:
+    """Whether everyone who is in scope `than` may be in `scope` too: the same one, or one of a wider kind."""
+    return scope == than or width(scope) > width(than)
+
+
+def width(scope: str | None) -> int:
+    """How wide a scope is: a user (or the owner) 0, a workspace 1, a team 2, everyone 3."""
+    return _EVERYONE if scope is None else _WIDTH.get(scope.partition(":")[0], PERSON)
+
+
+def overlap(one: Iterable[object], other: Iterable[object]) -> float:
+    """The share of all terms that both have; 0 where there are none."""
+    mine, theirs = set(one), set(other)
+    return len(mine & theirs) / len(mine | theirs) if mine or theirs else 0.0
+
+
+def advice(skill: Skill) -> str:
+    """What a skill says to do: its body, or of an instruction the words the person said."""
+    if skill.author is not Authorship.INSTRUCTION:
+        return skill.body
+    quoted = [line.lstrip("> ") for line in skill.body.splitlines() if line.startswith(">")]
+    return "\n".join(quoted) or skill.body
+
+
+def text_terms(skill: Skill) -> frozenset[str]:
+    """The terms of a whole skill."""
+    return frozenset(list_terms(f"{skill.trigger}\n{skill.body}"))
+
+
+def situation_terms(skill: Skill) -> frozenset[str]:
+    """The terms of the situation it is for."""
+    return frozenset(list_terms(f"{skill.name} {skill.trigger}"))
+
+
+def is_same_situation(one: Skill, other: Skill) -> bool:
+    """Whether two skills apply to the same kind of request. Instructions do where they are about the same thing, or about all."""
+    if one.author is other.author is Authorship.INSTRUCTION:
+        mine, theirs = map(list_terms, without_choices(advice(one), advice(other)))
+        return (_is_general(one) and _is_general(other)) or mine == theirs or overlap(mine, theirs) >= _SAME_SUBJECT
+    return overlap(list_terms(one.trigger), list_terms(other.trigger)) >= SAME_SITUATION or (
+        overlap(situation_terms(one), situation_terms(other)) >= SAME_SITUATION
+    )
+
+
+def _is_general(skill: Skill) -> bool:
+    return skill.extra.get("applies") == "always"
+
+
+def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | None:
+    against = _contradiction(skill, other)
+    if against is not None:
+        if skill.scope == other.scope:
+            return Clash(ClashKind.CONFLICT, other, f"contradicts {other.name}: {against}")
+        return Clash(ClashKind.OVERRIDE, other, f"overrides {other.name} in {skill.scope}: {against}")
+    is_said = skill.author is other.author is Authorship.INSTRUCTION
+    if is_said and (changed := _other_values(advice(skill), advice(other))):
+        kind = ClashKind.CONFLICT if skill.scope == other.scope else ClashKind.OVERRIDE
+        return Clash(kind, other, f"changes what {other.name} says: {changed}")
+    if is_said:
+        shared = overlap(list_terms(advice(skill)), list_terms(advice(other)))
+        is_same = shared >= _SAME_INSTRUCTION
+    else:
+        is_same = skill.kind is other.kind and is_same_situation(skill, other) and asks_the_same(skill, other, boilerplate)
+    return Clash(ClashKind.DUPLICATE, other, f"asks what {other.name} asks") if is_same else None
+
+
+def asks_the_same(one: Skill, other: Skill, boilerplate: frozenset[str] = frozenset()) -> bool:
+    """Whether the steps of two skills say the same, as far as they are their own."""
+    mine, theirs = (
+        [term for step in _steps(skill) if step not in boilerplate for term in list_terms(step)] for skill in (one, other)
+    )
+    return overlap(mine, theirs) >= DUPLICATE_OVERLAP if mine and theirs else overlap(text_terms(one), text_terms(other)) == 1.0
+
+
+def _steps(skill: Skill) -> list[str]:
+    """What the lines of a body ask, without their numbers and without the line that names the mistake."""
+    lines = (_LIST_MARK.sub("", line).strip().casefold() for line in skill.body.splitlines())
+    return [line for line in lines if line and not _MISTAKE.match(line)]
+
+
+def _boilerplate(skills: Iterable[Skill]) -> frozenset[str]:
+    """Steps that several skills for different situations have word for word."""
+    found: dict[str, list[Skill]] = {}
+    for skill in skills:
+        for step in set(_steps(skill)):
+            found.setdefault(step, []).append(skill)
+    return frozenset(
+        step
+        for step, having in found.items()
+        if len(having) > 1 and any(not is_same_situation(having[0], other) for other in having[1:])
+    )
+
+
+def _other_values(one: str, other: str) -> str | None:
+    """In words, which values with digits in them two texts disagree in that otherwise say the same; None where they do not."""
+    mine, theirs = (set(_VALUE.findall(text)) for text in (one, other))
+    subjects = (list_terms(_VALUE.sub(" ", text)) for text in (one, other))
+    if mine == theirs or not mine or not theirs or overlap(*subjects) < _SAME_INSTRUCTION:
+        return None
+    return f"one says {' '.join(sorted(mine))}, the other {' '.join(sorted(theirs))}"
+
+
+def _contradiction(skill: Skill, other: Skill) -> str | None:
+    if not is_same_situation(skill, other):
+        return None
+    least_terms = 1 if Authorship.INSTRUCTION in (skill.author, other.author) else 2
+    return contrary(advice(skill), advice(other), least_terms)
+
+
+_CLAUSE = re.compile(
+    r"[.;!?:]+(?=\s|$)|\n+|,?\s+\b(?:but|and then|because|so that)\b\s+|,\s+(?=(?:not|never|do not|don't)\b)", re.IGNORECASE
+)
+_NOT = re.compile(
+    r"\b(?:never|do not|don['’]t|avoid|must not|mustn['’]t|should not|shouldn['’]t|refrain from|not|no longer|stop)\b",
+    re.IGNORECASE,
+)
+_INSTEAD = re.compile(r"\b(?:instead of|rather than|not)\b(?P<dropped>[^,.;!?\n]*)", re.IGNORECASE)
+_POLAR = frozenset(
+    ("always", "never", "avoid", "not", "must", "should", "prefer", "use", "only", "every", "don", "stop", "refrain")
+)
+_SHARED = 0.75
+
+_EXCLUSIVE = tuple(
+    tuple((value, re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)) for value, pattern in group)
+    for group in (
+        (("tabs", r"tabs?"), ("spaces", r"(?:\w+ )?spaces?")),
+        (("json", "json"), ("yaml", "ya?ml"), ("toml", "toml"), ("xml", "xml"), ("csv", "csv")),
+        (("single quotes", r"single[- ]quot\w+"), ("double quotes", r"double[- ]quot\w+")),
+        (
+            ("camelCase", r"camel ?case"),
+            ("snake_case", r"snake[_ ]?case"),
+            ("kebab-case", r"kebab[- ]?case"),
+            ("PascalCase", r"pascal ?case"),
+        ),
+        (("npm", "npm"), ("yarn", "yarn"), ("pnpm", "pnpm"), ("bun", "bun")),
+        (("pip", "pip"), ("poetry", "poetry"), ("uv", "uv"), ("conda", "conda")),
+        (("pytest", "pytest"), ("unittest", "unittest")),
+        (("merge", r"merge commits?|merging"), ("rebase", r"rebas\w+"), ("squash", r"squash\w*")),
+        (("metric", r"metric|kilomet\w+|celsius"), ("imperial", r"imperial|miles|fahrenheit")),
+        (("utc", "utc"), ("local time", r"local time(?:zone)?")),
+        (("12-hour", r"12[- ]hour|am/pm"), ("24-hour", r"24[- ]hour")),
+        (("markdown", "markdown"), ("html", "html"), ("plain text", r"plain[- ]text"), ("pdf", "pdf"), ("latex", "latex")),
+        (
+            ("day first", r"dd[./-]mm\S*"),
+            ("month first", r"(?<!yyyy[./-])mm[./-]dd\S*"),
+            ("year first", r"yyyy-mm\S*|iso[- ]?8601"),
+        ),
+        (("British spelling", r"british|uk english"), ("American spelling", r"american|us english")),
+        (("formal", r"formal(?:ly)?"), ("informal", r"informal(?:ly)?|casual(?:ly)?")),
+        tuple(
+            (tongue, tongue)
+            for tongue in ("english", "german", "french", "spanish", "italian", "portuguese", "chinese", "japanese")
+        ),
+    )
+)
+_LIMIT = re.compile(
+    r"\b(\d+)[- ]?(characters?|chars?|columns?|spaces?|words?|lines?|sentences?|bullets?|paragraphs?|seconds?|minutes?|times)\b",
+    re.IGNORECASE,
+)
+
+
+class _Clause(NamedTuple):
+    does: bool
+    terms: frozenset[str]
+
+
+def contrary(one: str, other: str, least_terms: int = 2) -> str | None:
+    """In words, how two texts about the same situation contradict each other, or None where they do not.
+
+    A text is read as clauses, each with a polarity (do it, do not do it) and the terms it is about. Two texts are contrary where
+
+    - one says to do what the other says not to do: opposite polarity, and the smaller clause's terms nearly all among the other's;
+    - they choose different values where only one can hold (tabs or spaces, JSON or YAML);
+    - they set different limits in the same unit (80 columns, 120 columns).
+
+    Clauses of fewer than `least_terms` terms are not compared: in a long text one word is too little to go by.
+    """
+    return _opposed(one, other, least_terms) or _different_choice(one, other) or _different_limit(one, other)
+
+
+def without_choices(one: str, other: str) -> tuple[str, str]:
+    """What two texts are about, apart from the values they both choose: "YAML" in only one of them is its subject."""
+    for group in (*(_pattern(group) for group in _EXCLUSIVE), _LIMIT):
+        if group.search(one) and group.search(other):
+            one, other = group.sub(" ", one), group.sub(" ", other)
+    return one, other
+
+
+def _opposed(one: str, other: str, least_terms: int) -> str | None:
+    theirs = [clause for clause in _clauses(other) if len(clause.terms) >= least_terms]
+    for mine in (clause for clause in _clauses(one) if len(clause.terms) >= least_terms):
+        for clause in theirs:
+            if mine.does != clause.does and _about_the_same(mine.terms, clause.terms):
+                does, does_not = (" ".join(sorted(part.terms)) for part in ((mine, clause) if mine.does else (clause, mine)))
+                return f"one says to do, the other not to do: {does} / {does_not}"
+    return None
+
+
+def _clauses(text: str) -> Iterator[_Clause]:
+    for part in _CLAUSE.split(text):
+        if not part:
+            continue
+        dropped = _INSTEAD.search(part)
+        if dropped and not _NOT.match(part.strip()):  # "use A instead of B" says both to do A and not to do B
+            yield from _clause(False, dropped["dropped"])
+            part = part[: dropped.start()]
+        yield from _clause(_NOT.search(part) is None, part)
+
+
+def _clause(does: bool, text: str) -> Iterator[_Clause]:
+    terms = frozenset(list_terms(text)) - _POLAR
+    if terms:
+        yield _Clause(does, terms)
+
+
+def _about_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Nearly all terms of the smaller one, and half of the larger one's, are shared."""
+    shared = len(one & other)
+    return shared >= _SHARED * min(len(one), len(other)) and 2 * shared >= max(len(one), len(other))
+
+
+@cache
+def _pattern(group: tuple[tuple[str, re.Pattern[str]], ...]) -> re.Pattern[str]:
+    """Any value of a group."""
+    return re.compile("|".join(pattern.pattern for _, pattern in group), re.IGNORECASE)
+
+
+def _different_choice(one: str, other: str) -> str | None:
+    mine, theirs = _positive(one), _positive(other)
+    for group in _EXCLUSIVE:
+        chosen, known = ({value for value, pattern in group if pattern.search(text)} for text in (mine, theirs))
+        if len(chosen) == len(known) == 1 and chosen != known:
+            return f"one chooses {chosen.pop()}, the other {known.pop()}"
+    return None
+
+
+def _different_limit(one: str, other: str) -> str | None:
+    mine, theirs = _limits(one), _limits(other)
+    for unit in sorted(mine.keys() & theirs.keys()):
+        if len(mine[unit]) == len(theirs[unit]) == 1 and mine[unit] != theirs[unit]:
+            return f"one says {mine[unit].pop()} {unit}, the other {theirs[unit].pop()}"
+    return None
+
+
+def _limits(text: str) -> dict[str, set[int]]:
+    limits: dict[str, set[int]] = {}
+    for number, unit in _LIMIT.findall(_positive(text)):
+        limits.setdefault(list_terms(unit)[0] if list_terms(unit) else unit.lower(), set()).add(int(number))
+    return limits
+
+
+def _positive(text: str) -> str:
+    """What a text says to do: without the clauses that say what not to do."""
+    kept = (_INSTEAD.sub(" ", part) for part in _CLAUSE.split(text) if not _NOT.match(part.strip()) and "never" not in part.lower())
+    return " . ".join(part for part in kept if part)

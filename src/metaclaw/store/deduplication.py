@@ -1,0 +1,286 @@
+"""Storage of repeated content once: placed skills and splices by content id, request bodies as patches on the previous request.
+
+A tuple of placements or splices is a chain of rows: its id is the id of its last row, which refers to the row before it.
+Tuples with the same beginning share rows.
+
+The id of a snippet is its hash. The id of a chain's row is the time it was first needed, then its hash: new rows lie side by
+side in the index, so a transaction of many turns writes half as many pages. A row that is needed again after the cache here
+dropped it is stored a second time.
+"""
+
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias
+
+from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select
+
+from metaclaw.domain.turn import Placement, Splice
+from metaclaw.store.column_values import ResultRow, pack_placed
+from metaclaw.store.schema import MAX_LINKS
+
+SnippetRow: TypeAlias = tuple[bytes, bytes]
+PlacementRow: TypeAlias = tuple[bytes, bytes | None, bytes, str, bytes]
+SpliceRow: TypeAlias = tuple[bytes, bytes | None, int, bytes]
+
+_MAX_TUPLE_IDS = 256
+_MAX_KNOWN = 8192
+_MAX_SNIPPET_IDS = 64
+_MOMENT_BYTES = 6
+_DIGEST_BYTES = 16 - _MOMENT_BYTES
+_NS_A_MS = 1_000_000
+
+
+def content_id(*pieces: bytes, size: int = 16) -> bytes:
+    """A hash of this sequence of pieces, `size` bytes long."""
+    framed: list[bytes] = []
+    for piece in pieces:
+        framed += (len(piece).to_bytes(8, "little"), piece)
+    return blake2b(b"".join(framed), digest_size=size).digest()
+
+
+class ContentIds:
+    """Gives tuples of placements and splices their ids, and collects the rows that are not known to be in the database.
+
+    It remembers the rows it has returned: after a transaction that failed, use a new instance.
+    """
+
+    def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._clock_ns = clock_ns
+        self._known: dict[bytes, bytes] = {}  # the id of a row by its hash
+        self._snippet_ids: dict[bytes | str, bytes] = {}  # of snippets: the same few are placed again and again
+        self._tuple_ids: OrderedDict[tuple[Placement, ...] | tuple[Splice, ...], bytes] = OrderedDict()
+        self.snippets: list[SnippetRow] = []
+        self.placements: list[PlacementRow] = []
+        self.splices: list[SpliceRow] = []
+
+    def of_placements(self, items: tuple[Placement, ...]) -> bytes | None:
+        """The id of these placements; None for an empty tuple."""
+        if not items or (found := self._recall(items)):
+            return found if items else None
+        last: bytes | None = None
+        for item in items:
+            last = self._placement(last, item)
+        return self._remember_id(items, last)
+
+    def of_splices(self, items: tuple[Splice, ...]) -> bytes | None:
+        """The id of these splices; None for an empty tuple."""
+        if not items or (found := self._recall(items)):
+            return found if items else None
+        last: bytes | None = None
+        for item in items:
+            last = self._splice(last, item)
+        return self._remember_id(items, last)
+
+    def clear_rows(self) -> None:
+        """Forget the collected rows, which have been sent to the database."""
+        self.snippets, self.placements, self.splices = [], [], []
+        if len(self._known) > _MAX_KNOWN:
+            self._known.clear()
+
+    def _recall(self, items: tuple[Placement, ...] | tuple[Splice, ...]) -> bytes | None:
+        found = self._tuple_ids.get(items)
+        if found is not None:
+            self._tuple_ids.move_to_end(items)
+        return found
+
+    def _remember_id(self, items: tuple[Placement, ...] | tuple[Splice, ...], last: bytes | None) -> bytes | None:
+        if last is not None:
+            self._tuple_ids[items] = last
+            if len(self._tuple_ids) > _MAX_TUPLE_IDS:
+                self._tuple_ids.popitem(last=False)
+        return last
+
+    def _new_id(self, digest: bytes) -> bytes:
+        moment = max(0, self._clock_ns() // _NS_A_MS)
+        row_id = self._known[digest] = moment.to_bytes(_MOMENT_BYTES, "big") + digest
+        return row_id
+
+    def _snippet(self, body: bytes | str) -> bytes:
+        row_id = self._snippet_ids.get(body)
+        if row_id is None or row_id not in self._known:
+            written = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+            row_id = content_id(b"snippet", written)
+            if row_id not in self._known:
+                self._known[row_id] = row_id
+                self.snippets.append((row_id, written))
+            if len(self._snippet_ids) >= _MAX_SNIPPET_IDS:
+                self._snippet_ids.clear()
+            self._snippet_ids[body] = row_id
+        return row_id
+
+    def _placement(self, previous: bytes | None, item: Placement) -> bytes:
+        skills = pack_placed(item.skills, item.listed)
+        snippet = self._snippet(item.text)
+        digest = content_id(b"placement", previous or b"", item.anchor, skills.encode(), snippet, size=_DIGEST_BYTES)
+        row_id = self._known.get(digest)
+        if row_id is None:
+            row_id = self._new_id(digest)
+            self.placements.append((row_id, previous, item.anchor, skills, snippet))
+        return row_id
+
+    def _splice(self, previous: bytes | None, item: Splice) -> bytes:
+        snippet = self._snippet(item.inserted)
+        digest = content_id(b"splice", previous or b"", struct.pack("<q", item.offset), snippet, size=_DIGEST_BYTES)
+        row_id = self._known.get(digest)
+        if row_id is None:
+            row_id = self._new_id(digest)
+            self.splices.append((row_id, previous, item.offset, snippet))
+        return row_id
+
+
+_OVERHEAD = 64  # a patch that saves less than this is not worth a link
+
+
+class Patch(NamedTuple):
+    """A body as the first `prefix` bytes of its base, then `middle`, then the last `suffix` bytes of its base."""
+
+    prefix: int
+    suffix: int
+    middle: bytes
+
+
+class StoredBody(NamedTuple):
+    """A body as stored: a patch on the body of turn `base`, or whole if None; `link` patches lead to a whole one."""
+
+    base: int | None
+    link: int
+    prefix: int
+    suffix: int
+    middle: bytes
+
+
+def make_patch(base: bytes, body: bytes) -> Patch:
+    """The patch that makes `body` from `base`: longest common prefix, then longest common suffix of what is left."""
+    prefix = _common_prefix(base, body)
+    suffix = _common_suffix(base, body, min(len(base), len(body)) - prefix)
+    return Patch(prefix, suffix, body[prefix : len(body) - suffix])
+
+
+def apply_patch(base: bytes, prefix: int, suffix: int, middle: bytes) -> bytes:
+    """The body that `make_patch` was given."""
+    return b"".join((base[:prefix], middle, base[len(base) - suffix :]))
+
+
+# Slices compare by memcmp and long integers by exclusive or; a loop over bytes in Python takes
+# more than a hundred times as long.
+_BLOCK_BYTES = 256
+
+
+def _common_prefix(a: bytes, b: bytes) -> int:
+    low, high = 0, min(len(a), len(b))
+    while high - low > _BLOCK_BYTES:
+        middle = (low + high) // 2
+        if a.startswith(b[low:middle], low):
+            low = middle
+        else:
+            high = middle
+    return low + _equal_bytes(a[low:high], b[low:high], "big")
+
+
+def _common_suffix(a: bytes, b: bytes, limit: int) -> int:
+    low, high = 0, limit
+    while high - low > _BLOCK_BYTES:
+        middle = (low + high) // 2
+        if a.endswith(b[len(b) - middle : len(b) - low], 0, len(a) - low):
+            low = middle
+        else:
+            high = middle
+    return low + _equal_bytes(a[len(a) - high : len(a) - low], b[len(b) - high : len(b) - low], "little")
+
+
+def _equal_bytes(a: bytes, b: bytes, order: Literal["big", "little"]) -> int:
+    """How many bytes at the most significant end of two equally long pieces are equal."""
+    difference = int.from_bytes(a, order) ^ int.from_bytes(b, order)
+    return len(a) - (difference.bit_length() + 7) // 8
+
+
+class RequestLines:
+    """A cache of the last body of each line of requests, so that the next is stored as a patch; bounded in bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held_bytes = 0
+        self._last: OrderedDict[tuple[str, ...], tuple[int, int, bytes]] = OrderedDict()
+
+    def follow(self, line: tuple[str, ...], turn: int, body: bytes) -> StoredBody:
+        """Return how to store the body of `turn`, the next of its line."""
+        link = self._link(line, body)
+        self._remember(line, turn, link.link, body)
+        return link
+
+    def _link(self, line: tuple[str, ...], body: bytes) -> StoredBody:
+        last = self._last.get(line)
+        if last is not None and last[1] + 1 < MAX_LINKS:
+            base, links, base_body = last
+            patch = make_patch(base_body, body)
+            if len(patch.middle) + _OVERHEAD <= len(body):
+                return StoredBody(base, links + 1, *patch)
+        return StoredBody(None, 0, 0, 0, body)
+
+    def _remember(self, line: tuple[str, ...], turn: int, link: int, body: bytes) -> None:
+        forgotten = self._last.pop(line, None)
+        if forgotten is not None:
+            self._held_bytes -= len(forgotten[2])
+        if len(body) > self._max_bytes:
+            return
+        self._last[line] = (turn, link, body)
+        self._held_bytes += len(body)
+        # Empty bodies must not pile up either.
+        while self._held_bytes > self._max_bytes or len(self._last) > 4096:
+            _, (_, _, oldest) = self._last.popitem(last=False)
+            self._held_bytes -= len(oldest)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of bodies held now."""
+        return self._held_bytes
+
+
+def rebuild_body(connection: Connection, table: Table, seq: int) -> bytes | None:
+    """Return a body, rebuilt from a whole one and the patches on it."""
+    body: bytes | None = None
+    for row in connection.execute(_patches_of(table), {"seq": seq}):
+        body = apply_patch(body or b"", row.prefix, row.suffix, row.middle)
+    return body
+
+
+@cache
+def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
+    """The query for the patches of body `seq`, the whole one first. Cached: building it takes longer than running it."""
+    columns = [table.c[row_id] for row_id in ("turn", "base", "link", "prefix", "suffix", "middle")]
+    chain = select(*columns).where(table.c.turn == bindparam("seq")).cte("chain", recursive=True)
+    chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
+    return select(chain).order_by(chain.c.link)
+
+
+def remove_bodies(connection: Connection, table: Table, gone: Sequence[int]) -> None:
+    """Delete the bodies of these turns; a body of another turn that was a patch on one of them is stored whole.
+
+    Rows cannot be updated, and a row that others refer to cannot go before them: all are deleted, and the others inserted again.
+    """
+    survivors = _patches_on(connection, table, gone)
+    wholes = {row.turn: rebuild_body(connection, table, row.turn) for row in survivors if row.base in set(gone)}
+    connection.execute(delete(table).where(table.c.turn.in_([*gone, *(row.turn for row in survivors)])))
+    links: dict[int, int] = {}
+    for row in survivors:
+        anew = dict(row._mapping)
+        if row.turn in wholes:
+            anew |= {"base": None, "link": 0, "prefix": 0, "suffix": 0, "middle": wholes[row.turn]}
+        else:
+            anew["link"] = links[row.base] + 1
+        links[row.turn] = anew["link"]
+        connection.execute(insert(table), anew)
+
+
+def _patches_on(connection: Connection, table: Table, bases: Iterable[int]) -> list[ResultRow]:
+    """Every other row whose body needs one of these, each after the one it is a patch on."""
+    gone = set(bases)
+    tree = select(table.c.turn).where(table.c.base.in_(gone)).cte("tree", recursive=True)
+    # A union of distinct rows: a row may be reached from several of the bases.
+    tree = tree.union(select(table.c.turn).join(tree, table.c.base == tree.c.turn))
+    rows = connection.execute(select(table).where(table.c.turn.in_(select(tree.c.turn))).order_by(table.c.turn))
+    return [row for row in rows if row.turn not in gone]

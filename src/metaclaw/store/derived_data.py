@@ -1,0 +1,303 @@
+"""Data derived from forgotten turns: how it is found, and how it is erased from the tables."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeVar
+
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, func, or_, select, true, update
+
+from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.skill import Authorship
+from metaclaw.store.column_values import ResultRow, pack_names, pack_text, unpack_document, unpack_names, unpack_text
+from metaclaw.store.deduplication import remove_bodies
+from metaclaw.store.learning_schema import (
+    attempts,
+    batch_turns,
+    candidates,
+    draws,
+    forgotten,
+    forgotten_batches,
+    lessons,
+    policies,
+    roles,
+    rule_counts,
+    unwritten,
+    uses,
+)
+from metaclaw.store.schema import (
+    events,
+    generations,
+    memberships,
+    payloads,
+    placements,
+    skill_texts,
+    snippets,
+    splices,
+    tokens,
+    translations,
+    turns,
+)
+from metaclaw.store.spending import erase_items
+
+_T = TypeVar("_T")
+_CARRIERS_AT_ONCE: Final = 500
+NAMELESS: Final = "forgotten"
+"""Stands for the name of a forgotten skill in what is kept."""
+
+_PROMPTS_AT_ONCE: Final = 200
+_CHECKSUM: Final = re.compile(rb'<house_rules by="metaclaw" length="\d+" sum="([0-9a-f]{12})">')
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedData:
+    """What was derived from forgotten turns.
+
+    `skills` are in force; `edited` are in force too, but a person has rewritten them since. `names` are the names of all skills
+    that came of the turns, and `texts` the ids of their texts. `carriers` are other turns whose prompts held such a text, and
+    `sessions` those they belong to. `batches` had a forgotten turn or a carrier in them; `versions` were trained on these batches
+    or go on from one that was.
+    """
+
+    candidates: tuple[CandidateId, ...] = ()
+    skills: tuple[SkillName, ...] = ()
+    edited: tuple[SkillName, ...] = ()
+    names: frozenset[str] = frozenset()
+    texts: frozenset[bytes] = frozenset()
+    carriers: tuple[int, ...] = ()
+    sessions: tuple[SessionId, ...] = ()
+    batches: tuple[int, ...] = ()
+    versions: tuple[int, ...] = ()
+
+
+def find_derived_data(connection: Connection, session: SessionId | None) -> DerivedData:
+    """What was derived from the forgotten turns of a session, or of all sessions."""
+    is_mine = true() if session is None else forgotten.c.session == pack_text(session)
+    taught = select(lessons.c.candidate).join(forgotten, forgotten.c.turn == lessons.c.turn).where(is_mine)
+    ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
+    rows = _tainted(connection, set(ids), accepted)
+    carriers = _carriers(connection, rows)
+    query = (
+        select(forgotten_batches.c.batch).join(forgotten, forgotten.c.turn == forgotten_batches.c.turn).where(is_mine).distinct()
+    )
+    batches = set(connection.execute(query).scalars()) | _of_carriers(connection, batch_turns.c.batch, batch_turns.c.turn, carriers)
+    live = [row for row in rows if row.until is None]
+    return DerivedData(
+        candidates=tuple(CandidateId(unpack_text(one)) for one in ids),
+        skills=_names(row for row in live if not _is_by_person(row)),
+        edited=_names(row for row in live if _is_by_person(row)),
+        names=frozenset(row.name for row in rows if not _is_by_person(row)),
+        texts=frozenset(row.skill for row in rows if not _is_by_person(row)),
+        carriers=carriers,
+        sessions=tuple(
+            sorted(SessionId(unpack_text(one)) for one in _of_carriers(connection, turns.c.session, turns.c.seq, carriers))
+        ),
+        batches=tuple(sorted(batches)),
+        versions=_trained_on(connection, batches),
+    )
+
+
+def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[str]]:
+    """These candidates and those made out of accepted ones of them, oldest first, and the names of the accepted."""
+    if not taught:
+        return [], set()
+    columns = candidates.c.id, candidates.c.name, candidates.c.change, candidates.c.standing, candidates.c.proposal
+    is_related = candidates.c.id.in_(taught) | (candidates.c.change != Change.NEW.value)
+    ids: list[str] = []
+    names: set[str] = set()
+    for row in connection.execute(select(*columns).where(is_related).order_by(candidates.c.made_us, candidates.c.id)):
+        if row.id in taught or not names.isdisjoint(unpack_document(row.proposal, Proposal).replaces):
+            ids.append(row.id)
+            names |= {unpack_text(row.name)} if row.standing == Standing.ACCEPTED.value else set()
+    return ids, names
+
+
+def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
+    """Memberships of skills that these candidates put in force, and of what became of those skills: another state, a person's
+    edit, the same text put back by a revert."""
+    if not ids:
+        return []
+    put = select(memberships.c.name).join(generations, generations.c.number == memberships.c.since)
+    named = set(connection.execute(put.where(generations.c.candidate.in_(ids)).distinct()).scalars())
+    named |= {pack_text(name) for name in accepted}
+    query = (
+        select(memberships, skill_texts.c.author, generations.c.candidate)
+        .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+        .join(generations, generations.c.number == memberships.c.since)
+        .where(memberships.c.name.in_(named))
+        .order_by(memberships.c.name, memberships.c.since)
+    )
+    rows = connection.execute(query).all()
+    known = {row.name for row in rows if row.candidate is not None}
+    found: list[ResultRow] = []
+    texts: set[bytes] = set()
+    while True:
+        before = len(texts)
+        found = [row for _, mine in groupby(rows, key=lambda row: row.name) for row in _inherited(list(mine), ids, known, texts)]
+        texts |= {row.skill for row in found}
+        if len(texts) == before:
+            return found
+
+
+def _inherited(rows: list[ResultRow], ids: set[str], known: set[str], texts: set[bytes]) -> Iterable[ResultRow]:
+    """Of one name's memberships, oldest first, those that descend from the candidates. Generations from before candidates were
+    noted do not say which put a skill in force: there every text that no person wrote counts."""
+    until, is_tainted = None, False
+    for row in rows:
+        goes_on = is_tainted and row.since == until and row.candidate is None
+        is_unnoted = row.name not in known and not _is_by_person(row)
+        is_tainted = row.candidate in ids or row.skill in texts or goes_on or is_unnoted
+        until = row.until
+        if is_tainted:
+            yield row
+
+
+def _is_by_person(row: ResultRow) -> bool:
+    return bool(row.author == Authorship.PERSON.value)
+
+
+def _names(rows: Iterable[ResultRow]) -> tuple[SkillName, ...]:
+    return tuple(sorted({SkillName(unpack_text(row.name)) for row in rows}))
+
+
+def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, ...]:
+    """Turns whose prompts held or listed one of these skills while it was in force."""
+    held: list[ColumnElement[bool]] = []
+    for row in rows:
+        # A name is a slug, so nothing in it is a wildcard.
+        named = f"%{pack_names([unpack_text(row.name)])[1:-1]}%"
+        is_named = turns.c.skills.like(named) | turns.c.placements.in_(_blocks_from(placements.c.skills.like(named)))
+        is_then = turns.c.generation >= row.since if row.until is None else turns.c.generation.between(row.since, row.until - 1)
+        held.append(and_(is_named, is_then))
+    found: set[int] = set()
+    for at in range(0, len(held), 50):
+        found.update(connection.execute(select(turns.c.seq).where(or_(*held[at : at + 50]))).scalars())
+    return tuple(sorted(found))
+
+
+def _blocks_from(is_first: ColumnElement[bool]) -> Select[bytes]:
+    """These placements and all that go on from one of them."""
+    found = select(placements.c.hash).where(is_first).cte(recursive=True)
+    return select(found.union(select(placements.c.hash).join(found, placements.c.previous == found.c.hash)).c.hash)
+
+
+def _of_carriers(connection: Connection, wanted: Column[_T], turn: Column[int], carriers: tuple[int, ...]) -> set[_T]:
+    found: set[_T] = set()
+    for at in range(0, len(carriers), _CARRIERS_AT_ONCE):
+        found.update(connection.execute(select(wanted).where(turn.in_(carriers[at : at + _CARRIERS_AT_ONCE])).distinct()).scalars())
+    return found
+
+
+def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
+    """The versions that these batches taught, and those whose weights went on from theirs."""
+    found: set[int] = set()
+    columns = policies.c.number, policies.c.parent, policies.c.batch
+    for number, parent, batch in connection.execute(select(*columns).order_by(policies.c.number)) if batches else ():
+        if batch in batches or parent in found:
+            found.add(number)
+    return tuple(sorted(found))
+
+
+def erase(connection: Connection, found: DerivedData) -> None:
+    """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills must not be in force any more."""
+    names = sorted(found.names - {pack_text(name) for name in found.edited})
+    for at in range(0, len(found.carriers), _PROMPTS_AT_ONCE):
+        _clear_prompts(connection, found.carriers[at : at + _PROMPTS_AT_ONCE], names)
+    is_over = memberships.c.skill.in_(found.texts) & memberships.c.name.in_(found.names)
+    connection.execute(delete(memberships).where(is_over))
+    is_unused = ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
+    connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(found.texts), is_unused))
+    ids = [pack_text(one) for one in found.candidates]
+    # A name that another skill has, or had, is not the forgotten session's alone.
+    shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
+    names = [name for name in names if name not in shared]
+    _delete_events(connection, [*ids, *names])
+    proposed = connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids))).scalars().all()
+    connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
+    erase_items(connection, {*names, *proposed})
+    # An attempt says what its failures have in common; without them it is of no use.
+    connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
+    connection.execute(delete(uses).where(uses.c.skill.in_(names)))
+    connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
+    connection.execute(delete(rule_counts).where(rule_counts.c.rule.in_(names)))
+    for name in names:
+        _clear_name(connection, name)
+
+
+def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[str]) -> None:
+    """Take skills out of what is known of other turns' prompts."""
+    blocks = _snippets(connection, placements, select(turns.c.placements).where(turns.c.seq.in_(seqs)))
+    placed = blocks | _snippets(connection, splices, select(payloads.c.splices).where(payloads.c.turn.in_(seqs)))
+    # Skills stand in a block under their names; rules do not, but what was spliced in has the checksum of the block.
+    marks = [name.encode() for name in names]
+    for name in names:
+        named = select(placements.c.snippet).where(_holds(placements.c.skills, pack_names([name])[1:-1]))
+        ours = set(connection.execute(named.where(placements.c.snippet.in_(list(blocks)))).scalars())
+        marks += [sum_[1] for found in ours if (sum_ := _CHECKSUM.search(blocks[found]))]
+    tainted = {found: body for found, body in placed.items() if any(mark in body for mark in marks)}
+    for found in tainted:
+        connection.execute(update(snippets).where(snippets.c.hash == found), {"body": b""})
+    _clear_echoes(connection, seqs, tainted.values())
+    remove_bodies(connection, translations, seqs)
+    connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
+    connection.execute(update(draws).where(draws.c.turn.in_(seqs), draws.c.skill.in_(names)), {"skill": NAMELESS})
+    _rename(connection, turns, turns.c.seq.in_(seqs), names)
+
+
+def _snippets(connection: Connection, table: Table, lasts: Select[bytes]) -> dict[bytes, bytes]:
+    """The texts of these chains of placements or splices, by id."""
+    chain = select(table.c.hash, table.c.previous, table.c.snippet).where(table.c.hash.in_(lasts)).cte("chain", recursive=True)
+    chain = chain.union(select(table.c.hash, table.c.previous, table.c.snippet).join(chain, table.c.hash == chain.c.previous))
+    query = select(snippets.c.hash, snippets.c.body).where(snippets.c.hash.in_(select(chain.c.snippet)))
+    return {row.hash: row.body for row in connection.execute(query)}
+
+
+def _clear_echoes(connection: Connection, seqs: Sequence[int], placed: Iterable[bytes]) -> None:
+    """Some providers repeat the instructions in their answers."""
+    blocks = [variant for body in placed for variant in _spellings(body)]
+    spoken = select(payloads.c.turn, payloads.c.said, payloads.c.seen).where(payloads.c.turn.in_(seqs))
+    for row in connection.execute(spoken).all() if blocks else ():
+        said, seen = row.said, row.seen
+        for block in blocks:
+            said, seen = said.replace(block, b""), None if seen is None else seen.replace(block, b"")
+        if (said, seen) != (row.said, row.seen):
+            connection.execute(update(payloads).where(payloads.c.turn == row.turn), {"said": said, "seen": seen})
+
+
+def _spellings(body: bytes) -> Iterable[bytes]:
+    """A text as it may stand in JSON."""
+    words = body.decode("utf-8", "surrogatepass")
+    for ensure_ascii in (False, True):
+        yield json.dumps(words, ensure_ascii=ensure_ascii)[1:-1].encode("utf-8", "surrogatepass")
+    yield body
+
+
+def _delete_events(connection: Connection, words: Sequence[str]) -> None:
+    for word in words:
+        connection.execute(delete(events).where(_holds(events.c.data, word)))
+
+
+def _clear_name(connection: Connection, name: str) -> None:
+    """Take a name out of what is kept for other reasons."""
+    for column in (generations.c.reason, candidates.c.reason, candidates.c.certificate, policies.c.note, policies.c.report):
+        connection.execute(update(column.table).where(_holds(column, name)).values({column: func.replace(column, name, NAMELESS)}))
+    quoted, other = pack_names([name])[1:-1], pack_names([NAMELESS])[1:-1]
+    for column in (candidates.c.proposal, skill_texts.c.extra, policies.c.absorbed):
+        connection.execute(update(column.table).where(_holds(column, quoted)).values({column: func.replace(column, quoted, other)}))
+    _rename(connection, placements, _holds(placements.c.skills, quoted), [name])
+
+
+def _rename(connection: Connection, table: Table, where: ColumnElement[bool], names: Sequence[str]) -> None:
+    """Replace names in a table's lists of skills."""
+    key: Column[object] = next(iter(table.primary_key))
+    for found, skills in connection.execute(select(key, table.c.skills).where(where)).all():
+        renamed = [NAMELESS if pack_text(name) in names else name for name in unpack_names(skills)]
+        if pack_names(renamed) != skills:
+            connection.execute(update(table).where(key == found), {"skills": pack_names(renamed)})
+
+
+def _holds(column: ColumnElement[str], word: str) -> ColumnElement[bool]:
+    return func.replace(column, word, "") != column

@@ -1,0 +1,343 @@
+"""Policy versions: each tied to the turns that taught it by one transaction, each move one transaction, nothing ever deleted."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from sqlalchemy import Connection, func, insert, select, text, update
+
+from metaclaw.domain.eligibility import RoleKind
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Serving, Weights
+from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store import version_transitions as transitions
+from metaclaw.store.column_values import (
+    ResultRow,
+    Value,
+    pack_document,
+    pack_instant,
+    pack_json,
+    pack_names,
+    pack_text,
+    unpack_document,
+    unpack_instant,
+    unpack_names,
+    unpack_optional,
+    unpack_text,
+)
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.learning_schema import batch_turns, batches, forgotten_batches, policies, roles, stands
+from metaclaw.store.records import BatchState, StateSince, VersionOutcome
+from metaclaw.store.schema import events, generations, turns
+from metaclaw.store.training_batches import opened
+from metaclaw.store.version_transitions import Transitions, VersionFacts, Versions, version_in
+
+_Rule = Callable[[Versions], Transitions]
+_NEEDED = (PolicyState.CANDIDATE, PolicyState.CANARY, PolicyState.SERVING)
+_ENDS = {
+    "tried": PolicyState.CANARY,
+    "rejected": PolicyState.REJECTED,
+    "promoted": PolicyState.SERVING,
+    "rolled back": PolicyState.ROLLED_BACK,
+}
+
+
+class SqlPolicies:
+    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread.
+
+    Each raises StoreError; a move that may not be made is a RefusedError that says why, and changes nothing.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
+        self._database = database
+        self._clock = clock
+
+    def versions(self, limit: int = 100) -> list[PolicyVersion]:
+        """Newest first."""
+        query = select(policies).order_by(policies.c.number.desc()).limit(limit)
+        with self._database.reading("listing policy versions") as connection:
+            return [version_of(row) for row in connection.execute(query)]
+
+    def version(self, number: int) -> PolicyVersion | None:
+        """One version; the untrained model has no record."""
+        with self._database.reading("reading a policy version") as connection:
+            row = version_row(connection, number)
+            return None if row is None else version_of(row)
+
+    def serving(self, canary_share: float = 0.0) -> Serving:
+        """Which weights answer now."""
+        wanted = [PolicyState.SERVING.value, PolicyState.CANARY.value]
+        with self._database.reading("reading which version serves") as connection:
+            rows = connection.execute(select(policies).where(policies.c.state.in_(wanted))).all()
+        found = {version.state: version for version in map(version_of, rows)}
+        served, tried = found.get(PolicyState.SERVING), found.get(PolicyState.CANARY)
+        return Serving(
+            version=BASE_POLICY if served is None else served.number,
+            canary=None if tried is None else tried.number,
+            canary_share=0.0 if tried is None else canary_share,
+            absorbed={version.number: version.absorbed for version in found.values()},
+        )
+
+    def before(self, number: int) -> int:
+        """Where going back from a version leads."""
+        with self._database.reading("looking for the version before") as connection:
+            return transitions.ancestor(facts_of_versions(connection.execute(select(policies))), number)
+
+    def since(self, number: int) -> StateSince | None:
+        """When the state of a version last changed."""
+        columns = policies.c.state_us, policies.c.state_turn, policies.c.served_us
+        query = select(*columns).where(policies.c.number == number)
+        with self._database.reading("reading since when a version is what it is") as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else StateSince(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us)
+
+    def outcomes_by_version(
+        self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
+    ) -> list[VersionOutcome]:
+        """What these versions' main turns came to, where there is a verdict, in their order: the newest `limit` of those behind the
+        cursor `since`, up to the cursor `before`."""
+        query = (
+            select(turns.c.session, turns.c.policy_version, turns.c.skills, stands.c.outcome)
+            .join(stands, stands.c.turn == turns.c.seq)
+            .where(turns.c.seq > since, turns.c.policy_version.in_(versions), turns.c.kind == TurnKind.MAIN.value)
+            .order_by(turns.c.seq.desc())
+            .limit(limit)
+        )
+        with self._database.reading("reading what versions did") as connection:
+            rows = connection.execute(query if before is None else query.where(turns.c.seq <= before)).all()
+        return [
+            VersionOutcome(
+                SessionId(unpack_text(row.session)),
+                row.policy_version,
+                Outcome(row.outcome),
+                tuple(map(SkillName, unpack_names(row.skills))),
+            )
+            for row in reversed(rows)
+        ]
+
+    def publish(
+        self,
+        weights: Weights,
+        *,
+        parent: int,
+        base: str,
+        batch: int | None = None,
+        steps: int = 0,
+        report: GateReport | None = None,
+        note: str = "",
+        absorbed: Iterable[SkillName] = (),
+    ) -> PolicyVersion:
+        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other.
+
+        Refused if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a
+        skill or was to be forgotten.
+        """
+        with self._writing("publishing a version") as connection:
+            if parent != BASE_POLICY and version_row(connection, parent) is None:
+                raise RefusedError(f"publishing a version: there is no version {parent} to descend from")
+            now = pack_instant(self._clock())
+            generation = _newest_generation(connection) if batch is None else _finish(connection, batch, parent, now)
+            number = (connection.execute(select(func.max(policies.c.number))).scalar() or BASE_POLICY) + 1
+            born: dict[str, Value] = {"number": number, "parent": parent, "batch": batch, "base": pack_text(base)}
+            born |= {"state": PolicyState.CANDIDATE.value, "generation": generation, "steps": steps}
+            born |= {"made_us": now, "state_us": now, "state_turn": last_turn(connection)}
+            connection.execute(insert(policies), born | weights_row(weights) | knowledge_row(report, note, absorbed))
+            announce(connection, now, number, "published", note, {number: PolicyState.CANDIDATE})
+            return version_of(connection.execute(select(policies).where(policies.c.number == number)).one())
+
+    def canary(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
+        """A candidate is tried on a share of the sessions; `report` says what it has passed."""
+        self._move("tried", lambda known: transitions.to_canary(known, number), reason, report)
+
+    def reject(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
+        """A candidate did not pass; `report` says why."""
+        self._move("rejected", lambda known: transitions.to_rejected(known, number), reason, report)
+
+    def promote(self, number: int, reason: str = "", report: GateReport | None = None) -> None:
+        """This version serves all sessions; the one before it is retired. `report` says what it has just passed, if anything."""
+        self._move("promoted", lambda known: transitions.to_serving(known, number), reason, report)
+
+    def rollback(self, to: int | None = None, reason: str = "") -> None:
+        """Give up the version on trial or, where there is none, the one that serves: its nearest ancestor that has served, or the
+        untrained model, serves again. With `to` that earlier version does."""
+        self._move("rolled back", lambda known: transitions.roll_back(known, to), reason)
+
+    def absorb(self, number: int, skills: Iterable[SkillName]) -> None:
+        """These are the skills that need no place in this version's prompts."""
+        names = sorted(skills)
+        with self._writing("noting absorbed skills") as connection:
+            if version_row(connection, number) is None:
+                raise RefusedError(f"noting absorbed skills: there is no version {number}")
+            connection.execute(update(policies).where(policies.c.number == number), {"absorbed": pack_names(names)})
+            announce(connection, pack_instant(self._clock()), number, "absorbed", ", ".join(names), {})
+
+    def spare(self, keep: int) -> list[PolicyVersion]:
+        """Versions whose weights need not be kept any longer: not among the newest `keep`, not in use, and not where going back
+        would lead."""
+        with self._database.reading("looking for spare weights") as connection:
+            rows = connection.execute(select(policies).order_by(policies.c.number.desc())).all()
+        known = facts_of_versions(rows)
+        served = version_in(known, PolicyState.SERVING)
+        needed = {BASE_POLICY if served is None else transitions.ancestor(known, served)}
+        needed |= {number for number, one in known.items() if one.state in _NEEDED}
+        kept = [row for row in rows if row.gone_us is None]
+        return [version_of(row) for row in kept[keep:] if row.number not in needed]
+
+    def thrown_away(self) -> list[Weights]:
+        """Where weights lay that are no longer kept."""
+        with self._database.reading("listing weights that are not kept") as connection:
+            return [version_of(row).weights for row in connection.execute(select(policies).where(policies.c.gone_us.is_not(None)))]
+
+    def let_go(self, number: int) -> None:
+        """The weights of this version were thrown away."""
+        with self._writing("letting go of weights") as connection:
+            row = version_row(connection, number)
+            if row is None:
+                raise RefusedError(f"letting go of weights: there is no version {number}")
+            if PolicyState(row.state) in _NEEDED:
+                raise RefusedError(f"letting go of weights: version {number} is {row.state} and needs them")
+            gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
+            connection.execute(gone, {"gone_us": pack_instant(self._clock())})
+
+    def _move(
+        self,
+        action: str,
+        rule: Callable[[Versions], Transitions],
+        reason: str,
+        report: GateReport | None = None,
+    ) -> None:
+        with self._writing("moving a version") as connection:
+            changes = rule(facts_of_versions(connection.execute(select(policies))))
+            now, last = pack_instant(self._clock()), last_turn(connection)
+            concerned = _concerned(changes, action)
+            # A version that leaves a state goes first: the database refuses two in one.
+            for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
+                moved = update(policies).where(policies.c.number == number)
+                moved = moved.values(state=state.value, state_us=now, state_turn=last)
+                if state is PolicyState.SERVING:
+                    moved = moved.values(served_us=func.coalesce(policies.c.served_us, now))
+                if report is not None and number == concerned:
+                    moved = moved.values(report=pack_document(report))
+                if reason and state is _ENDS[action]:
+                    moved = moved.values(note=pack_text(reason))
+                connection.execute(moved)
+            announce(connection, now, concerned, action, reason, changes)
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        """Versions are changed by one program after the other (SQLite holds its one write lock already)."""
+        with self._database.writing(doing) as connection:
+            if self._database.kind == "postgresql":
+                connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
+            yield connection
+
+
+def give_up(connection: Connection, numbers: Collection[int], reason: str, now_us: int) -> None:
+    """These versions may never serve again, and their weights are to be deleted; what was given up already stays as it is."""
+    rows = connection.execute(select(policies)).all()
+    fresh = [row.number for row in rows if row.number in numbers and row.gone_us is None]
+    if not fresh:
+        return
+    changes = transitions.give_up(facts_of_versions(rows), fresh)
+    moved = {"state_us": now_us, "state_turn": last_turn(connection)}
+    # A version that leaves a state goes first: the database refuses two in one.
+    for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
+        gone = {"gone_us": now_us, "note": pack_text(reason)} if number in fresh else {}
+        connection.execute(update(policies).where(policies.c.number == number), {"state": state.value, **moved, **gone})
+    announce(connection, now_us, max(fresh), "rolled back", reason, changes)
+
+
+def _concerned(changes: Transitions, action: str) -> int:
+    """The version that an action is about."""
+    return next(number for number, state in changes.items() if state is _ENDS[action])
+
+
+def _newest_generation(connection: Connection) -> int:
+    newest: int = connection.execute(select(func.max(generations.c.number))).scalar_one()
+    return newest
+
+
+def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
+    """Mark a batch done that may teach; the generation of its turns."""
+    doing = "publishing a version"
+    batch = opened(connection, number, doing)
+    if batch.policy_version != parent:
+        raise RefusedError(f"{doing}: batch {number} began from version {batch.policy_version}, not from {parent}")
+    gone = connection.execute(select(forgotten_batches.c.turn).where(forgotten_batches.c.batch == number).limit(1)).scalar()
+    if gone is not None:
+        raise RefusedError(f"{doing}: turn {unpack_text(gone)} of batch {number} was forgotten")
+    fed = select(roles.c.turn).join(batch_turns, batch_turns.c.turn == roles.c.turn).where(batch_turns.c.batch == number)
+    if connection.execute(fed.where(roles.c.kind == RoleKind.SUPPORT.value).limit(1)).first() is not None:
+        raise RefusedError(f"{doing}: a turn of batch {number} fed a skill")
+    ended = {"state": BatchState.DONE.value, "ended_us": now}
+    connection.execute(update(batches).where(batches.c.seq == number), ended)
+    generation: int = batch.generation
+    return generation
+
+
+def version_of(row: ResultRow) -> PolicyVersion:
+    """A whole row as a version."""
+    return PolicyVersion(
+        number=row.number,
+        parent=row.parent,
+        state=PolicyState(row.state),
+        weights=Weights(unpack_text(row.backend), unpack_text(row.adapter), unpack_optional(row.training)),
+        base=unpack_text(row.base),
+        generation=row.generation,
+        made=unpack_instant(row.made_us),
+        batch=row.batch,
+        steps=row.steps,
+        report=None if row.report is None else unpack_document(row.report, GateReport),
+        note=unpack_text(row.note),
+        absorbed=frozenset(SkillName(name) for name in unpack_names(row.absorbed)),
+        has_served=row.served_us is not None,
+        is_kept=row.gone_us is None,
+    )
+
+
+def weights_row(weights: Weights) -> dict[str, Value]:
+    """Where weights lie, as columns."""
+    training = None if weights.training is None else pack_text(weights.training)
+    return {"backend": pack_text(weights.backend), "adapter": pack_text(weights.adapter), "training": training}
+
+
+def knowledge_row(report: GateReport | None, note: str, absorbed: Iterable[SkillName]) -> dict[str, Value]:
+    """What is known of a version, as columns."""
+    packed = None if report is None else pack_document(report)
+    return {"report": packed, "note": pack_text(note), "absorbed": pack_names(sorted(absorbed))}
+
+
+def version_row(connection: Connection, number: int) -> ResultRow | None:
+    """The row of a version."""
+    return connection.execute(select(policies).where(policies.c.number == number)).one_or_none()
+
+
+def facts_of_versions(rows: Iterable[ResultRow]) -> Versions:
+    """What the rules ask of these versions."""
+    return {
+        row.number: VersionFacts(
+            row.number, row.parent, PolicyState(row.state), row.served_us is not None, row.gone_us is None, unpack_text(row.note)
+        )
+        for row in rows
+    }
+
+
+def last_turn(connection: Connection) -> int:
+    """The newest turn's cursor."""
+    found: int = connection.execute(select(func.coalesce(func.max(turns.c.seq), 0))).scalar_one()
+    return found
+
+
+def announce(connection: Connection, at_us: int, number: int, action: str, reason: str, changes: Transitions) -> None:
+    """Append an event: what happened to a version, and which weights answer now."""
+    known = facts_of_versions(connection.execute(select(policies)))
+    told = {
+        "action": action,
+        "version": number,
+        "serving": version_in(known, PolicyState.SERVING) or 0,
+        "canary": version_in(known, PolicyState.CANARY),
+        "moves": {str(moved): state.value for moved, state in changes.items()},
+        "reason": reason,
+    }
+    connection.execute(insert(events), {"at_us": at_us, "kind": "policy", "data": pack_json(told)})

@@ -1,0 +1,243 @@
+"""Training batches: which turns may train now, which have, and what became of each batch."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
+
+from metaclaw.domain.eligibility import Rejection, RoleKind, rejection
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store.column_values import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.learning_schema import batch_turns, batches, roles, stands
+from metaclaw.store.records import BatchState, EligibleTurns, TrainingBatch, TurnFacts
+from metaclaw.store.schema import events, generations, tokens, turns
+from metaclaw.store.verdicts import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
+
+_NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
+_FACTS = [turns.c[name] for name in _NAMES]
+
+_PAGE = 512
+_COUNTED = 2_000
+_FRESH = timedelta(seconds=30)
+
+HeldOut = Callable[[TurnId], bool]
+"""Whether a turn is kept for the gate, and so never trains."""
+
+
+def _nothing(turn: TurnId) -> bool:
+    return False
+
+
+class SqlBatches:
+    """Batches on a database, which itself refuses a turn that may not train."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
+        self._database = database
+        self._clock = clock
+        self._counted: tuple[tuple[int, int, int, str | None], datetime, dict[Rejection, int]] | None = None
+
+    def eligible(
+        self,
+        generation: int,
+        policy_version: int,
+        max_lag: int,
+        limit: int,
+        within: int = 20_000,
+        *,
+        held_out: HeldOut = _nothing,
+        policy_provider: str | None = None,
+    ) -> EligibleTurns:
+        """Up to `limit` turns that may train this policy now, found among the newest `within` turns, newest first.
+
+        With a `policy_provider` only answers that it gave.
+        """
+        found: list[TurnId] = []
+        rejections: Counter[Rejection] = Counter()
+        for row in self._newest(within):
+            if len(found) == limit:
+                break
+            turn = TurnId(unpack_text(row.id))
+            standing = standing_of(turn, row, held_out=held_out(turn))
+            reason = rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider)
+            if reason is None:
+                found.append(turn)
+            else:
+                rejections[reason] += 1
+        return EligibleTurns(tuple(found), dict(rejections))
+
+    def ready(
+        self,
+        generation: int,
+        policy_version: int,
+        max_lag: int,
+        limit: int,
+        within: int = 20_000,
+        *,
+        held_out: HeldOut = _nothing,
+        policy_provider: str | None = None,
+        again: bool = False,
+    ) -> tuple[TurnId, ...]:
+        """The turns of `eligible` without counting the others: what cannot pass is left out by the database, so that looking often
+        costs little. The predicate has the last word all the same. With `again`, turns that would be eligible had they not
+        trained a version already."""
+        likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
+        found: list[TurnId] = []
+        for row in self._newest(within, likely):
+            turn = TurnId(unpack_text(row.id))
+            standing = standing_of(turn, row, held_out=held_out(turn))
+            standing = replace(standing, taught=False) if again else standing
+            if rejection(_facts(row), standing, generation, policy_version, max_lag, policy_provider) is None:
+                found.append(turn)
+            if len(found) == limit:
+                break
+        return tuple(found)
+
+    def untried(self, among: Collection[TurnId]) -> int:
+        """How many of these turns were never in a batch."""
+        query = select(func.count()).select_from(turns).where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
+        with self._database.reading("counting new turns") as connection:
+            return connection.execute(query).scalar_one()
+
+    def rejections(
+        self,
+        generation: int,
+        policy_version: int,
+        max_lag: int,
+        *,
+        held_out: HeldOut = _nothing,
+        policy_provider: str | None = None,
+    ) -> dict[Rejection, int]:
+        """Why how many of the newest turns may not train now; counted again after half a minute, or when a clock has moved."""
+        asked = (generation, policy_version, max_lag, policy_provider)
+        now, known = self._clock(), self._counted
+        if known is not None and known[0] == asked and now - known[1] < _FRESH:
+            return known[2]
+        found = self.eligible(*asked[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider).rejections
+        self._counted = (asked, now, found)
+        return found
+
+    def _newest(self, within: int, likely: ColumnElement[bool] | None = None) -> Iterator[ResultRow]:
+        """The newest turns with what is known of them, a page at a time; of those only what is likely, if that is said."""
+        sampled_bytes = func.length(tokens.c.sampled_ids).label("sampled_bytes")
+        query = select(*_FACTS, sampled_bytes, *STANDING).outerjoin(tokens, tokens.c.turn == turns.c.seq)
+        query = with_standing(query, turns.c.seq).order_by(turns.c.seq.desc())
+        query = query if likely is None else query.where(likely)
+        oldest = select(turns.c.seq).order_by(turns.c.seq.desc()).offset(within - 1).limit(1)
+        with self._database.reading("choosing turns to train on") as connection:
+            query = query.where(turns.c.seq >= (connection.execute(oldest).scalar() or 0))
+        rows = self._page(query)
+        while rows:
+            yield from rows
+            rows = self._page(query.where(turns.c.seq < rows[-1].seq)) if len(rows) == _PAGE else []
+
+    def _page(self, query: Select[*tuple[object, ...]]) -> Sequence[ResultRow]:
+        with self._database.reading("choosing turns to train on") as connection:
+            return connection.execute(query.limit(_PAGE)).all()
+
+    def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
+        """The number of a new batch with these turns, which are query turns from now on and in no other open batch.
+
+        Raises RefusedError, and changes nothing, if one of them may not train.
+        """
+        wanted = [pack_text(turn) for turn in turns_taught]
+        with self._database.writing("opening a batch") as connection:
+            found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted))).scalars().all()
+            if not found or len(found) < len(wanted):
+                raise RefusedError(f"opening a batch: of {len(wanted)} turns {len(found)} are in the ledger")
+            newest = connection.execute(select(func.max(generations.c.number))).scalar_one()
+            batch = {"at_us": pack_instant(self._clock()), "policy_version": policy_version, "generation": newest}
+            batch |= {"seed": seed, "size": len(found)}
+            number: int = connection.execute(insert(batches).returning(batches.c.seq), batch).scalar_one()
+            connection.execute(insert(batch_turns), [{"turn": turn, "batch": number} for turn in sorted(found)])
+            return number
+
+    def open_batch_now(self) -> TrainingBatch | None:
+        """The oldest batch that is open: what was begun and has not ended."""
+        oldest = select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
+        with self._database.reading("looking for an open batch") as connection:
+            row = connection.execute(oldest).one_or_none()
+            return None if row is None else _batch(connection, row)
+
+    def batch(self, number: int) -> TrainingBatch | None:
+        """One batch."""
+        with self._database.reading("reading a batch") as connection:
+            row = connection.execute(select(batches).where(batches.c.seq == number)).one_or_none()
+            return None if row is None else _batch(connection, row)
+
+    def drop_batch(self, number: int, reason: str) -> None:
+        """Nothing will come of this batch. Its turns may train again, unless they have become too old.
+
+        Raises RefusedError if it has ended already.
+        """
+        with self._database.writing("dropping a batch") as connection:
+            batch = opened(connection, number, "dropping a batch")
+            now = pack_instant(self._clock())
+            ended = {"state": BatchState.DROPPED.value, "note": pack_text(reason), "ended_us": now}
+            connection.execute(update(batches).where(batches.c.seq == number), ended)
+            told = {"batch": number, "turns": batch.size, "reason": reason}
+            connection.execute(insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(told)})
+
+    def turns_of(self, batch: int) -> list[TurnId]:
+        """The turns of a batch that are still there, in the order they were recorded."""
+        with self._database.reading("reading a batch") as connection:
+            return [turn for turn, _ in _members(connection, batch)]
+
+
+def _likely(generation: int, policy_version: int, max_lag: int, provider: str | None, *, again: bool) -> ColumnElement[bool]:
+    """What `rejection` asks, as far as the database can answer it."""
+    asked = [
+        turns.c.kind == TurnKind.MAIN.value,
+        turns.c.outcome == TurnEnd.COMPLETED.value,
+        turns.c.generation <= generation,
+        IS_CURRENT,
+        turns.c.policy_version.between(policy_version - max_lag, policy_version),
+        stands.c.outcome != Outcome.UNKNOWN.value,
+        HAS_TAUGHT if again else ~HAS_TAUGHT,
+        roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
+    ]
+    return and_(*asked, *([] if provider is None else [turns.c.provider == pack_text(provider)]))
+
+
+def opened(connection: Connection, number: int, doing: str) -> ResultRow:
+    """The row of a batch that has not ended, locked. Raises RefusedError."""
+    row = connection.execute(select(batches).where(batches.c.seq == number).with_for_update()).one_or_none()
+    if row is None:
+        raise RefusedError(f"{doing}: there is no batch {number}")
+    if row.state != BatchState.OPEN.value:
+        why = f" ({unpack_text(row.note)})" if row.note else ""
+        raise RefusedError(f"{doing}: batch {number} is {row.state} already{why}")
+    return row
+
+
+def _members(connection: Connection, batch: int) -> list[tuple[TurnId, bool]]:
+    """The turns of a batch, and whether each is current."""
+    query = select(turns.c.id, IS_CURRENT).join(batch_turns, batch_turns.c.turn == turns.c.seq)
+    found = connection.execute(query.where(batch_turns.c.batch == batch).order_by(turns.c.seq))
+    return [(TurnId(unpack_text(turn)), bool(is_current)) for turn, is_current in found]
+
+
+def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
+    members = _members(connection, row.seq)
+    return TrainingBatch(
+        number=row.seq,
+        state=BatchState(row.state),
+        policy_version=row.policy_version,
+        generation=row.generation,
+        seed=row.seed,
+        size=row.size,
+        turns=tuple(turn for turn, _ in members),
+        stale=sum(not is_current for _, is_current in members),
+        note=unpack_text(row.note),
+    )
+
+
+def _facts(row: ResultRow) -> TurnFacts:
+    skills = tuple(SkillName(name) for name in unpack_names(row.skills))
+    stamp = Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
+    sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
+    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp, unpack_text(row.provider), sampled)

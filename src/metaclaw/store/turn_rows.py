@@ -1,0 +1,272 @@
+"""Turns as rows, in the column order of `schema`."""
+
+from collections.abc import Iterable
+
+from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store.column_values import (
+    ResultRow,
+    Values,
+    pack_ids,
+    pack_instant,
+    pack_logprobs,
+    pack_names,
+    pack_texts,
+    unpack_ids,
+    unpack_instant,
+    unpack_json,
+    unpack_logprobs,
+    unpack_names,
+    unpack_optional,
+    unpack_placed,
+    unpack_text,
+)
+from metaclaw.store.deduplication import StoredBody
+from metaclaw.store.records import DrawnTurn, LedgerEvent, SessionRow, TurnRow
+
+_MAIN = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
+_NO_USAGE: Values = (None, None, None, None, None)
+
+
+def turn_row(turn: Turn, placements: bytes | None) -> Values:
+    """The facts of a turn."""
+    # `_value_` is an enum's `value` without the price of a property.
+    stamp, usage, times = turn.stamp, turn.usage, turn.times
+    return pack_texts(
+        (
+            turn.id,
+            turn.session,
+            turn.kind._value_,
+            turn.kind_reason,
+            turn.scope.user,
+            turn.scope.workspace,
+            stamp.generation,
+            stamp.policy_version,
+            stamp.library_hash,
+            pack_names(stamp.skills) if stamp.skills else "[]",
+            turn.agent,
+            turn.wire._value_,
+            turn.path,
+            turn.stream,
+            turn.model,
+            turn.provider,
+            turn.provider_wire._value_,
+            turn.status,
+            turn.end._value_,
+            turn.error,
+            None if turn.finish is None else turn.finish._value_,
+            *(_NO_USAGE if usage is None else _usage(usage)),
+            pack_instant(times.received_at),
+            times.first_byte_s,
+            times.duration_s,
+            turn.segment,
+            turn.retry_of,
+            turn.parent,
+            turn.key,
+            turn.head,
+            placements,
+        )
+    )
+
+
+def _usage(usage: Usage) -> Values:
+    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens)
+
+
+def payload_row(seq: int, link: StoredBody, splices: bytes | None, exchange: Exchange) -> Values:
+    """The bytes of a turn."""
+    return (seq, *link, splices, exchange.said, exchange.seen)
+
+
+def body_row(seq: int, link: StoredBody) -> Values:
+    """One body, whole or as a patch."""
+    return (seq, *link)
+
+
+def tokens_row(seq: int, tokens: SampledTokens) -> Values:
+    """What was sampled, exactly."""
+    return (seq, pack_ids(tokens.prompt_ids), pack_ids(tokens.sampled_ids), pack_logprobs(tokens.logprobs))
+
+
+def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Values]:
+    """What was left to chance, in its order."""
+    return [pack_texts((seq, place, draw.skill, draw.placed, draw.propensity)) for place, draw in enumerate(draws)]
+
+
+class _Tally:
+    """What some turns add to their session."""
+
+    __slots__ = ("began_us", "first", "last_us", "main_turns", "turns")
+
+    def __init__(self, first: Turn, received_us: int) -> None:
+        self.first = first
+        self.began_us = self.last_us = received_us
+        self.turns = 1
+        self.main_turns = 1 if first.kind is _MAIN else 0
+
+    def count(self, turn: Turn, received_us: int) -> None:
+        self.began_us = min(self.began_us, received_us)
+        self.last_us = max(self.last_us, received_us)
+        self.turns += 1
+        self.main_turns += turn.kind is _MAIN
+
+    def row(self) -> Values:
+        turn, scope = self.first, self.first.scope
+        who = (turn.session, turn.key, turn.agent, scope.user, scope.workspace, turn.parent)
+        return pack_texts((*who, self.began_us, self.last_us, None, None, self.turns, self.main_turns))
+
+
+def session_rows(turns: Iterable[Turn]) -> list[Values]:
+    """What these turns add to their sessions: one row a session, always in the same order, so that two writers cannot deadlock."""
+    tallies: dict[str, _Tally] = {}
+    for turn in turns:
+        received_us = pack_instant(turn.times.received_at)
+        tally = tallies.get(turn.session)
+        if tally is None:
+            tallies[turn.session] = _Tally(turn, received_us)
+        else:
+            tally.count(turn, received_us)
+    return [tallies[session].row() for session in sorted(tallies)]
+
+
+def session_of(row: ResultRow) -> SessionRow:
+    """A row of `sessions`."""
+    return SessionRow(
+        id=SessionId(unpack_text(row.id)),
+        key=unpack_optional(row.key),
+        agent=unpack_text(row.agent),
+        scope=scope_of(row),
+        parent=_session_id(row.parent),
+        began_at=unpack_instant(row.began_us),
+        last_at=unpack_instant(row.last_us),
+        ended_at=None if row.ended_us is None else unpack_instant(row.ended_us),
+        end_reason=unpack_optional(row.end_reason),
+        turns=row.turns,
+        main_turns=row.main_turns,
+    )
+
+
+def event_of(row: ResultRow) -> LedgerEvent:
+    """A row of `events`."""
+    return LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
+
+
+def turn_row_of(row: ResultRow) -> TurnRow:
+    """A row of `turns`, as a list shows it."""
+    return TurnRow(
+        seq=row.seq,
+        id=TurnId(unpack_text(row.id)),
+        session=SessionId(unpack_text(row.session)),
+        kind=TurnKind(row.kind),
+        kind_reason=unpack_text(row.kind_reason),
+        stamp=_stamp(row),
+        wire=Wire(row.wire),
+        path=unpack_text(row.path),
+        stream=bool(row.stream),
+        model=unpack_text(row.model),
+        provider=unpack_text(row.provider),
+        status=row.status,
+        end=TurnEnd(row.outcome),
+        error=unpack_optional(row.error),
+        finish=None if row.finish is None else Finish(row.finish),
+        usage=_usage_of(row),
+        times=Times(unpack_instant(row.received_us), row.first_byte_s, row.duration_s),
+        segment=row.segment,
+        retry_of=None if row.retry_of is None else TurnId(unpack_text(row.retry_of)),
+    )
+
+
+def turn_of(
+    row: ResultRow,
+    exchange: Exchange,
+    tokens: SampledTokens | None,
+    placements: tuple[Placement, ...],
+    draws: tuple[Draw, ...],
+) -> Turn:
+    """A row of `turns` together with what lies in other tables."""
+    facts = turn_row_of(row)
+    return Turn(
+        id=facts.id,
+        session=facts.session,
+        kind=facts.kind,
+        kind_reason=facts.kind_reason,
+        scope=scope_of(row),
+        stamp=facts.stamp,
+        agent=unpack_text(row.agent),
+        wire=facts.wire,
+        path=facts.path,
+        stream=facts.stream,
+        model=facts.model,
+        provider=facts.provider,
+        provider_wire=Wire(row.provider_wire),
+        status=facts.status,
+        end=facts.end,
+        error=facts.error,
+        exchange=exchange,
+        finish=facts.finish,
+        usage=facts.usage,
+        tokens=tokens,
+        times=facts.times,
+        segment=facts.segment,
+        retry_of=facts.retry_of,
+        parent=_session_id(row.parent),
+        key=unpack_optional(row.key),
+        head=row.head,
+        placements=placements,
+        draws=draws,
+    )
+
+
+def tokens_of(row: ResultRow) -> SampledTokens:
+    """A row of `tokens`."""
+    return SampledTokens(unpack_ids(row.prompt_ids), unpack_ids(row.sampled_ids), unpack_logprobs(row.logprobs))
+
+
+def placement_of(row: ResultRow) -> Placement:
+    """A row of `placements` with the body of its snippet."""
+    placed, listed = (tuple(map(SkillName, names)) for names in unpack_placed(row.skills))
+    return Placement(row.anchor, placed, row.body.decode("utf-8", "surrogatepass"), listed)
+
+
+def draw_of(row: ResultRow) -> Draw:
+    """A row of `draws`."""
+    return Draw(SkillName(unpack_text(row.skill)), bool(row.placed), row.propensity)
+
+
+def drawn_turn_of(row: ResultRow) -> DrawnTurn:
+    """A draw with its turn's place and the outcome that stands."""
+    return DrawnTurn(
+        turn=TurnId(unpack_text(row.id)),
+        session=SessionId(unpack_text(row.session)),
+        segment=row.segment,
+        placed=bool(row.placed),
+        propensity=row.propensity,
+        outcome=None if row.outcome is None else Outcome(row.outcome),
+        generation=row.generation,
+        model=unpack_text(row.model),
+    )
+
+
+def scope_of(row: ResultRow) -> Scope:
+    """Whose row it is."""
+    return Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id))
+
+
+def _stamp(row: ResultRow) -> Stamp:
+    return Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), _skills(row.skills))
+
+
+def _usage_of(row: ResultRow) -> Usage | None:
+    if row.input_tokens is None:
+        return None
+    return Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cache_write_tokens, row.reasoning_tokens)
+
+
+def _skills(stored: str) -> tuple[SkillName, ...]:
+    return tuple(SkillName(name) for name in unpack_names(stored))
+
+
+def _session_id(stored: str | None) -> SessionId | None:
+    return None if stored is None else SessionId(unpack_text(stored))

@@ -1,0 +1,105 @@
+"""A skill whose effect the weights have taken in may leave the prompt, and comes back if they go. Pure.
+
+Under the new weights the same prompts are answered with and without the skill; each pair gives d = score without - score with,
+in [-1, 1]. Two claims are bet against, pair by pair (`bets`):
+
+    "without it answers are worse by `margin` or more", E[d] <= -margin      refuted → absorbed, if answers without it are good, too
+    "without it answers are no worse",                  E[d] >= 0            refuted → needed
+
+Good, too: a skill that is not missed because nothing helps is not absorbed. Absorbed skills belong to a version; a version made
+from it inherits them and may add or lose some. Rolling back to an older version brings back every skill that it still
+needs.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.train.bets import GainBets
+
+
+@dataclass(frozen=True, slots=True)
+class SkillPair:
+    """One prompt under the new weights, with and without a skill: scores from 0 to 1, None where it could not be scored."""
+
+    with_skill: float | None
+    without: float | None
+
+    def __post_init__(self) -> None:
+        for score in (self.with_skill, self.without):
+            if score is not None and not 0.0 <= score <= 1.0:
+                raise ValueError(f"a score of {score} is not in [0, 1]")
+
+
+@dataclass(frozen=True, slots=True)
+class AbsorptionRules:
+    """How sure one must be. `good` is the mean score without the skill below which nothing counts as absorbed."""
+
+    alpha: float = 0.05
+    margin: float = 0.1
+    good: float = 0.5
+    most: int = 200
+
+
+class Absorption(StrEnum):
+    """Whether the weights do by themselves what a skill made them do."""
+
+    ABSORBED = "absorbed"
+    NEEDED = "needed"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class AbsorptionReport:
+    """The finding, why, and the evidence."""
+
+    finding: Absorption
+    reason: str
+    pairs: int
+    unscored: int
+    e_absorbed: float
+    e_needed: float
+
+
+def judge_absorption(pairs: Sequence[SkillPair], rules: AbsorptionRules | None = None) -> AbsorptionReport:
+    """What the pairs so far, in order, say; the first decisive moment stands. After `most` pairs a skill stays: needed."""
+    rules = rules or AbsorptionRules()
+    absorbed, needed = GainBets(rules.margin), GainBets()
+    scores: list[float] = []
+    unscored, finding = 0, Absorption.UNDECIDED
+    for pair in pairs:
+        if pair.with_skill is None or pair.without is None:
+            unscored += 1
+            continue
+        scores.append(pair.without)
+        absorbed.add(pair.without - pair.with_skill)
+        needed.add(pair.with_skill - pair.without)
+        finding = _finding(absorbed.e_value, needed.e_value, scores, rules)
+        if finding is not Absorption.UNDECIDED:
+            break
+    mean = math.fsum(scores) / len(scores) if scores else None
+    shown = "no pair was scored" if mean is None else f"mean score without it {mean:.2f} in {len(scores)} pairs"
+    reason = f"{finding}: {shown}; e = {absorbed.e_value:.3g} for absorbed, {needed.e_value:.3g} for needed"
+    return AbsorptionReport(finding, reason, len(scores), unscored, absorbed.e_value, needed.e_value)
+
+
+def absorbed_by(parent: frozenset[SkillName], findings: Mapping[SkillName, Absorption]) -> frozenset[SkillName]:
+    """What a new version needs no place for: what its parent did not, less what is shown to be needed, and what it took in."""
+    gained = {name for name, finding in findings.items() if finding is Absorption.ABSORBED}
+    lost = {name for name, finding in findings.items() if finding is Absorption.NEEDED}
+    return (parent - lost) | gained
+
+
+def coming_back(absorbed: Mapping[int, frozenset[SkillName]], leaving: int, returning: int) -> frozenset[SkillName]:
+    """The skills that have a place in the prompt again when version `returning` answers in place of version `leaving`."""
+    return absorbed.get(leaving, frozenset()) - absorbed.get(returning, frozenset())
+
+
+def _finding(absorbed: float, needed: float, scores: Sequence[float], rules: AbsorptionRules) -> Absorption:
+    if needed >= 1 / rules.alpha:
+        return Absorption.NEEDED
+    if absorbed >= 1 / rules.alpha and math.fsum(scores) / len(scores) >= rules.good:
+        return Absorption.ABSORBED
+    return Absorption.NEEDED if len(scores) >= rules.most else Absorption.UNDECIDED

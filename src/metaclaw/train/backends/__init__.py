@@ -1,0 +1,1 @@
+"""Training services behind an SDK: Tinker, MinT, SkyRL and Weaver."""

@@ -1,0 +1,139 @@
+"""Blocking SDK calls and unreachable servers: kept off the event loop and bounded in time."""
+
+import asyncio
+import logging
+import threading
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from metaclaw.errors import BackendDownError, TrainingError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PORTS = {"http": 80, "https": 443}
+
+
+async def run_in_thread(work: Callable[[], T], timeout_s: float) -> T:
+    """Run something that may block in a thread of its own. Raises TimeoutError when it takes too long; the thread is left behind.
+
+    Not the event loop's own threads: those are waited for at the end of the process, and an SDK may retry for minutes.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        with _Carrying(loop, answer):
+            result = work()
+            _tell(loop, lambda: answer.set_result(result), answer)
+
+    threading.Thread(target=run, daemon=True, name="training service").start()
+    async with asyncio.timeout(timeout_s):
+        return await answer
+
+
+async def gather_all(calls: Sequence[Awaitable[T]]) -> list[T]:
+    """All of them at once; when one fails the others are cancelled."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+@asynccontextmanager
+async def bounded(what: str, timeout_s: float, foreign: tuple[type[Exception], ...]) -> AsyncIterator[None]:
+    """Inside, a library's own errors and a wait that is too long become TrainingError."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise TrainingError(f"{what}: no answer within {timeout_s:g} s") from error
+    except foreign as error:
+        raise TrainingError(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+async def ignore_failure(leaving: Awaitable[None]) -> None:
+    """Give something back to a server; one that is gone, or does not want it, is no reason to fail."""
+    try:
+        await leaving
+    except TrainingError as error:
+        log.info("nothing was given back error=%s", error)
+
+
+class ServerReach:
+    """Whether a server can be reached at all, asked for anew only every few seconds.
+
+    SDKs retry for minutes before they report an unreachable server; a request that a client waits for cannot.
+    """
+
+    def __init__(self, url: str | None, *, timeout_s: float = 3.0, fresh_s: float = 5.0) -> None:
+        parts = urlsplit(url or "")
+        is_direct = bool(parts.hostname) and parts.scheme in _PORTS and not _is_proxied(parts.scheme, parts.hostname or "")
+        self._address = (parts.hostname or "", parts.port or _PORTS[parts.scheme]) if is_direct else None
+        self._timeout_s = timeout_s
+        self._fresh_s = fresh_s
+        self._until = 0.0
+
+    async def check(self) -> None:
+        """Raises BackendDownError if no server listens there."""
+        now = asyncio.get_running_loop().time()
+        if self._address is None or now < self._until:
+            return
+        host, port = self._address
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, writer = await asyncio.open_connection(host, port)
+        except OSError as error:
+            raise BackendDownError(f"no server answers at {host}:{port}: {str(error) or 'the connection timed out'}") from error
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        self._until = now + self._fresh_s
+
+    async def during(self, work: Awaitable[T]) -> T:
+        """What the work gives. Raises BackendDownError, and gives it up, as soon as the server is seen to be gone."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([task], timeout=self._fresh_s))[0]:
+                await self.check()
+            return task.result()
+        finally:
+            task.cancel()
+
+
+class _Carrying:
+    """Carries what is raised inside to the one who waits for the answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[T]") -> None:
+        self._loop = loop
+        self._answer = answer
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        if error is None:
+            return False
+        _tell(self._loop, lambda: self._answer.set_exception(error), self._answer)
+        return True
+
+
+def _tell(loop: asyncio.AbstractEventLoop, say: Callable[[], None], answer: "asyncio.Future[T]") -> None:
+    def deliver() -> None:
+        if not answer.done():
+            say()
+
+    # The loop may have ended meanwhile.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(deliver)
+
+
+def _is_proxied(scheme: str, host: str) -> bool:
+    return scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)

@@ -1,0 +1,277 @@
+"""Servers that load LoRA adapters while they run (ports.PolicyHost): vLLM and SGLang.
+
+Each version is loaded under a name of its own (`policy-000012`), which is never given to other weights. vLLM must be started
+with `--enable-lora`, `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and room for the versions that answer at the same time
+(`--max-loras`); SGLang with `--enable-lora --max-lora-rank … --lora-target-modules all`.
+"""
+
+import asyncio
+import json
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.policy import BASE_POLICY, Weights
+from metaclaw.engine import is_whole
+from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
+from metaclaw.train.backends.blocking_calls import run_in_thread
+
+log = logging.getLogger(__name__)
+_MAX_ANSWER_BYTES = 1 << 20
+PREFIX = "policy-"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminReply:
+    """What a server answered."""
+
+    status: int
+    text: str
+
+
+class AdminClient:
+    """A server's management, by its base URL with or without `/v1`. Its key is held here and shows nowhere."""
+
+    def __init__(self, base_url: str, api_key: str | None = None, *, timeout_s: float = 120.0) -> None:
+        self.url = base_url.rstrip("/").removesuffix("/v1")
+        self._timeout_s = timeout_s
+        self._headers = {"content-type": "application/json", "accept": "application/json"}
+        if api_key is not None:
+            self._headers["authorization"] = f"Bearer {api_key}"
+
+    async def post(self, path: str, body: Json) -> AdminReply:
+        """Raises BackendDownError if no answer came, TrainingError if it cannot be asked at all."""
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), self._headers, method="POST")
+
+        def call() -> AdminReply:
+            try:
+                with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:
+                    return AdminReply(reply.status, reply.read(_MAX_ANSWER_BYTES).decode(errors="replace"))
+            except urllib.error.HTTPError as refusal:
+                with refusal:
+                    return AdminReply(refusal.code, refusal.read(_MAX_ANSWER_BYTES).decode(errors="replace"))
+
+        try:
+            return await run_in_thread(call, self._timeout_s)
+        except TimeoutError as error:
+            raise BackendDownError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
+        except OSError as error:
+            raise BackendDownError(f"{self.url} cannot be asked: {error}") from error
+        except ValueError as error:
+            raise TrainingError(f"{self.url} cannot be asked: {error}") from error
+
+
+class ServerRoutes(Protocol):
+    """How one kind of server is asked."""
+
+    def load(self, name: str, folder: str) -> tuple[str, Json]:
+        """Path and body that load an adapter."""
+
+    def unload(self, name: str) -> tuple[str, Json]:
+        """Path and body that let one go."""
+
+    def complaint(self, said: AdminReply) -> str | None:
+        """Why it was not done, or None."""
+
+    def is_taken(self, complaint: str) -> bool:
+        """Whether an adapter of this name is there already."""
+
+    def is_gone(self, complaint: str) -> bool:
+        """Whether there is no adapter of this name."""
+
+
+def no_versions() -> frozenset[int]:
+    """No version is in use."""
+    return frozenset()
+
+
+class LoadingHost:
+    """A PolicyHost. The newest `keeps` versions stay loaded, and those `in_use`; older ones are unloaded after a new one came."""
+
+    def __init__(
+        self, admin: AdminClient, dialect: ServerRoutes, *, keeps: int = 2, in_use: Callable[[], frozenset[int]] = no_versions
+    ) -> None:
+        self._admin = admin
+        self._dialect = dialect
+        self._keeps = keeps
+        self._in_use = in_use
+        self._loaded: dict[int, Weights] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The versions that can be asked for."""
+        return frozenset(self._loaded)
+
+    async def load(self, version: int, weights: Weights) -> None:
+        """Load a version beside the others. Raises TrainingError, and changes nothing, if it cannot be loaded."""
+        async with self._one_at_a_time:
+            if version <= BASE_POLICY:
+                raise TrainingError(f"version {version} is not one of trained weights")
+            if (known := self._loaded.get(version)) is not None:
+                if known.adapter != weights.adapter:
+                    raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+                return
+            await self._load(version, _folder(weights))
+            self._loaded[version] = weights
+            log.info("version loaded server=%s version=%d", self._admin.url, version)
+            await self._tidy()
+
+    async def unload(self, version: int) -> None:
+        """Let a version go; the server finishes its running answers. One that is not there is gone."""
+        async with self._one_at_a_time:
+            await self._unload(version)
+
+    def forget(self, version: int) -> None:
+        """The server says that it does not have this version: it was started again."""
+        self._loaded.pop(version, None)
+
+    async def _tidy(self) -> None:
+        kept = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
+        for version in sorted(self._loaded.keys() - kept):
+            try:
+                await self._unload(version)
+            except TrainingError as error:
+                # The new version is there; what is old may be tried again.
+                log.warning("version stays loaded server=%s error=%s", self._admin.url, error)
+
+    async def _load(self, version: int, folder: str) -> None:
+        complaint = await self._ask(*self._dialect.load(name_of(version), folder))
+        if complaint is not None and self._dialect.is_taken(complaint):
+            # The server has outlived us, and nothing says that the weights of this name are the same.
+            await self._drop(version)
+            complaint = await self._ask(*self._dialect.load(name_of(version), folder))
+        if complaint is not None:
+            # The server reads our folders: it can never load an adapter that is not complete. Other refusals may pass.
+            kind = TrainingError if is_whole(Path(folder)) else WeightsLostError
+            raise kind(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
+
+    async def _unload(self, version: int) -> None:
+        if version in self._loaded:
+            await self._drop(version)
+            del self._loaded[version]
+            log.info("version unloaded server=%s version=%d", self._admin.url, version)
+
+    async def _drop(self, version: int) -> None:
+        complaint = await self._ask(*self._dialect.unload(name_of(version)))
+        if complaint is not None and not self._dialect.is_gone(complaint):
+            raise TrainingError(f"version {version} cannot be unloaded by {self._admin.url}: {complaint}")
+
+    async def _ask(self, path: str, body: Json) -> str | None:
+        return self._dialect.complaint(await self._admin.post(path, body))
+
+
+class VllmRoutes:
+    """vLLM's routes for adapters."""
+
+    def load(self, name: str, folder: str) -> tuple[str, Json]:
+        """Without `load_inplace`: a name is never given to other weights."""
+        return "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder}
+
+    def unload(self, name: str) -> tuple[str, Json]:
+        """By its name."""
+        return "/v1/unload_lora_adapter", {"lora_name": name}
+
+    def complaint(self, said: AdminReply) -> str | None:
+        """The error's own words."""
+        return None if said.status < 300 else f"{_words(said.text)} (status {said.status})"
+
+    def is_taken(self, complaint: str) -> bool:
+        """In the words of 0.32."""
+        return "has already been loaded" in complaint
+
+    def is_gone(self, complaint: str) -> bool:
+        """In the words of 0.32."""
+        return "cannot be found" in complaint
+
+
+class _SglangAnswer(msgspec.Struct):
+    success: bool
+    error_message: str | None = None
+
+
+class SglangRoutes:
+    """SGLang's routes for adapters."""
+
+    def load(self, name: str, folder: str) -> tuple[str, Json]:
+        """Not pinned: the server may evict it while it is not asked for."""
+        return "/load_lora_adapter", {"lora_name": name, "lora_path": folder, "pinned": False}
+
+    def unload(self, name: str) -> tuple[str, Json]:
+        """By its name; the server waits for its running answers."""
+        return "/unload_lora_adapter", {"lora_name": name}
+
+    def complaint(self, said: AdminReply) -> str | None:
+        """The server says whether it succeeded; its status alone does not tell."""
+        try:
+            answer = msgspec.json.decode(said.text, type=_SglangAnswer)
+        except msgspec.DecodeError:
+            return f"{said.text.strip()[:300] or 'no reason given'} (status {said.status})"
+        return None if answer.success else (answer.error_message or "no reason given")[:300]
+
+    def is_taken(self, complaint: str) -> bool:
+        """In the words of 0.5.23."""
+        return any(words in complaint for words in ("it is already loaded", "already exists", "incomplete unload"))
+
+    def is_gone(self, complaint: str) -> bool:
+        """In the words of 0.5.23."""
+        return "does not exist" in complaint
+
+
+def vllm_host(
+    base_url: str,
+    api_key: str | None = None,
+    *,
+    keeps: int = 2,
+    in_use: Callable[[], frozenset[int]] = no_versions,
+    timeout_s: float = 120.0,
+) -> LoadingHost:
+    """A PolicyHost on a vLLM server."""
+    return LoadingHost(AdminClient(base_url, api_key, timeout_s=timeout_s), VllmRoutes(), keeps=keeps, in_use=in_use)
+
+
+def sglang_host(
+    base_url: str,
+    api_key: str | None = None,
+    *,
+    keeps: int = 2,
+    in_use: Callable[[], frozenset[int]] = no_versions,
+    timeout_s: float = 120.0,
+) -> LoadingHost:
+    """A PolicyHost on an SGLang server; `sglang_model_of` names a version in requests."""
+    return LoadingHost(AdminClient(base_url, api_key, timeout_s=timeout_s), SglangRoutes(), keeps=keeps, in_use=in_use)
+
+
+def sglang_model_of(base: str) -> Callable[[int], str]:
+    """The model to ask for, given the name the server itself goes by."""
+    return lambda version: f"{base}:{name_of(version)}"
+
+
+def name_of(version: int) -> str:
+    """`policy-000012`."""
+    return f"{PREFIX}{version:06d}"
+
+
+def _folder(weights: Weights) -> str:
+    """The adapter's folder, which the server reads itself. Raises TrainingError for weights that are no folder."""
+    if "://" in weights.adapter:
+        raise TrainingError(f"{weights.adapter} is not a folder with an adapter, so no other server can load it")
+    return str(Path(weights.adapter).absolute())
+
+
+def _words(text: str) -> str:
+    """The message of an error, wherever this version of the server puts it."""
+    try:
+        answer = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text.strip()[:300] or "no reason given"
+    inner = answer.get("error", answer) if isinstance(answer, dict) else answer
+    message = inner.get("message") or inner.get("detail") if isinstance(inner, dict) else inner
+    return str(message or answer)[:300]

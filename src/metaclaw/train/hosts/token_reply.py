@@ -1,0 +1,118 @@
+"""Replies of servers that are asked in tokens: the request in tokens, the text and tool calls as they grow, the exact tokens at
+the end.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage
+from metaclaw.engine import CallParser, Generate, Prompt
+from metaclaw.errors import WireError
+from metaclaw.train.backends.service import SampleRequest
+
+if TYPE_CHECKING:
+    from metaclaw.engine.vocabulary import Vocabulary
+
+_SEED_BITS: Final = 30
+
+
+async def token_request(
+    request: ChatRequest, prompt: Prompt, wishes: Generate, vocabulary: "Vocabulary", *, context_tokens: int, max_tokens: int
+) -> SampleRequest:
+    """The request as tokens and numbers. Raises WireError if it does not fit into `context_tokens`, or is no text."""
+    ids = await asyncio.to_thread(_render, prompt, vocabulary)
+    room = context_tokens - len(ids)
+    if room < 1:
+        raise WireError(
+            f"the request has {len(ids)} tokens; this model has room for {context_tokens} with its answer",
+            code="context_length_exceeded",
+            param="messages",
+        )
+    said = request.sampling
+    return SampleRequest(
+        prompt=ids,
+        count=1,
+        max_tokens=min(room, wishes.max_tokens or max_tokens),
+        # Where the caller does not say, the policy answers as it is trained: at temperature 1, from all of its words.
+        temperature=1.0 if said.temperature is None else said.temperature,
+        seed=secrets.randbits(_SEED_BITS) if wishes.seed is None else wishes.seed % (1 << _SEED_BITS),
+        top_p=1.0 if said.top_p is None else said.top_p,
+        top_k=wishes.top_k,
+    )
+
+
+class TokenReply:
+    """An answer as it grows. It ends with the token that completes a stop string, if one comes; `is_over` then."""
+
+    def __init__(
+        self, vocabulary: "Vocabulary", request: ChatRequest, prompt: Prompt, prompt_ids: tuple[int, ...], stops: Sequence[str]
+    ) -> None:
+        # Brings tokenizers and jinja2 along, which a program that only trains does not need.
+        from metaclaw.engine.vocabulary import Detokenizer, StopFinder
+
+        self._vocabulary = vocabulary
+        self._request = request
+        self._prompt_ids = prompt_ids
+        self._detokenizer = Detokenizer(vocabulary)
+        self._finder = StopFinder(stops)
+        self._parser = CallParser(prompt.tool_names, prompt.beginning) if prompt.tool_names else None
+        self._tokens: list[int] = []
+        self._logprobs: list[float] = []
+        self._shown: list[TokenLogprob] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a stop string has come; what is drawn after it is not part of the answer."""
+        return self._finder.found is not None
+
+    def push(self, tokens: Sequence[int], logprobs: Sequence[float]) -> list[Delta]:
+        """What these tokens make certain."""
+        text = ""
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            if self.is_over:
+                break
+            self._tokens.append(token)
+            self._logprobs.append(logprob)
+            self._show(token, logprob)
+            text += self._finder.push(self._detokenizer.push(token))
+        return self._say(text)
+
+    def finish(self) -> list[Delta]:
+        """What was held back, now that no more tokens come."""
+        text = "" if self.is_over else self._finder.push(self._detokenizer.flush())
+        said = self._say(text + self._finder.flush())
+        return said if self._parser is None else [*said, *self._parser.flush()]
+
+    def end(self, *, is_whole: bool) -> End:
+        """Why it ended, and its exact tokens. `is_whole` unless the room ran out."""
+        found = self._finder.found
+        is_called = self._parser is not None and self._parser.calls > 0
+        finish = Finish.LENGTH if found is None and not is_whole else Finish.TOOL_CALLS if is_called else Finish.STOP
+        return End(
+            finish=finish,
+            usage=Usage(len(self._prompt_ids), len(self._tokens)),
+            stop_sequence=found if found in self._request.sampling.stop else None,
+            tokens=SampledTokens(self._prompt_ids, tuple(self._tokens), tuple(self._logprobs)),
+        )
+
+    def _show(self, token: int, logprob: float) -> None:
+        """For who asked: each token with its own text; an end token has none."""
+        if self._request.sampling.logprobs and (text := self._vocabulary.decode([token])):
+            self._shown.append(TokenLogprob(text, logprob))
+
+    def _say(self, text: str) -> list[Delta]:
+        if not text:
+            return []
+        shown, self._shown = tuple(self._shown), []
+        return [TextDelta(text, shown)] if self._parser is None else [*self._parser.push(text, shown)]
+
+
+def _render(prompt: Prompt, vocabulary: "Vocabulary") -> tuple[int, ...]:
+    try:
+        for _, text in prompt.turns:
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise WireError("the request holds text that is not Unicode (half of a surrogate pair)", param="messages") from error
+    return tuple(vocabulary.render(prompt.turns, prompt.beginning))

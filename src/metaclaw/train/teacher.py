@@ -1,0 +1,242 @@
+"""On-policy distillation: the student answers, a stronger teacher scores how likely it finds each of the student's tokens.
+
+    A_t = clip(ln p_teacher(y_t | x, y_<t) - ln p_student(y_t | x, y_<t), ±most)      y drawn by the student
+
+Summed over what the student draws, this is the negative reverse KL to the teacher. The clip keeps one token that the teacher
+would never write from drowning all others. Both must share one vocabulary; scores of other tokens are a TrainingError, never
+padded over.
+
+`EndpointTeacher` asks an OpenAI-compatible `/completions` to score a prompt of tokens: vLLM answers in `prompt_logprobs` (a
+table by token id for each position), other servers by `echo` with `logprobs` (token texts and their log-probabilities). The
+ids, where they are named, and the texts must be those of the tokens that were sent.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, Protocol
+
+import msgspec
+
+from metaclaw.domain.batch import Datum, Rollout
+from metaclaw.domain.chat import Json, Usage
+from metaclaw.domain.ids import TurnId
+from metaclaw.errors import TrainingError, UpstreamError, WireError
+from metaclaw.ports import Call, HttpProvider, Purpose, Reply
+from metaclaw.train.advantages import Skip, TrainingData, clip, skips
+from metaclaw.upstream import UNMETERED, Meter, Spent
+
+CLIP = 2.0
+_NOTHING = 1e-6
+_HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
+_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+_BROKEN: Final = "\ufffd"
+_SPACE_MARKS: Final = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
+
+
+class Teacher(Protocol):
+    """A model that scores how likely it finds the tokens that another model drew."""
+
+    @property
+    def name(self) -> str: ...
+    async def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
+        """The log-probability of each token after the prompt and the tokens before it. Raises TrainingError."""
+
+
+async def teacher_advantages(
+    teacher: Teacher, drawn: Sequence[tuple[TurnId, tuple[int, ...], Sequence[Rollout]]], most: float = CLIP
+) -> TrainingData:
+    """Data from rollouts of some turns' prompts. Raises TrainingError if the teacher cannot score them."""
+    corrected: list[Corrected] = []
+    for turn, prompt, rollouts in drawn:
+        for rollout in rollouts:
+            corrected.append(Corrected(turn, prompt, rollout, await teacher.score(prompt, rollout.tokens_T)))
+    return ratio_advantages(corrected, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A rollout of the student's, and the log-probability of each of its tokens by a better model.
+
+    Raises TrainingError where the two do not line up: that is a mistake of the scorer, and is never padded over.
+    """
+
+    turn: TurnId
+    prompt: tuple[int, ...]
+    rollout: Rollout
+    better_T: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.better_T) != len(self.rollout.tokens_T):
+            counts = f"{len(self.better_T)} scores for {len(self.rollout.tokens_T)} tokens"
+            raise TrainingError(f"turn {self.turn}: {counts}; the tokens are not the same")
+
+
+def ratio_advantages(corrected: Sequence[Corrected], most: float = CLIP) -> TrainingData:
+    """Data for a loss with importance ratios. A rollout that is just as likely to both teaches nothing and is counted."""
+    data: list[Datum] = []
+    silent = 0
+    for one in corrected:
+        pairs = zip(one.better_T, one.rollout.logprobs_T, strict=True)
+        advantages = tuple(clip(better - student, most) for better, student in pairs)
+        if max(map(abs, advantages)) < _NOTHING:
+            silent += 1
+        else:
+            data.append(Datum(one.turn, one.prompt, one.rollout.tokens_T, advantages, one.rollout.logprobs_T))
+    return TrainingData(tuple(data), skips([Skip.SILENT] * silent))
+
+
+class _Prompted(msgspec.Struct):
+    logprob: float
+    decoded_token: str | None = None
+
+
+class _Echoed(msgspec.Struct):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+
+
+class _Choice(msgspec.Struct):
+    prompt_logprobs: list[dict[str, _Prompted] | None] | None = None
+    logprobs: _Echoed | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+_decoder: Final = msgspec.json.Decoder(_Completion)
+
+
+class EndpointTeacher:
+    """A model behind an HTTP provider (distill.Teacher). `word` is the student's own reading of one token."""
+
+    def __init__(
+        self,
+        provider: HttpProvider,
+        model: str,
+        word: Callable[[int], str],
+        *,
+        meter: Meter = UNMETERED,
+        max_answer_bytes: int = _MAX_ANSWER_BYTES,
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._word = word
+        self._meter = meter
+        self._max_answer_bytes = max_answer_bytes
+
+    @property
+    def name(self) -> str:
+        """`provider/model`."""
+        return f"{self._provider.name}/{self._model}"
+
+    async def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
+        """The log-probability of each token after the prompt and the tokens before it. Raises TrainingError."""
+        if not prompt or not tokens:
+            raise TrainingError("a teacher cannot score an answer without a prompt, or none")
+        sent = [*prompt, *tokens]
+        choice = await self._ask(sent)
+        if choice.prompt_logprobs is not None:
+            read = self._prompted(choice.prompt_logprobs, sent)
+        elif choice.logprobs is not None:
+            read = self._echoed(choice.logprobs, sent)
+        else:
+            raise TrainingError(f"{self.name} says nothing about the tokens of a prompt; it cannot teach")
+        return tuple(self._checked(value) for value in read[len(prompt) :])
+
+    async def _ask(self, sent: list[int]) -> _Choice:
+        # `max_tokens` 1 and not 0, which some servers refuse; what it writes is not looked at.
+        body: dict[str, Json] = {"model": self._model, "prompt": list(sent), "max_tokens": 1, "temperature": 0.0}
+        wishes: dict[str, Json] = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
+        call = Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body | wishes), Purpose.TEACH)
+        async with self._meter.charge(Purpose.TEACH, self.name, len(sent) + 1) as charge:
+            try:
+                with_status, answer = await self._answer(call)
+            except TrainingError:
+                charge.add(Spent(1, failures=1))
+                raise
+            is_refused = with_status >= 400
+            # It reads what was sent and writes one token; what it counts itself is not always told.
+            charge.add(Spent(1, failures=int(is_refused), usage=Usage(0, 0) if is_refused else Usage(len(sent), 1)))
+        if is_refused:
+            raise TrainingError(f"{self.name} refused to score: {with_status} {answer[:200].decode(errors='replace')}")
+        try:
+            choices = _decoder.decode(answer).choices
+        except msgspec.DecodeError as error:
+            raise TrainingError(f"{self.name} answered with something that is no completion: {error}") from error
+        if not choices:
+            raise TrainingError(f"{self.name} answered with nothing")
+        return choices[0]
+
+    async def _answer(self, call: Call) -> tuple[int, bytes]:
+        async with self._translated():
+            reply = await self._provider.call(call, {})
+            try:
+                return reply.status, await _gather(reply, self._max_answer_bytes)
+            finally:
+                await reply.aclose()
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except (UpstreamError, WireError) as error:
+            raise TrainingError(f"{self.name} cannot be asked: {error}") from error
+
+    def _prompted(self, told: list[dict[str, _Prompted] | None], sent: Sequence[int]) -> list[float | None]:
+        self._same_count(len(told), len(sent))
+        values: list[float | None] = []
+        for token, table in zip(sent, told, strict=True):
+            entry = None if table is None else table.get(str(token))
+            if table is not None and entry is None:
+                raise TrainingError(f"{self.name} scored other tokens than were sent: {token} is not among {sorted(table)[:5]}")
+            if entry is not None and entry.decoded_token is not None:
+                self._same_word(entry.decoded_token, token)
+            values.append(None if entry is None else entry.logprob)
+        return values
+
+    def _echoed(self, told: _Echoed, sent: Sequence[int]) -> list[float | None]:
+        # The last is the one token it had to write.
+        written = len(told.tokens) - len(sent)
+        if written not in (0, 1) or len(told.tokens) != len(told.token_logprobs):
+            self._same_count(min(len(told.tokens), len(told.token_logprobs)), len(sent))
+        for token, said in zip(sent, told.tokens, strict=False):
+            if said.startswith("token_id:"):
+                self._same_id(said.removeprefix("token_id:"), token)
+            else:
+                self._same_word(said, token)
+        return told.token_logprobs[: len(sent)]
+
+    def _same_count(self, told: int, sent: int) -> None:
+        if told != sent:
+            raise TrainingError(f"{self.name} scored {told} tokens where {sent} were sent")
+
+    def _same_id(self, told: str, token: int) -> None:
+        if told != str(token):
+            raise TrainingError(f"{self.name} scored token {told} where {token} was sent")
+
+    def _same_word(self, told: str, token: int) -> None:
+        """A piece of a character is written in as many ways as there are servers, and the blank before a word is, too."""
+        word = self._word(token)
+        if _BROKEN in told or _BROKEN in word or told.startswith("bytes:"):
+            return
+        if told.translate(_SPACE_MARKS).strip() != word.translate(_SPACE_MARKS).strip():
+            raise TrainingError(f"{self.name} reads token {token} as {told!r}, the student as {word!r}: not one vocabulary")
+
+    def _checked(self, value: float | None) -> float:
+        if value is None or not isfinite(value) or value > 0.0:
+            raise TrainingError(f"{self.name} gave {value} as a log-probability")
+        return value
+
+
+async def _gather(reply: Reply, most: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in reply.chunks():
+        size += len(chunk)
+        if size > most:
+            raise UpstreamError(f"more than {most} bytes in one answer")
+        pieces.append(chunk)
+    return b"".join(pieces)

@@ -1,0 +1,102 @@
+"""The rest of the program's own API: readiness, metrics, sessions, turns, and the description of all routes."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.ids import new_session_id
+from tests.api.recorded import candidate, record
+from tests.api.stage import Stage, staged
+
+pytestmark = pytest.mark.anyio
+DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+async def test_readiness_tells_why_not(stage: Stage) -> None:
+    assert await stage.get("/readyz") == {"ready": True}
+    stage.unready = "the embedded model is loading"
+    assert await stage.refused(503, "GET", "/readyz") == "not ready: the embedded model is loading"
+
+
+async def test_metrics_are_served_as_prometheus_reads_them(stage: Stage) -> None:
+    assert isinstance(stage.registry, CollectorRegistry)
+    Counter("some_things", "Things", registry=stage.registry).inc(3)
+    answer = await stage.http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "some_things_total 3.0" in answer.text
+
+
+async def test_metrics_that_are_switched_off_are_not_there(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        without = Stage(tmp_path, stage.database, stage.ledger, stage.shelf, registry=None)
+        assert "switched off" in await without.refused(404, "GET", "/metrics")
+
+
+async def test_sessions_are_listed_page_by_page_and_shown_with_their_turns(stage: Stage) -> None:
+    sessions = [(await record(stage)).session for _ in range(3)]
+    listed = [one["id"] for one in (await stage.get("/api/sessions?limit=2"))["sessions"]]
+    assert listed == sessions[:0:-1]
+    rest = await stage.get(f"/api/sessions?before={listed[-1]}")
+    assert [one["id"] for one in rest["sessions"]] == [sessions[0]]
+    second = await record(stage, sessions[0])
+    shown = await stage.get(f"/api/sessions/{sessions[0]}")
+    assert (shown["turn_count"], len(shown["turns"])) == (2, 2)
+    after = await stage.get(f"/api/sessions/{sessions[0]}?after={shown['turns'][0]['cursor']}")
+    assert [turn["id"] for turn in after["turns"]] == [second.id]
+    assert await stage.refused(404, "GET", "/api/sessions/s_nothing") == "there is no session s_nothing"
+
+
+async def test_ending_a_session_is_done_once(stage: Stage) -> None:
+    session = new_session_id()
+    stage.running.add(session)
+    assert (await stage.http.post(f"/api/sessions/{session}/end")).json() == {"session": session, "ended": True}
+    assert "no running session" in await stage.refused(404, "POST", f"/api/sessions/{session}/end")
+
+
+async def test_a_turn_is_shown_with_what_it_is_for(stage: Stage) -> None:
+    turn = await record(stage)
+    shown = await stage.get(f"/api/turns/{turn.id}")
+    assert (shown["request"], shown["answer"]) == ({"model": "m-1"}, {"id": "x"})
+    assert (shown["verdict"], shown["role"]) == (None, "query")
+    stage.candidates.begin_attempt("dates", stage.shelf.view.generation, [turn.id])
+    assert (await stage.get(f"/api/turns/{turn.id}"))["role"] == "support"
+    candidate(stage, "dates", turn.id, Standing.ACCEPTED)
+    other = await record(stage)
+    stage.shelf.retire(stage.shelf.view.skills[0].name)
+    assert (await stage.get(f"/api/turns/{other.id}"))["role"] is None
+    assert await stage.refused(404, "GET", "/api/turns/t_nothing") == "there is no turn t_nothing"
+
+
+async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage) -> None:
+    described = await stage.get("/api/openapi.json")
+    assert described["openapi"] == "3.1.0"
+    paths = described["paths"]
+    listed = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert listed == {(route.method, route.path) for route in stage.api._routes}
+    for method, path in listed:
+        operation = paths[path][method.lower()]
+        inside = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+        assert inside == set(re.findall(r"{(\w+)}", path))
+        assert operation["summary"]
+    bodies = {path: methods["post"].get("requestBody") for path, methods in paths.items() if "post" in methods}
+    taking = {"/api/feedback", "/api/generations/revert", "/api/rules", "/api/skills/{name}/pin", "/api/undo"}
+    assert {path for path, body in bodies.items() if body is not None} == taking
+    feedback = bodies["/api/feedback"]["content"]["application/json"]["schema"]
+    assert (feedback["required"], set(feedback["properties"])) == (["turn", "outcome"], {"turn", "outcome", "comment"})
+
+
+async def test_every_route_says_in_the_description_that_another_method_is_refused(stage: Stage) -> None:
+    for path, methods in (await stage.get("/api/openapi.json"))["paths"].items():
+        concrete = re.sub(r"{\w+}", "x", path)
+        assert "PUT" in await stage.refused(405, "PUT", concrete)
+        if "get" not in methods:
+            assert "takes POST, not GET" in await stage.refused(405, "GET", concrete)
+
+
+async def test_the_page_about_http_tells_of_every_route(stage: Stage) -> None:
+    page = DOCUMENT.read_text()
+    missing = [route.path for route in stage.api._routes if f"{route.method} {route.path}" not in page]
+    assert missing == []

@@ -1,0 +1,23 @@
+"""Numbers in words, as the pages say them."""
+
+import pytest
+
+from metaclaw.api.web.formats import least_followed
+
+
+def counts(followed: int, broken: int) -> dict[str, int]:
+    return {"applied": followed + broken, "followed": followed, "broken": broken, "held": 0, "unknown": 0}
+
+
+@pytest.mark.parametrize(
+    ("by_agent", "words"),
+    [
+        ({"codex": counts(11, 3), "opencode": counts(30, 0), "idle": counts(0, 0)}, "codex in 11 of 14"),
+        ({"codex": counts(0, 2), "opencode": counts(0, 1)}, ""),
+        ({"codex": counts(1, 2), "idle": counts(0, 0)}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_the_agent_that_follows_a_rule_least_is_named(by_agent: dict[str, dict[str, int]] | None, words: str) -> None:
+    assert least_followed(by_agent) == words

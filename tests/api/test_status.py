@@ -1,0 +1,138 @@
+"""How the program is, in one tree: what is known is told, what cannot be read now is null."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from metaclaw.api import ProviderFacts, Status
+from metaclaw.domain.candidate import Standing
+from metaclaw.domain.skill import SkillState
+from metaclaw.domain.status import Health, StoreHealth
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import StoreError
+from metaclaw.store import LearningCounts, LedgerCounts
+from tests.api.recorded import candidate, record, skill
+from tests.api.stage import Stage
+
+HEALTHY = StoreHealth(Health.HEALTHY, None, 0, 0)
+BROKEN = StoreHealth(Health.DEGRADED, "the disk is full", 7, 2)
+
+
+def unread() -> LearningCounts:
+    raise StoreError("the disk is away")
+
+
+def uncounted() -> LedgerCounts:
+    raise StoreError("the disk is away")
+
+
+@pytest.fixture
+def status(stage: Stage) -> Status:
+    return Status(
+        mode="skills_only",
+        store_kind="sqlite",
+        store_health=lambda: HEALTHY,
+        counts=stage.reader.counts,
+        shelf=lambda: stage.shelf.view,
+        shelf_trouble=lambda: None,
+        providers=[ProviderFacts("main", "openai", ("chat",), ("m-1",), lambda: "2 connections")],
+        engine_state=None,
+        loops=lambda: {"sensing": "running"},
+        active_sessions=lambda: 3,
+        learned=stage.reader.learning_counts,
+        learning=lambda: {"on": True, "gate": "full"},
+        began=time.monotonic(),
+    )
+
+
+@pytest.mark.anyio
+async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: Status) -> None:
+    turn = await record(stage)
+    await stage.http.post("/api/feedback", json={"turn": turn.id, "outcome": "fail"})
+    stage.candidates.begin_attempt("dates", stage.shelf.view.generation, [turn.id])
+    candidate(stage, "dates", turn.id)
+    stage.shelf.publish([skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two")
+    told = await status.tell()
+    assert told["counts"] == {
+        "turns": 1,
+        "sessions": 1,
+        "active_sessions": 3,
+        "verdicts": {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 0},
+        "support": 1,
+        "query": 0,
+        "candidates": {one: int(one is Standing.WAITING) for one in Standing},
+        "rejections": {},
+        "skills": {"live": 1, "canary": 1},
+        "rules": 0,
+        "facts": 0,
+    }
+    assert (told["generation"], told["degraded"], told["engine"]) == (stage.shelf.view.generation, False, None)
+    assert told["learning"] == {"on": True, "gate": "full", "pending": None, "rejected": {"reasons": {}, "last": []}, "noted": []}
+    assert told["providers"] == [
+        {"name": "main", "kind": "openai", "wires": ("chat",), "models": ("m-1",), "state": "2 connections", "last_failure": None}
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Status) -> None:
+    told = await replace(status, counts=uncounted, learned=unread, store_health=lambda: BROKEN).tell()
+    counts = told["counts"]
+    assert isinstance(counts, dict)
+    assert [counts[name] for name in ("turns", "sessions", "verdicts", "support", "candidates")] == [None] * 5
+    assert told["degraded"] is True
+    assert told["store"] == {
+        "kind": "sqlite",
+        "health": "degraded",
+        "reason": "the disk is full",
+        "waiting_turns": 7,
+        "lost_turns": 2,
+        "notice": None,
+        "size_bytes": None,
+        "free_bytes": None,
+        "max_bytes": None,
+        "removed_sessions": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("store", "engine", "why"),
+    [
+        (HEALTHY, None, None),
+        (HEALTHY, lambda: "ready", None),
+        (HEALTHY, lambda: "loading", "the embedded model is loading"),
+        (BROKEN, None, "turns are not being recorded: the disk is full"),
+    ],
+)
+@pytest.mark.anyio
+async def test_readiness_is_a_store_that_records_and_a_model_that_answers(
+    status: Status, store: StoreHealth, engine: Callable[[], str] | None, why: str | None
+) -> None:
+    assert replace(status, store_health=lambda: store, engine_state=engine).unready() == why
+
+
+@pytest.mark.anyio
+async def test_what_trains_and_why_turns_do_not_is_told(status: Status) -> None:
+    told = await status.tell()
+    assert isinstance(told["training"], dict)
+    assert (told["policy_version"], told["training"]["state"], told["window"]) == (0, "off", None)
+    training = {"state": "training", "step": 3, "version": 2, "paused_reason": None}
+    busy = replace(
+        status,
+        policy_version=lambda: 2,
+        training=lambda: training,
+        rejections=lambda: {"no verdict": 4},
+        window=lambda: {"open": True, "reason": "asleep", "signals": []},
+    )
+    told = await busy.tell()
+    assert isinstance(told["counts"], dict)
+    assert (told["policy_version"], told["training"], told["counts"]["rejections"]) == (2, training, {"no verdict": 4})
+    assert told["window"] == {"open": True, "reason": "asleep", "signals": []}
+
+    def unread() -> dict[str, int]:
+        raise StoreError("the disk is away")
+
+    told = await replace(status, rejections=unread).tell()
+    assert isinstance(told["counts"], dict)
+    assert told["counts"]["rejections"] is None

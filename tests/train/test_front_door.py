@@ -1,0 +1,12 @@
+"""The package's front door: light to import."""
+
+import subprocess
+import sys
+
+
+def test_importing_the_package_loads_no_sdk_and_nothing_heavy() -> None:
+    program = (
+        "import sys; import metaclaw.train;"
+        "assert not {'numpy', 'torch', 'transformers', 'tokenizers', 'jinja2', 'tinker', 'weaver', 'httpx'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
