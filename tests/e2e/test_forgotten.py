@@ -141,7 +141,7 @@ def test_forgetting_that_was_killed_is_finished_at_the_next_start(learner: Progr
     subprocess.run([sys.executable, "-c", INTERRUPTED, ledger, session_of(talk)], check=True, timeout=60)
     assert holding(learner.home, CANARY)
     learner.start()
-    wait_until(lambda: holding(learner.home, CANARY) == {}, 20)
+    wait_until(lambda: holding(learner.home, CANARY) == {})
     assert skills_in_force(learner) == set()
 
 

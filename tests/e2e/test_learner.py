@@ -98,6 +98,6 @@ def test_a_learner_that_dies_after_it_has_learned_is_started_again_at_once_each_
         talk.end()
         program.wait_for("/api/status", lambda facts: sum(facts["counts"]["verdicts"].values()) > number, 60)  # noqa: B023
         os.kill(learner_of(program), signal.SIGKILL)
-        wait_until(lambda: len(pauses()) > number, 30)  # noqa: B023
+        wait_until(lambda: len(pauses()) > number)  # noqa: B023
     assert pauses() == ["0.5"] * 4
     assert program.stop() == 0, program.log.read_text()[-4000:]

@@ -264,12 +264,14 @@ def _become(request: int, handles: Sequence[int], for_programs: socket.socket) -
     return name
 
 
-_IMPORTED_AT_START: Final = ("metaclaw.cli.root", "metaclaw.cli.start", "anyio._backends._asyncio", "jinja2", "uvloop")
+_IMPORTED_AT_START: Final = ("anyio._backends._asyncio", "jinja2", "uvloop")
 """What a program that starts would otherwise import itself."""
 
 
 def _main() -> int:
     import metaclaw.app.learner
+    import metaclaw.app.serving
+    import metaclaw.cli.root
     from metaclaw.cli import main
 
     for module in _IMPORTED_AT_START:
