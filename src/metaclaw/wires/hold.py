@@ -1,8 +1,8 @@
 """Holding back the tool calls of a relayed stream until all of them are known. Everything before them flows at once."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +29,13 @@ _TELLING: Final[Mapping[Wire, tuple[bytes, ...]]] = {
     Wire.RESPONSES: (b"output_item.done", b"response.completed", b"response.incomplete"),
 }
 """What stands in every event from which calls are read."""
+_HEADS: Final = re.compile(rb"\n\nevent:[^\r\n]*\ndata:")
+"""How the next event begins, where it has one line of data."""
+_ENDING: Final[Mapping[Wire, tuple[bytes, ...]]] = {
+    Wire.MESSAGES: (b"ping", b"message_", b"\n:"),
+    Wire.RESPONSES: (b"response.completed", b"response.failed", b"response.incomplete", b"\n:"),
+}
+"""What events behind a call hold that pass, or that end the answer."""
 _EMPTY: Final = (b'"content":""', b'"content": ""')
 _CHAT_CALL: Final = (b'"tool_calls":[{', b'"tool_calls": [{')
 _WHOLE_ENDS: Final = (b"\n\n", b"\r\n\r\n")
@@ -92,12 +99,46 @@ class CallHold:
     @property
     def calls(self) -> list[HeldCall]:
         """The calls that wait."""
+        if self._wire is not Wire.RESPONSES and (found := self._plainly_told()) is not None:
+            return found
         whole, rest = _split(self.held)
         events = [event for event in (*whole, rest) if _any(event, _TELLING[self._wire])]
         if self._wire is Wire.CHAT:
-            found = _plain_calls(events)
-            return _chat_calls(map(_body, events)) if found is None else found
-        return _message_calls(events) if self._wire is Wire.MESSAGES else _response_calls(map(_body, events))
+            return _chat_calls(map(_body, events))
+        if self._wire is Wire.MESSAGES:
+            return _message_calls([_block_event(event) for event in events])
+        return _response_calls(events)
+
+    def _plainly_told(self) -> list[HeldCall] | None:
+        """The calls from events that are written as nearly all are, decoded in one go; None where one is not."""
+        if self._wire is Wire.CHAT:
+            data = b"".join([piece for piece in self._held if b'"tool_calls":' in piece]).replace(b"\n\ndata:", b",")
+            is_plain = data.startswith(b"data:") and b"function_call" not in data
+        else:
+            data = _HEADS.sub(b",", b"".join([piece for piece in self._held if b"content_block" in piece]))
+            is_plain = data.startswith(b"event:")
+        if not is_plain:
+            return None
+        body = b"[" + data[data.index(b"data:") + 5 :] + b"]"
+        try:
+            return _plain_calls(_decode_chunks(body)) if self._wire is Wire.CHAT else _message_calls(_decode_block_events(body))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+
+    def keep(self, chunk: bytes) -> bool:
+        """Take whole events behind the first call that all wait and do not end the answer, told by a few words in them. False where
+        a closer look is needed: nothing has been taken then."""
+        if not self.has_calls or self._buffer or not chunk.endswith(b"\n\n"):
+            return False
+        if self._wire is Wire.CHAT:
+            if b'"tool_calls":[{' not in chunk and b'"tool_calls": [{' not in chunk:
+                return False
+            if not chunk.startswith(b"data:") or chunk.count(b"data:") != 1:
+                return False
+        elif chunk.startswith(b":") or _any(chunk, _ENDING[self._wire]):
+            return False
+        self._held.append(chunk)
+        return True
 
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes as they came; return those that may be sent on at once."""
@@ -218,32 +259,28 @@ class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice]
 
 
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_chunks = msgspec.json.Decoder(list[_Chunk]).decode
 
 
-def _plain_calls(events: Iterable[bytes]) -> list[HeldCall] | None:
-    """The calls in events that hold nothing but one choice's calls of functions, as nearly all do; None for others."""
+def _plain_calls(chunks: Iterable[_Chunk]) -> list[HeldCall] | None:
+    """The calls in events that hold nothing but one choice's calls of functions; None for others."""
     known: dict[int, tuple[str, list[str], list[str]]] = {}
-    try:
-        for event in events:
-            (line,) = (line for line in event.splitlines() if line.startswith(b"data:"))
-            for choice in _decode_chunk(line[5:]).choices:
-                delta = choice.delta
-                if choice.index or delta.function_call is not None:
+    for chunk in chunks:
+        for choice in chunk.choices:
+            delta = choice.delta
+            if choice.index or delta.function_call is not None:
+                return None
+            for call in delta.tool_calls or ():
+                function = call.function
+                if function is None or call.custom is not None:
                     return None
-                for call in delta.tool_calls or ():
-                    function = call.function
-                    if function is None or call.custom is not None:
-                        return None
-                    found = known.setdefault(call.index, (call.id or "", [], []))
-                    if call.id and call.id != found[0]:
-                        return None
-                    if function.name:
-                        found[1][:] = [function.name]
-                    if function.arguments:
-                        found[2].append(function.arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
-        return None
+                found = known.setdefault(call.index, (call.id or "", [], []))
+                if call.id and call.id != found[0]:
+                    return None
+                if function.name:
+                    found[1][:] = [function.name]
+                if function.arguments:
+                    found[2].append(function.arguments)
     return [
         HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
         for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))
@@ -265,37 +302,44 @@ def _begins_block(body: Object) -> bool:
 
 
 class _JsonDelta(msgspec.Struct, gc=False):
-    partial_json: str
+    partial_json: str | None = None
 
 
-class _BlockDelta(msgspec.Struct, gc=False):
-    type: Literal["content_block_delta"]
-    index: int
-    delta: _JsonDelta
+class _Block(msgspec.Struct, gc=False):
+    type: str
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] | None = None
 
 
-_decode_block_delta = msgspec.json.Decoder(_BlockDelta).decode
+class _BlockEvent(msgspec.Struct, gc=False):
+    type: str
+    index: int | None = None
+    delta: _JsonDelta | None = None
+    content_block: _Block | None = None
 
 
-def _message_calls(events: Iterable[bytes]) -> list[HeldCall]:
-    blocks: dict[Json, list[str]] = {}
-    for event in events:
-        try:  # nearly all events are such
-            piece = _decode_block_delta(event[event.index(b"data:") + 5 :])
-        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
-            body = _body(event) or {}
-        else:
-            if piece.index in blocks:
-                blocks[piece.index].append(piece.delta.partial_json)
-            continue
-        index = body.get("index")
-        if _begins_block(body):
-            block = object_of(body.get("content_block"))
-            given = object_of(block.get("input"))
-            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), *([encode_text(given)] if given else [])]
-        elif body.get("type") == "content_block_delta" and index in blocks:
-            blocks[index].append(text_of(object_of(body.get("delta")).get("partial_json")))
+_decode_block_events = msgspec.json.Decoder(list[_BlockEvent]).decode
+
+
+def _message_calls(events: Iterable[_BlockEvent]) -> list[HeldCall]:
+    blocks: dict[int | None, list[str]] = {}
+    for one in events:
+        block, delta = one.content_block, one.delta
+        if one.type == "content_block_start" and block is not None and block.type == "tool_use":
+            blocks[one.index] = [block.id, block.name, *([encode_text(block.input)] if block.input else [])]
+        elif one.type == "content_block_delta" and delta is not None and delta.partial_json and one.index in blocks:
+            blocks[one.index].append(delta.partial_json)
     return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks.values()]
+
+
+def _block_event(event: bytes) -> _BlockEvent:
+    """One event by itself, whatever is wrong with it."""
+    body = _body(event) or {}
+    block, index = object_of(body.get("content_block")), body.get("index")
+    piece = text_of(object_of(body.get("delta")).get("partial_json"))
+    begun = _Block(text_of(block.get("type")), text_of(block.get("id")), text_of(block.get("name")), object_of(block.get("input")))
+    return _BlockEvent(text_of(body.get("type")), index if isinstance(index, int) else None, _JsonDelta(piece), begun)
 
 
 def _begins_item(body: Object) -> bool:
@@ -317,9 +361,12 @@ def _items_of(body: Object) -> dict[Json, HeldCall]:
     return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
 
 
-def _response_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+def _response_calls(events: Sequence[bytes]) -> list[HeldCall]:
     items: dict[Json, HeldCall] = {}
-    for body in filter(None, bodies):
+    for event in events:
+        if items and b"output_item.done" not in event:
+            continue  # the whole answer says the same again
+        body = _body(event) or {}
         match body.get("type"):
             case "response.output_item.done" if (call := held_call(object_of(body.get("item")))) is not None:
                 items[body.get("output_index")] = call
