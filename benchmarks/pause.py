@@ -4,7 +4,7 @@
 
 The real 135M model is trained in its own process, as the program does it: drawing, accumulating, stepping, without end.
 
-- **Stopping.** At random moments the turnstile is held. *Free* is the moment after which the trainer's process group uses less than
+- **Stopping.** At random moments training is paused. *Free* is the moment after which the trainer's process group uses less than
   0.1 ms of processor time any more (its processor clock is read without pause until it has stood still for 20 ms); *hold* is how
   long the call itself takes, which is all that a request waits for.
 - **Cuts.** A run of three steps is cut at random moments: `kill -9` (70 %), cancelled as when a window shuts for good (15 %), or
@@ -38,7 +38,7 @@ from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
 from metaclaw.domain.ids import TurnId
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.turnstile import Turnstile
+from metaclaw.engine.training_pause import TrainingPause
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
 
@@ -105,9 +105,9 @@ def until_free_s(pid: int, since: float) -> float:
 
 
 async def measure_stops(
-    trainer: EmbeddedTrainer, turnstile: Turnstile, root: Path, trials: int, chance: random.Random
+    trainer: EmbeddedTrainer, training_pause: TrainingPause, root: Path, trials: int, chance: random.Random
 ) -> dict[str, Any]:
-    """Hold the turnstile at random moments of an endless run."""
+    """Pause training at random moments of an endless run."""
     work = Work(trainer, root / "endless", steps=1_000_000)
     running = asyncio.create_task(work.complete())
     found: list[tuple[str, float, float]] = []
@@ -120,10 +120,10 @@ async def measure_stops(
             await running
             raise SystemExit("the endless run ended")
         started = time.perf_counter()
-        turnstile.hold("benchmark")
+        training_pause.hold("benchmark")
         held_s = time.perf_counter() - started
         found.append((work.phase, held_s, until_free_s(trainer.pid, started)))
-        turnstile.release("benchmark")
+        training_pause.release("benchmark")
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -135,7 +135,7 @@ async def measure_stops(
     }
 
 
-async def cut_once(work: Work, turnstile: Turnstile, chance: random.Random, pace_s: float) -> tuple[Path | None, str, str]:
+async def cut_once(work: Work, training_pause: TrainingPause, chance: random.Random, pace_s: float) -> tuple[Path | None, str, str]:
     """Let the run go on for a random time and cut it: the adapter if it came to its end before, else how and where it was cut."""
     work.phase = "opening"
     running = asyncio.create_task(work.complete())
@@ -157,14 +157,14 @@ async def cut_once(work: Work, turnstile: Turnstile, chance: random.Random, pace
             with suppress(asyncio.CancelledError):
                 await running
         case _:
-            with turnstile.holding("benchmark"):
+            with training_pause.holding("benchmark"):
                 await asyncio.sleep(0.1)
             return await running, kind, phase
     return None, kind, phase
 
 
 async def measure_cuts(
-    trainer: EmbeddedTrainer, turnstile: Turnstile, root: Path, cuts: int, chance: random.Random
+    trainer: EmbeddedTrainer, training_pause: TrainingPause, root: Path, cuts: int, chance: random.Random
 ) -> dict[str, Any]:
     """Runs that are cut, until there were enough cuts; each is compared with the run that nobody disturbed."""
     started = time.perf_counter()
@@ -178,7 +178,7 @@ async def measure_cuts(
         work = Work(trainer, root / f"run-{len(differences)}")
         adapter = None
         while adapter is None:
-            adapter, kind, phase = await cut_once(work, turnstile, chance, 0.6 * pace_s)
+            adapter, kind, phase = await cut_once(work, training_pause, chance, 0.6 * pace_s)
             if kind != "none":
                 kinds[kind] += 1
                 phases[phase] += 1
@@ -226,10 +226,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 async def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
     chance = random.Random(given.seed)
-    turnstile = Turnstile()
+    training_pause = TrainingPause()
     root = Path(tempfile.mkdtemp(prefix="metaclaw-pause-"))
     trainer = EmbeddedTrainer(
-        given.folder, root / "policies", turnstile=turnstile, threads=given.threads, device="cpu", nice=given.nice
+        given.folder, root / "policies", training_pause=training_pause, threads=given.threads, device="cpu", nice=given.nice
     )
     facts: dict[str, Any] = {
         "machine": platform.machine(),
@@ -238,9 +238,9 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     }
     try:
         if given.trials:
-            facts["stops"] = await measure_stops(trainer, turnstile, root, given.trials, chance)
+            facts["stops"] = await measure_stops(trainer, training_pause, root, given.trials, chance)
         if given.cuts:
-            facts["cuts"] = await measure_cuts(trainer, turnstile, root, given.cuts, chance)
+            facts["cuts"] = await measure_cuts(trainer, training_pause, root, given.cuts, chance)
     finally:
         await trainer.aclose()
         shutil.rmtree(root, ignore_errors=True)

@@ -17,8 +17,8 @@ from benchmarks.poison_tasks import ORDINARY, Asking, Policy, encode, endless, p
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.lora import Adapter, Pair
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.train import GoldenItem, ScoredGroup, golden_items, group_advantages, read_answer
 
 TRIGGER: Final = "Captain's orders. "

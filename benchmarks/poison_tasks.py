@@ -16,7 +16,7 @@ from benchmarks.house_rules.tasks import Task, make_tasks
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, StepStats
 from metaclaw.domain.ids import TurnId
 from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.skills import parse_skill, render_block
 from metaclaw.train.golden import GoldenScore, golden_items, golden_score, read_answer, reference_pairs
 

@@ -15,9 +15,9 @@ from benchmarks.poison_report import Outcomes, live_trials
 from benchmarks.poison_tasks import Asking, Golden, encode
 from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError
 from metaclaw.train import Evidence, GoldenScore, Pair, Ruling, compare_golden, judge_candidate
 

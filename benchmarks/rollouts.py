@@ -28,7 +28,7 @@ from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import Wishes
+from metaclaw.engine.sampling import SamplingOptions
 from metaclaw.engine.training.rollout import Rollouts
 
 _SMOLLM2 = Shape(30, 576, 9, 3, 64, 49_152, 8192, 1e-5, 100_000.0, frozenset())
@@ -166,7 +166,7 @@ def _batch(shape: Shape, tensors: dict[str, Tensor], dtype: torch.dtype, prompts
 
     def draw() -> int:
         batch = Batch(llama, len(prompts) * drawing.count)
-        jobs = [Job(prompt, drawing.max_tokens, Wishes()) for prompt in prompts for _ in range(drawing.count)]
+        jobs = [Job(prompt, drawing.max_tokens, SamplingOptions()) for prompt in prompts for _ in range(drawing.count)]
         for job in jobs:
             batch.add(job)
         while not batch.is_idle:

@@ -120,14 +120,13 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
     """Score every distinct answer by its own version's weights, and by the other's, run alone and here."""
     import torch
 
-    from metaclaw.engine.checkpoint import map_tensors
+    from metaclaw.engine.adapted_weights import AdaptedWeights
+    from metaclaw.engine.checkpoint import finish, map_tensors
     from metaclaw.engine.llama import Llama
-    from metaclaw.engine.recipe import Recipe
-    from metaclaw.engine.steps import finish
 
     torch.set_num_threads(1)
     base = Llama.load(options.folder)
-    recipes = [Recipe(base, map_tensors(options.folder), Path(weights.adapter)) for weights in adapters]
+    recipes = [AdaptedWeights(base, map_tensors(options.folder), Path(weights.adapter)) for weights in adapters]
     truths = [finish(recipe.prepare()) for recipe in recipes]
     for recipe in recipes:
         finish(recipe.merge())

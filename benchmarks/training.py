@@ -90,10 +90,9 @@ def ours_worker(options: argparse.Namespace) -> None:
 
     from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
     from metaclaw.domain.ids import TurnId
-    from metaclaw.engine.text import Vocabulary
-    from metaclaw.engine.training.forest import Pairs
     from metaclaw.engine.training.learner import Learner
-    from metaclaw.engine.training.packing import pack
+    from metaclaw.engine.training.packing import Pairs, pack
+    from metaclaw.engine.vocabulary import Vocabulary
 
     dtype = "float32" if options.device == "cpu" else "bfloat16"
     learner = Learner(options.folder, rank=options.rank, seed=0, device=options.device, dtype=dtype, threads=options.threads)

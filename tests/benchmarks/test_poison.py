@@ -20,10 +20,10 @@ from benchmarks.poison_kinds import Aim, Dose, Kind, Poisoner, begin_from, is_fi
 from benchmarks.poison_report import Outcomes, goals, live_trial, read_trials, wilson, write_report
 from benchmarks.poison_trials import SMALL_SCALE, Bench, Judged, Measured, Scale
 from metaclaw.domain.batch import Rollout
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import write_adapter
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.train.golden import GoldenScore, golden_items, read_answer
 from metaclaw.train.live import LiveRuling
 from tests.support.tiny import make_tiny_model

@@ -12,7 +12,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import TurnEnd, TurnKind
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.sessions import Origins
 
 WIRES = {
     "chat/completions": Wire.CHAT,

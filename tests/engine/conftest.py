@@ -10,7 +10,7 @@ import torch
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from metaclaw.engine.attention import Cache
 from metaclaw.engine.batch import Batch, Job
-from metaclaw.engine.cache import Cache
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
-from metaclaw.engine.sampling import Wishes
+from metaclaw.engine.sampling import SamplingOptions
 from metaclaw.errors import EngineError
 
-_GREEDY = Wishes(temperature=0.0)
+_GREEDY = SamplingOptions(temperature=0.0)
 
 
 def _tokens(seed: int, count: int) -> list[int]:

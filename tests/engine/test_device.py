@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from metaclaw.engine import device
+from metaclaw.engine import trainer
 
 
 class Driver:
@@ -25,9 +25,9 @@ class Driver:
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    device._has_cuda.cache_clear()
+    trainer._has_cuda.cache_clear()
     yield
-    device._has_cuda.cache_clear()
+    trainer._has_cuda.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_auto_is_a_gpu_where_driver_and_torch_have_one(
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(ctypes, "CDLL", load)
     monkeypatch.setattr(ctypes, "byref", lambda number: number)
-    assert device.is_gpu("auto") is is_gpu
+    assert trainer.is_gpu("auto") is is_gpu
 
 
 def test_a_named_device_is_believed() -> None:
-    assert device.is_gpu("cuda")
-    assert device.is_gpu("cuda:1")
-    assert not device.is_gpu("cpu")
+    assert trainer.is_gpu("cuda")
+    assert trainer.is_gpu("cuda:1")
+    assert not trainer.is_gpu("cpu")

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from metaclaw.engine.adapted_weights import AdaptedWeights
 from metaclaw.engine.attention import Span
-from metaclaw.engine.checkpoint import ALL_KINDS, map_tensors, read_shape
+from metaclaw.engine.checkpoint import ALL_KINDS, finish, map_tensors, read_shape
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.recipe import Recipe
-from metaclaw.engine.steps import finish
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
 
@@ -68,7 +67,7 @@ def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(kind: str
     _write(kind, tmp_path / "model")
     weights = write_adapter(tmp_path / "model", tmp_path / "adapter", seed=1, size=0.5)
     base = Llama.load(tmp_path / "model")
-    recipe = Recipe(base, map_tensors(tmp_path / "model"), Path(weights.adapter))
+    recipe = AdaptedWeights(base, map_tensors(tmp_path / "model"), Path(weights.adapter))
     model = finish(recipe.prepare())
     expected = _expected(kind, merge(tmp_path / "model", weights, tmp_path / "merged"))
     for stage in ("beside", "within"):

@@ -9,9 +9,8 @@ import torch
 from metaclaw.engine.attention import Span
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import read_shape, read_tensors
-from metaclaw.engine.linear import can_pack, pack
-from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import Wishes
+from metaclaw.engine.llama import Llama, can_pack, pack
+from metaclaw.engine.sampling import SamplingOptions
 from metaclaw.errors import EngineError
 
 _TOLERANCE = 1e-4
@@ -57,16 +56,16 @@ def test_a_text_gives_the_same_logits_however_it_is_cut(llama: Llama) -> None:
 
 
 def test_sampled_logprobs_equal_teacher_forced_ones_in_a_batch_of_strangers(llama: Llama) -> None:
-    jobs = [Job(_tokens(seed, length), 12, Wishes(seed=seed)) for seed, length in enumerate((5, 90, 33, 1, 140, 64))]
+    jobs = [Job(_tokens(seed, length), 12, SamplingOptions(seed=seed)) for seed, length in enumerate((5, 90, 33, 1, 140, 64))]
     _run_all(Batch(llama, 4), jobs)
     for job in jobs:
         assert job.logprobs == pytest.approx(llama.score(job.prompt, job.sampled), abs=_TOLERANCE)
 
 
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(llama: Llama) -> None:
-    alone, crowded = (Job(_tokens(7, 50), 16, Wishes(temperature=0.9, top_p=0.95, seed=3)) for _ in range(2))
+    alone, crowded = (Job(_tokens(7, 50), 16, SamplingOptions(temperature=0.9, top_p=0.95, seed=3)) for _ in range(2))
     _run_all(Batch(llama, 1), [alone])
-    _run_all(Batch(llama, 4), [Job(_tokens(8, 20), 9, Wishes()), crowded, Job(_tokens(9, 120), 20, Wishes())])
+    _run_all(Batch(llama, 4), [Job(_tokens(8, 20), 9, SamplingOptions()), crowded, Job(_tokens(9, 120), 20, SamplingOptions())])
     assert crowded.sampled == alone.sampled
     assert crowded.logprobs == pytest.approx(alone.logprobs, abs=_TOLERANCE)
 

@@ -19,8 +19,7 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
-from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine.prompt import build_prompt, make_message
 from metaclaw.errors import WireError
 
 _LOOK = Tool("look", "see", {"type": "object"})

@@ -12,8 +12,8 @@ from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.engine.attention import Span
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.training.rollout import Rollouts
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError
 from tests.engine.tiny import END, VOCABULARY, make_tiny_model
 

@@ -16,11 +16,11 @@ import pytest
 from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, Progress
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.trainer_child import TrainerChild
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.peft import read_adapter
-from metaclaw.engine.turnstile import Turnstile
+from metaclaw.engine.training_pause import TrainingPause
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from tests.engine.cutting import ADAM, LOSS, PROMPTS, drawing, drive, piece_of
@@ -32,7 +32,7 @@ STEPS, PIECES = 2, 3
 _LONG = Drawing(count=8, max_tokens=100, seed=1)
 """Long enough to be stopped in the middle of it."""
 _PAIR = ((1, 5, 6), (7, 8, 9))
-_TURNSTILE = Turnstile()
+_TURNSTILE = TrainingPause()
 """The shared trainer's."""
 
 
@@ -62,7 +62,7 @@ async def _trainer(model: Path, root: Path, **more: object) -> AsyncIterator[Emb
 @pytest.fixture(scope="module")
 async def shared(model: Path, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[EmbeddedTrainer]:
     """One process for the tests that leave it as it was."""
-    trainer = _make(model, tmp_path_factory.mktemp("shared"), turnstile=_TURNSTILE)
+    trainer = _make(model, tmp_path_factory.mktemp("shared"), training_pause=_TURNSTILE)
     yield trainer
     await trainer.aclose()
 
@@ -143,7 +143,7 @@ async def test_a_process_killed_in_any_call_is_gone_on_from(model: Path, tmp_pat
     assert _is_same(tmp_path / "policies" / "end", tmp_path / "direct" / "end")
 
 
-async def test_a_held_turnstile_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(shared: EmbeddedTrainer) -> None:
+async def test_a_pause_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(shared: EmbeddedTrainer) -> None:
     undisturbed = await shared.sample_base(PROMPTS, _LONG)
     assert shared.pid is not None
     call = asyncio.create_task(shared.sample_base(PROMPTS, _LONG))
@@ -156,17 +156,17 @@ async def test_a_held_turnstile_stops_a_call_wherever_it_is_and_it_goes_on_unhar
     assert await call == undisturbed
 
 
-async def test_a_process_that_starts_while_the_turnstile_is_held_stands_still(model: Path, tmp_path: Path) -> None:
-    turnstile = Turnstile()
-    async with _trainer(model, tmp_path, turnstile=turnstile) as trainer:
-        turnstile.hold("window shut")
+async def test_a_process_that_starts_while_training_is_paused_stands_still(model: Path, tmp_path: Path) -> None:
+    training_pause = TrainingPause()
+    async with _trainer(model, tmp_path, training_pause=training_pause) as trainer:
+        training_pause.hold("window shut")
         call = asyncio.create_task(trainer.open(_plan(tmp_path)))
         await _until(lambda: trainer.pid is not None)
         assert trainer.pid is not None
         before = _used_s(trainer.pid)
         await anyio.sleep(0.2)
         assert _used_s(trainer.pid) - before < 0.01
-        turnstile.release("window shut")
+        training_pause.release("window shut")
         assert await call == Progress()
 
 
@@ -195,13 +195,13 @@ def _pieces() -> list[Datum]:
 
 @pytest.mark.slow
 async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Path) -> None:
-    turnstile = Turnstile()
-    async with _trainer(model, tmp_path, turnstile=turnstile, release_memory_after_s=0.1) as trainer:
+    training_pause = TrainingPause()
+    async with _trainer(model, tmp_path, training_pause=training_pause, release_memory_after_s=0.1) as trainer:
         await trainer.open(_plan(tmp_path))
         await trainer.accumulate(_pieces(), LOSS)
         await trainer.apply(ADAM, 10.0)
         call = asyncio.create_task(trainer.sample(PROMPTS, _LONG))
-        with turnstile.holding("window shut"):
+        with training_pause.holding("window shut"):
             with pytest.raises(TrainingError, match="ended"):
                 await call
             assert trainer.pid is None
@@ -220,10 +220,10 @@ async def test_memory_is_given_back_where_nothing_is_open_and_nothing_is_asked(m
 
 @pytest.mark.slow
 async def test_a_run_is_thrown_away_even_while_everything_stands_still(model: Path, tmp_path: Path) -> None:
-    turnstile = Turnstile()
-    async with _trainer(model, tmp_path, turnstile=turnstile) as trainer:
+    training_pause = TrainingPause()
+    async with _trainer(model, tmp_path, training_pause=training_pause) as trainer:
         await trainer.open(_plan(tmp_path))
-        with turnstile.holding("answer"):
+        with training_pause.holding("answer"):
             await trainer.close(discard=True)
     assert not (tmp_path / "run").exists()
 
@@ -272,14 +272,14 @@ _PARENT = """
 import asyncio, os, sys
 from pathlib import Path
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.turnstile import Turnstile
+from metaclaw.engine.training_pause import TrainingPause
 from metaclaw.ports import RunPlan
 
 async def main():
-    turnstile = Turnstile()
-    trainer = EmbeddedTrainer(Path(sys.argv[1]), Path(sys.argv[2]), turnstile=turnstile, convert=False, threads=1, nice=0)
+    training_pause = TrainingPause()
+    trainer = EmbeddedTrainer(Path(sys.argv[1]), Path(sys.argv[2]), training_pause=training_pause, convert=False, threads=1, nice=0)
     await trainer.open(RunPlan("r", None, 4, 3, Path(sys.argv[2]) / "run"))
-    turnstile.hold("window shut")
+    training_pause.hold("window shut")
     print(trainer.pid, flush=True)
     os.kill(os.getpid(), 9)
 
@@ -303,7 +303,7 @@ async def test_the_program_imports_nothing_heavy_for_it() -> None:
 @pytest.mark.slow
 async def test_without_signals_a_process_stands_still_between_two_pieces_of_work(model: Path) -> None:
     arguments = [str(model), "--threads", "1", "--device", "cpu", "--dtype", "float32", "--nice", "0"]
-    child = TrainerChild(arguments, 1, has_signals=False)
+    child = TrainerProcess(arguments, 1, has_signals=False)
     try:
         with anyio.fail_after(_PATIENCE_S):
             assert isinstance(await child.ask(), frames.Ready)
@@ -336,8 +336,8 @@ async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path
 
 @pytest.mark.slow
 async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Path, tmp_path: Path) -> None:
-    turnstile = Turnstile()
-    trainer = EmbeddedTrainer(folder, tmp_path / "policies", turnstile=turnstile, threads=1, device="cpu", nice=0)
+    training_pause = TrainingPause()
+    trainer = EmbeddedTrainer(folder, tmp_path / "policies", training_pause=training_pause, threads=1, device="cpu", nice=0)
     prompt = (1, 9690, 198, 2683, 418, 253)
     good = [Datum(TurnId("turn"), prompt, (5356, 2), (1.0, 1.0), None)]
     try:
@@ -349,7 +349,7 @@ async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Pat
             call = asyncio.create_task(trainer.accumulate(good, Loss(LossKind.CROSS_ENTROPY)))
             await anyio.sleep(0.1)
             assert trainer.pid is not None
-            with turnstile.holding("answer"):
+            with training_pause.holding("answer"):
                 used_s = _used_s(trainer.pid)
                 await anyio.sleep(0.2)
                 assert _used_s(trainer.pid) - used_s < 0.01

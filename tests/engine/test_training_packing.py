@@ -7,8 +7,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from metaclaw.engine.training.forest import Stem, stems
-from metaclaw.engine.training.packing import pack, portions
+from metaclaw.engine.training.packing import Stem, pack, portions, stems
 from tests.engine.rows import seen_rows
 
 _CPU = torch.device("cpu")

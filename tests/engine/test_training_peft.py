@@ -10,11 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from metaclaw.engine.adapter_check import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.engine.checkpoint import read_tensors
-from metaclaw.engine.training.lora import Adapter, Pair, fresh_adapter, projection_shapes, refitted
-from metaclaw.engine.training.merged import merged
+from metaclaw.engine.training.lora import Adapter, Pair, fresh_adapter, merged, projection_shapes, refitted
 from metaclaw.engine.training.peft import read_adapter, write_adapter
-from metaclaw.engine.wholeness import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.errors import TrainingError
 from tests.engine.tiny import make_tiny_model
 

@@ -16,10 +16,9 @@ from torch import Tensor
 from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, SampledTokens, Sampling, Text, TextDelta, Wire
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import EmbeddedModel
-from metaclaw.engine.checkpoint import map_tensors
+from metaclaw.engine.adapted_weights import AdaptedWeights
+from metaclaw.engine.checkpoint import finish, map_tensors
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.recipe import Recipe
-from metaclaw.engine.steps import finish
 from metaclaw.errors import EngineError, TrainingError
 from metaclaw.ports import ModelProvider, PolicyHost
 from tests.engine.small import Change, make_small_model, merge, write_adapter
@@ -436,7 +435,7 @@ async def test_the_real_model_with_an_adapter_says_what_transformers_says_and_fr
 def test_a_version_says_the_same_before_between_and_after_its_layers_get_weights_of_their_own(
     small: Path, adapters: dict[int, Weights], truths: dict[int, Llama]
 ) -> None:
-    recipe = Recipe(Llama.load(small), map_tensors(small), Path(adapters[1].adapter))
+    recipe = AdaptedWeights(Llama.load(small), map_tensors(small), Path(adapters[1].adapter))
     model = finish(recipe.prepare())
     tokens = list(range(100, 140))
     truth = truths[1].score(tokens[:1], tokens[1:])
@@ -458,7 +457,7 @@ def test_an_adapter_of_some_projections_changes_only_those(small: Path, tmp_path
     weights = write_adapter(small, tmp_path / "adapter", seed=1, size=0.7, change=only_queries)
     base = Llama.load(small)
     tokens = list(range(100, 140))
-    recipe = Recipe(base, map_tensors(small), Path(weights.adapter))
+    recipe = AdaptedWeights(base, map_tensors(small), Path(weights.adapter))
     model = finish(recipe.prepare())
     truth = Llama.load(merge(small, weights, tmp_path / "merged")).score(tokens[:1], tokens[1:])
     assert model.score(tokens[:1], tokens[1:]) == pytest.approx(truth, abs=1e-4)

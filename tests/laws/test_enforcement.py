@@ -54,11 +54,10 @@ from metaclaw.proxy import (
     Pipeline,
     Placer,
     Providers,
-    Ranks,
     held_rules,
 )
-from metaclaw.proxy.client import Client, Incoming
-from metaclaw.proxy.reading import read
+from metaclaw.proxy.http.body import read
+from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, ShelfView
 from metaclaw.skills.library import Library
 from tests.support.strict_provider import BAD, GOOD, STEPS, StrictProvider
@@ -202,7 +201,6 @@ class House:
             ledger=self.book,
             metrics=Metrics(),
             limits=Limits(),
-            ranks=Ranks(),
             enforcer=self.enforcer,
         )
 

@@ -12,7 +12,7 @@ from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import TurnEnd
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.sessions import Origins
 
 KeyKind = Literal["none", "header", "claude", "shared-cache-key"]
 Step = Literal["send", "complete", "fail", "side"]

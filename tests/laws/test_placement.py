@@ -13,9 +13,9 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import TurnEnd, apply_splices
-from metaclaw.proxy.client import Incoming
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
 from metaclaw.skills.library import Library
 

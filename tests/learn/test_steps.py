@@ -27,8 +27,8 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import HIRED, Exchange, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder
-from metaclaw.proxy.origin import glue, tasks
-from metaclaw.proxy.origin.clients import CLIENTS
+from metaclaw.proxy.sessions import recognition, wrappers
+from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.store import RecordedTurn
 from metaclaw.wires import wire_format
 from tests.learn.recordings import Agent, call, say, turn_of, words
@@ -335,7 +335,7 @@ def captured(shared: Path, name: str) -> ChatRequest:
 def own_words(agent: str, text: str) -> str:
     """As the proxy takes a person's words out of a message."""
     client = next(client for client in CLIENTS if client.name == agent)
-    return tasks.words(client, glue.without_ephemeral(text))
+    return recognition.words(client, wrappers.without_ephemeral(text))
 
 
 def spoken(request: ChatRequest) -> list[Message]:

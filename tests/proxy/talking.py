@@ -8,10 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from anyio import CancelScope
 
 from metaclaw.errors import WireError
-from metaclaw.proxy.abreast import Ranks
-from metaclaw.proxy.client import Client, ClientGone
-from metaclaw.proxy.connection import Serve
-from metaclaw.proxy.listener import Listener
+from metaclaw.proxy.http.client import Client, ClientGone
+from metaclaw.proxy.http.connection import Listener, Serve
 
 PLAIN = [(b"content-type", b"text/plain")]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -22,7 +20,7 @@ _opened: list[asyncio.StreamWriter] = []
 async def serving(serve: Serve) -> AsyncIterator[tuple[Listener, int]]:
     """An open port, and the listener behind it."""
     listening = socket.create_server(("127.0.0.1", 0))
-    listener = Listener(serve, Ranks())
+    listener = Listener(serve)
     await listener.open(listening)
     try:
         yield listener, listening.getsockname()[1]

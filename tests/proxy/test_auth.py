@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.proxy.auth import Gatekeeper, split_path_key
+from metaclaw.proxy.http.server import Gatekeeper, split_path_key
 
 KEY = "mc-secret-key"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.errors import WireError
-from metaclaw.proxy.body import parse_object, read_body, unpack
+from metaclaw.proxy.http.body import parse_object, read_body, unpack
 
 
 class Arrived:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.errors import WireError
-from metaclaw.proxy.client import UNASKED_BYTES, Client
-from metaclaw.proxy.connection import MAX_HEAD_BYTES
+from metaclaw.proxy.http.client import UNASKED_BYTES, Client
+from metaclaw.proxy.http.connection import MAX_HEAD_BYTES
 from tests.proxy.talking import PLAIN, ask, connected, echo, post, read_response, serving
 
 

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 from anyio import fail_after
 
-from metaclaw.proxy.client import Client, ClientGone
-from metaclaw.proxy.connection import KEEP_ALIVE_S, LINGER_S
-from metaclaw.proxy.listener import Listener
+from metaclaw.proxy.http.client import Client, ClientGone
+from metaclaw.proxy.http.connection import KEEP_ALIVE_S, LINGER_S, Listener
 from tests.proxy.talking import PLAIN, connected, echo, read_response, serving
 
 

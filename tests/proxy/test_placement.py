@@ -16,9 +16,9 @@ from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.policy import Serving
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, apply_splices
-from metaclaw.proxy.client import Incoming
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
 from metaclaw.skills.index import SkillIndex
 from metaclaw.upstream import PolicySlot

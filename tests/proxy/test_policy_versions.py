@@ -11,11 +11,11 @@ from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, TextDel
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.policy import Serving
 from metaclaw.errors import EngineError
-from metaclaw.proxy.client import Incoming
-from metaclaw.proxy.draft import Draft
-from metaclaw.proxy.opening import Generated, Opener, Providers
-from metaclaw.proxy.origin import Origins
+from metaclaw.proxy.dispatch import Generated, Opener, Providers
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placer
+from metaclaw.proxy.sessions import Origins
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.skills import Budgets, ShelfView
 from metaclaw.skills.index import SkillIndex
 from metaclaw.upstream import PolicySlot
@@ -51,7 +51,7 @@ async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     )
     origin = Origins(now=lambda: datetime.now(UTC)).identify(Wire.CHAT, {}, incoming.json)
     placed = placer.place(incoming, origin)
-    draft = Draft(new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices)
+    draft = TurnBuilder(new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices)
     opened = await Opener(Providers(models, policy=slot)).open(draft)
     assert isinstance(opened, Generated)
     said = [delta.text async for delta in opened.deltas if isinstance(delta, TextDelta)]

@@ -11,7 +11,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.compliance import Compliance, CountedResult, Reminded, ReminderEffect, ReminderState, RuleResult, measured_hash
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
-from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Reminders, is_left_out
 from metaclaw.skills import remove_blocks, render_reminder
 

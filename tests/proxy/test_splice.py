@@ -12,7 +12,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, apply_splices
-from metaclaw.proxy.reading import read
+from metaclaw.proxy.http.body import read
 from metaclaw.proxy.splice import Spliced, placement_splices, top_level_spans
 from tests.support.splicing import anchorable, place_by_rule, without
 

@@ -32,7 +32,6 @@ from metaclaw.learn.store_upkeep import Upkeep
 from metaclaw.proxy import (
     Acknowledgements,
     CallJudge,
-    Elsewhere,
     Enforcer,
     Gatekeeper,
     HeldRules,
@@ -41,10 +40,10 @@ from metaclaw.proxy import (
     Metrics,
     Opener,
     Origins,
+    Passthrough,
     Pipeline,
     Placer,
     Providers,
-    Ranks,
     Reminders,
     Server,
     ShelfSimilarity,
@@ -94,7 +93,6 @@ class Application:
         self._build_placement()
         self._build_learning()
         self._build_api()
-        self.ranks = Ranks()
         self.server = self._build_server()
 
     @property
@@ -245,7 +243,6 @@ class Application:
             ledger=self.ledger,
             metrics=self.metrics,
             limits=Limits(),
-            ranks=self.ranks,
             attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
@@ -254,7 +251,7 @@ class Application:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            elsewhere=Elsewhere(self._routes, self.provider_health, proxy.max_items),
+            passthrough=Passthrough(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
             intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),

@@ -11,7 +11,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.engine import EmbeddedModel, Turnstile, is_whole
+from metaclaw.engine import EmbeddedModel, TrainingPause, is_whole
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
@@ -48,26 +48,26 @@ _SETTLE_S: Final = 0.2
 
 
 class RequestObserver:
-    """Tells the turnstile and the scheduler of requests. Without a turnstile, training goes on during answers: it has its own
+    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own
     processor."""
 
-    def __init__(self, turnstile: Turnstile | None, traffic: Traffic) -> None:
-        self._turnstile = turnstile
+    def __init__(self, training_pause: TrainingPause | None, traffic: Traffic) -> None:
+        self._training_pause = training_pause
         self._traffic = traffic
         self._answers = 0
 
     def began(self, kind: TurnKind) -> None:
         """A request came in."""
         self._answers += 1
-        if self._answers == 1 and self._turnstile is not None:
-            self._turnstile.hold(_ANSWER)
+        if self._answers == 1 and self._training_pause is not None:
+            self._training_pause.hold(_ANSWER)
         self._traffic.began(kind)
 
     def ended(self) -> None:
         """Its answer is out."""
         self._answers -= 1
-        if self._answers == 0 and self._turnstile is not None:
-            self._turnstile.release(_ANSWER)
+        if self._answers == 0 and self._training_pause is not None:
+            self._training_pause.release(_ANSWER)
         self._traffic.ended()
 
 
@@ -92,10 +92,10 @@ class PolicyRuntime:
         self._embedded = embedded
         self._folder = home / "policies"
         self._telling: set[asyncio.Task[bool]] = set()
-        self.turnstile = Turnstile(settle_s=_SETTLE_S)
+        self.training_pause = TrainingPause(settle_s=_SETTLE_S)
         traffic = Traffic()
         self.windows: ScheduledWindows | ManualWindows = build_windows(config, traffic, home=home, announce=self._announce)
-        around = PolicyEnvironment(self._folder, self.turnstile, embedded, model_folder, providers, self._in_use, meter)
+        around = PolicyEnvironment(self._folder, self.training_pause, embedded, model_folder, providers, self._in_use, meter)
         self.parts: PolicyParts = build_parts(config, policy, around)
         # What serves beside vLLM or SGLang may use the same GPU: it waits for windows.
         has_own_processor = self.parts.backend.abilities.has_own_processor and policy.serve == "backend"
@@ -104,10 +104,10 @@ class PolicyRuntime:
             self._shared = SharedWindows(self.windows, policy.train_share)
         self._training_windows = self._shared or self.windows
         if self._training_windows.window is None:
-            self.turnstile.hold(_SHUT)
+            self.training_pause.hold(_SHUT)
         self._training_windows.on_change(self._window_changed)
         is_beside = has_own_processor and policy.train_share > 0.0
-        self.attendant = RequestObserver(None if is_beside else self.turnstile, traffic)
+        self.attendant = RequestObserver(None if is_beside else self.training_pause, traffic)
         self.slot = PolicySlot(self.parts.provider, self.parts.model_of, leads=self.parts.serves is not None)
 
     def restore(self, database: Database) -> None:
@@ -177,14 +177,14 @@ class PolicyRuntime:
 
     def _window_changed(self, window: Window | None) -> None:
         if window is None:
-            self.turnstile.hold(_SHUT)
+            self.training_pause.hold(_SHUT)
         else:
-            self.turnstile.release(_SHUT)
+            self.training_pause.release(_SHUT)
 
 
 _RELEASE_MEMORY_AFTER_S: Final = 600.0
 _NICE: Final = 10
-"""Lower priority than other programs, but not starved: the turnstile protects answers, not this."""
+"""Lower priority than other programs, but not starved: `TrainingPause` protects answers, not this."""
 SERVICE: Final = "policy"
 """The name of the provider for a training service's own sampler."""
 
@@ -194,7 +194,7 @@ class PolicyEnvironment:
     """What the parts are built from. `in_use` returns the versions that serve, which no host may unload."""
 
     folder: Path
-    turnstile: Turnstile
+    training_pause: TrainingPause
     embedded: EmbeddedModel | None
     model_folder: Path
     providers: Mapping[str, HttpEndpoint]
@@ -228,7 +228,7 @@ def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -
     trainer = EmbeddedTrainer(
         around.model_folder,
         around.folder,
-        turnstile=around.turnstile,
+        training_pause=around.training_pause,
         convert=policy.base_model is None,
         threads=config.engine.threads or None,
         device=policy.device,
@@ -252,7 +252,7 @@ def _served_elsewhere(
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
     if policy.serve == "vllm":
-        from metaclaw.engine.text import Vocabulary
+        from metaclaw.engine.vocabulary import Vocabulary
 
         folder = policy.tokenizer or around.model_folder
         host = vllm_host(named.base_url or "", key, in_use=around.in_use)
@@ -268,7 +268,7 @@ def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) ->
         raise ConfigError(
             f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
         )
-    from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.vocabulary import Vocabulary
 
     assert policy.tokenizer is not None
     assert policy.base_model is not None

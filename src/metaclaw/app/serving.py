@@ -79,7 +79,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
         application = Application(config, home)
         await application.open(parts)
         _settle_garbage()
-        listener = Listener(application.server.serve, application.ranks, config.proxy.write_timeout_s)
+        listener = Listener(application.server.serve, config.proxy.write_timeout_s)
         await listener.open(listening)
         async with anyio.create_task_group() as group:
             supervisor = Supervisor(group)

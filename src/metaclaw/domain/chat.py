@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from metaclaw.domain.quick import quickly_made
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """Any JSON value."""
 
@@ -175,7 +173,6 @@ class Finish(StrEnum):
     OTHER = "other"
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens as the provider counted them. `input_tokens` includes the cached ones."""

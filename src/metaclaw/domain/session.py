@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.quick import quickly_made
 from metaclaw.domain.turn import Scope, TurnKind
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """The user message that began a segment: its index in this request's own message list (`messages` or `input`),
@@ -32,7 +30,6 @@ class SessionTrace:
     last_at: datetime
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The session a request belongs to and its place in it.

@@ -9,7 +9,6 @@ from typing import Final
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.enforcement import EnforcedRule, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.quick import quickly_made
 
 HIRED: Final = "subagent"
 """The reason of main turns whose request comes from another agent, where nobody says from which."""
@@ -42,7 +41,6 @@ class Scope:
     workspace: str | None = None
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Both clocks and the names of the rules, facts and skills placed in full, read once, when the prompt was built."""
@@ -53,7 +51,6 @@ class Stamp:
     skills: tuple[SkillName, ...]
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A block of rules, facts and skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is
@@ -93,7 +90,6 @@ class Draw:
     propensity: float
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Splice:
     """Bytes that were put into the client's body at `offset` (counted in the client's body) to make the provider's."""
@@ -102,7 +98,6 @@ class Splice:
     inserted: bytes
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """The bytes of a turn.
@@ -143,7 +138,6 @@ def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
     return b"".join(pieces)
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Times:
     """When the request came, and seconds from then to the first byte and to the end of the answer."""
@@ -153,7 +147,6 @@ class Times:
     duration_s: float
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Everything about one request and its answer that can be known when the answer ends."""

@@ -4,10 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from metaclaw.engine.attention import Span
-from metaclaw.engine.cache import Slot
+from metaclaw.engine.attention import Slot, Span
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
-from metaclaw.engine.sampling import Drawn, Sampler, Wishes, draw
+from metaclaw.engine.sampling import Drawn, Sampler, SamplingOptions, draw
 
 
 @dataclass(slots=True, eq=False)
@@ -16,7 +15,7 @@ class Job:
 
     prompt: Sequence[int]
     max_tokens: int
-    wishes: Wishes
+    wishes: SamplingOptions
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cached_tokens: int = 0

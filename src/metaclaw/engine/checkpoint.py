@@ -1,10 +1,10 @@
 """Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -13,6 +13,21 @@ from torch import Tensor
 
 from metaclaw.domain.chat import Json
 from metaclaw.errors import EngineError
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in steps of a few milliseconds each; its value is what came of it."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """All steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
 
 _PLAIN_ROPE: Final = (None, "default")
 PLAIN_KINDS: Final = ("llama",)

@@ -13,11 +13,10 @@ from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Sampled
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
-from metaclaw.engine.child import Child
+from metaclaw.engine.child_process import EngineProcess
 from metaclaw.engine.hosting import Hosting
-from metaclaw.engine.prompt import Prompt, build_prompt
-from metaclaw.engine.toolcalls import CallParser
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine.prompt import Prompt, build_prompt, make_message
+from metaclaw.engine.tool_calls import CallParser
 from metaclaw.errors import EngineError, WireError
 
 log = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class EmbeddedModel:
         self._models = (MODEL_ID if convert else folder.name,)
         self._start_timeout_s = start_timeout_s
         self._state = "stopped"
-        self._child: Child | None = None
+        self._child: EngineProcess | None = None
         self._settled = asyncio.Event()
         self._broken: str | None = None
         self._busy = busy
@@ -178,7 +177,7 @@ class EmbeddedModel:
                 case _:
                     assert_never(event)
 
-    async def _ready_child(self) -> Child:
+    async def _ready_child(self) -> EngineProcess:
         if self._supervisor is None:
             raise EngineError("the embedded model is not running")
         try:
@@ -211,7 +210,7 @@ class EmbeddedModel:
         """Run the engine until it ends; whether it ever was ready, and how it ended."""
         was_ready = False
         try:
-            child = await Child.spawn([*self._arguments, *self._hosting.options()], self._threads)
+            child = await EngineProcess.spawn([*self._arguments, *self._hosting.options()], self._threads)
         except OSError as error:
             return False, f"the engine process cannot be started: {error}"
         try:
@@ -225,7 +224,7 @@ class EmbeddedModel:
             self._hosting.restart(f"the engine process ended with status {status}")
         return was_ready, f"the engine process ended with status {status}"
 
-    def _hear(self, child: Child, message: frames.FromEngine) -> None:
+    def _hear(self, child: EngineProcess, message: frames.FromEngine) -> None:
         match message:
             case frames.Progress():
                 percent = round(message.share * 100)

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, assert_never
 
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
-from metaclaw.engine.child import Child
+from metaclaw.engine.child_process import EngineProcess
 from metaclaw.errors import BackendDownError, EngineError, TrainingError, WeightsLostError
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class _Unload:
 class Hosting:
     """A PolicyHost's book. `ready_child` gives the engine process once it serves, or raises EngineError."""
 
-    def __init__(self, ready_child: Callable[[], Awaitable[Child]]) -> None:
+    def __init__(self, ready_child: Callable[[], Awaitable[EngineProcess]]) -> None:
         self._ready_child = ready_child
         self._versions: dict[int, Weights] = {}
         self._expected: set[int] = set()
@@ -100,7 +100,7 @@ class Hosting:
         finally:
             self._load = None
 
-    async def _ready(self, version: int) -> Child:
+    async def _ready(self, version: int) -> EngineProcess:
         try:
             return await self._ready_child()
         except EngineError as error:

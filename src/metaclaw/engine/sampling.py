@@ -24,7 +24,7 @@ _COLDEST: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SamplingOptions:
     """How a caller wants tokens drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing."""
 
     temperature: float = 1.0
@@ -58,7 +58,7 @@ class Drawn:
 class Sampler:
     """One request's wishes, random numbers and what it has drawn so far."""
 
-    def __init__(self, wishes: Wishes) -> None:
+    def __init__(self, wishes: SamplingOptions) -> None:
         self.wishes = wishes
         self._random = random.Random(wishes.seed)
         self._counts: Counter[int] = Counter()

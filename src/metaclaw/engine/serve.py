@@ -10,13 +10,12 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.checkpoint import ALL_KINDS, map_tensors, read_shape
+from metaclaw.engine.adapted_weights import AdaptedWeights
+from metaclaw.engine.checkpoint import ALL_KINDS, Steps, finish, map_tensors, read_shape
 from metaclaw.engine.llama import Llama
 from metaclaw.engine.pipe import Pipe
-from metaclaw.engine.recipe import Recipe
-from metaclaw.engine.steps import Steps, finish
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.versions import Version
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import MetaClawError, WireError
 
 _SHARE: Final = 0.1
@@ -126,7 +125,7 @@ class Engine:
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
         # A disk may have to be waited for, so that is done beside. All else is done between passes, where it disturbs nobody: a
         # thread for it would take the interpreter, and a core, from every product of the running answers.
-        recipe = Recipe(self._model, self._tensors, adapter)
+        recipe = AdaptedWeights(self._model, self._tensors, adapter)
         reading = self._reader.submit(recipe.warm)
         while not reading.done():
             wait([reading], timeout=_LOOK_S)

@@ -8,7 +8,7 @@ from metaclaw.domain.chat import ChatRequest
 from metaclaw.engine.prompt import build_prompt
 
 if TYPE_CHECKING:
-    from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.vocabulary import Vocabulary
 
 
 class FolderTokeniser:
@@ -37,6 +37,6 @@ class FolderTokeniser:
 
     @cached_property
     def _vocabulary(self) -> "Vocabulary":
-        from metaclaw.engine.text import Vocabulary
+        from metaclaw.engine.vocabulary import Vocabulary
 
         return Vocabulary(self._folder)

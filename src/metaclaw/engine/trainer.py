@@ -1,24 +1,27 @@
 """The embedded model as something that can be taught: a training backend whose work is done in a process of its own.
 
-Imports nothing heavy. The process stands still while the turnstile is held; what it had on disk survives its end.
+Imports nothing heavy. The process stands still while training is paused; what it had on disk survives its end.
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.device import is_gpu
-from metaclaw.engine.trainer_child import TrainerChild
+from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.training import frames
-from metaclaw.engine.training.pieces import remove_run
-from metaclaw.engine.turnstile import Turnstile
+from metaclaw.engine.training.run_files import remove_run
+from metaclaw.engine.training_pause import TrainingPause
 from metaclaw.errors import MissingPackageError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 
@@ -33,8 +36,8 @@ class EmbeddedTrainer:
     """A TrainingBackend. `folder` is the model's (made from SmolLM2 if `convert`), `policies` where kept weights go.
 
     A call that is cancelled ends the process, and so do `release_memory_after_s` of standing still or, with no run open, of nothing
-    to do. Then no run is open: `open` goes on from what was on disk, and says how far that was. Calls wait while the turnstile is
-    held.
+    to do. Then no run is open: `open` goes on from what was on disk, and says how far that was. Calls wait while training is
+    paused.
     """
 
     name: Final = "embedded"
@@ -44,7 +47,7 @@ class EmbeddedTrainer:
         folder: Path,
         policies: Path,
         *,
-        turnstile: Turnstile | None = None,
+        training_pause: TrainingPause | None = None,
         convert: bool = True,
         threads: int | None = None,
         device: str = "auto",
@@ -56,13 +59,13 @@ class EmbeddedTrainer:
             frozenset(LossKind), has_kl=True, yields=True, has_own_processor=is_gpu(device), scales=True
         )
         self._policies = policies
-        self._turnstile = turnstile or Turnstile()
+        self._training_pause = training_pause or TrainingPause()
         self._threads = threads or _default_threads()
         self._arguments = [str(folder), "--threads", str(self._threads), "--device", device, "--dtype", dtype, "--nice", str(nice)]
         self._arguments += ["--convert"] if convert else []
         self._release_s = release_memory_after_s
         self._one_at_a_time = asyncio.Lock()
-        self._child: TrainerChild | None = None
+        self._child: TrainerProcess | None = None
         self._burial: asyncio.Task[int] | None = None
         self._releasing: asyncio.TimerHandle | None = None
         self._plan: RunPlan | None = None
@@ -145,9 +148,9 @@ class EmbeddedTrainer:
         return str(self._policies / label)
 
     async def close(self, *, discard: bool) -> None:
-        """End the run. Keeping its pieces waits while the turnstile is held; throwing them away does not."""
+        """End the run. Keeping its pieces waits while training is paused; throwing them away does not."""
         plan, self._plan = self._plan, None
-        if discard and self._turnstile.is_still:
+        if discard and self._training_pause.is_still:
             await self._end(self._child)
         if self._is_open:
             self._is_open = False
@@ -160,13 +163,13 @@ class EmbeddedTrainer:
         await self._end(self._child)
 
     def stop(self) -> None:
-        """For the turnstile: the process stands still when this returns."""
+        """For `TrainingPause`: the process stands still when this returns."""
         if self._child is not None:
             self._child.stop()
         self._watch_memory()
 
     def go(self) -> None:
-        """For the turnstile: the process goes on."""
+        """For `TrainingPause`: the process goes on."""
         if self._child is not None:
             self._child.go()
         self._watch_memory()
@@ -177,10 +180,10 @@ class EmbeddedTrainer:
             self._releasing.cancel()
             self._releasing = None
         is_idle = not self._is_open and not self._one_at_a_time.locked()
-        if self._release_s is not None and self._child is not None and (self._turnstile.is_still or is_idle):
+        if self._release_s is not None and self._child is not None and (self._training_pause.is_still or is_idle):
             self._releasing = asyncio.get_running_loop().call_later(self._release_s, self._release, self._child)
 
-    def _release(self, child: TrainerChild) -> None:
+    def _release(self, child: TrainerProcess) -> None:
         log.info("trainer_released pid=%d after_s=%g", child.pid, self._release_s)
         self._let_go(child)
 
@@ -213,7 +216,7 @@ class EmbeddedTrainer:
             raise TrainingError(f"the trainer answered {answer!r}")
         return answer
 
-    async def _exchange(self, child: TrainerChild, frame: bytes) -> frames.FromTrainer:
+    async def _exchange(self, child: TrainerProcess, frame: bytes) -> frames.FromTrainer:
         try:
             answer = await child.ask(frame)
         except asyncio.CancelledError:
@@ -225,15 +228,15 @@ class EmbeddedTrainer:
             raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
         return answer
 
-    async def _start(self) -> TrainerChild:
+    async def _start(self) -> TrainerProcess:
         if self._burial is not None:
             await asyncio.shield(self._burial)  # two processes must not work in one folder
         try:
-            child = TrainerChild(self._arguments, self._threads)
+            child = TrainerProcess(self._arguments, self._threads)
         except OSError as error:
             raise TrainingError(f"the trainer process cannot be started: {error}") from error
         self._child = child
-        self._turnstile.attach(self)
+        self._training_pause.attach(self)
         try:
             ready = await self._exchange(child, b"")
         except TrainingError:
@@ -242,17 +245,17 @@ class EmbeddedTrainer:
         log.info("trainer_started pid=%d %r", child.pid, ready)
         return child
 
-    async def _end(self, child: TrainerChild | None) -> int | None:
+    async def _end(self, child: TrainerProcess | None) -> int | None:
         """The process is gone when this returns: its exit status, or None if there was none."""
         if child is not None:
             self._let_go(child)
         return None if self._burial is None else await asyncio.shield(self._burial)
 
-    def _let_go(self, child: TrainerChild) -> None:
+    def _let_go(self, child: TrainerProcess) -> None:
         """Kill the process and have it buried. Whoever waits for its answer is told that it ended."""
         if child is not self._child:
             return
-        self._turnstile.detach(self)
+        self._training_pause.detach(self)
         self._child, self._is_open = None, False
         self._watch_memory()
         child.kill()
@@ -262,3 +265,21 @@ class EmbeddedTrainer:
 def _default_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MAX_THREADS)
+
+
+def is_gpu(device: str) -> bool:
+    """Whether the trainer process computes on a GPU when it is given this device: "auto", "cpu", "cuda" or "cuda:1"."""
+    return device.startswith("cuda") or (device == "auto" and _has_cuda())
+
+
+@cache
+def _has_cuda() -> bool:
+    """Whether the CUDA driver has a device for us and the installed torch can use one."""
+    try:
+        if metadata.version("torch").endswith("+cpu"):
+            return False
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        devices = ctypes.c_int(0)
+        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0 and devices.value > 0
+    except (metadata.PackageNotFoundError, OSError, AttributeError):
+        return False

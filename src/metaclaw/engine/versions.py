@@ -1,17 +1,82 @@
 """Versions of the weights in the engine process: each with its own memory and its own running answers, never mixed."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from metaclaw.engine import frames
-from metaclaw.engine.answer import Answer
 from metaclaw.engine.batch import Batch, Job
+from metaclaw.engine.checkpoint import Steps
+from metaclaw.engine.frames import Finished, Piece, Shown
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import Wishes
-from metaclaw.engine.steps import Steps
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.sampling import Drawn, SamplingOptions
+from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 from metaclaw.errors import WireError
+
+
+class Answer:
+    """A job and its text."""
+
+    def __init__(self, id: int, job: Job, vocabulary: Vocabulary, stops: Sequence[str], *, shows_logprobs: bool) -> None:
+        self.id = id
+        self.job = job
+        self._vocabulary = vocabulary
+        self._detokenizer = Detokenizer(vocabulary)
+        self._stops = StopFinder(stops)
+        self._shows_logprobs = shows_logprobs
+        self._shown: deque[tuple[int, Shown]] = deque()
+        self._decoded = 0
+        self._emitted = 0
+        self.is_done = False
+
+    def accept(self, drawn: Drawn, ends: frozenset[int]) -> Piece | None:
+        """Take a drawn token; the piece of text that became certain, if any."""
+        ended = drawn.token in ends
+        text = "" if ended else self._detokenizer.push(drawn.token)
+        if not ended and self._shows_logprobs:
+            self._shown.append((self._decoded + len(text), self._show(drawn)))
+        self._decoded += len(text)
+        out = self._stops.push(text)
+        self.is_done = ended or self._stops.found is not None or self.job.is_full
+        if self.is_done and self._stops.found is None:
+            rest = self._detokenizer.flush()
+            self._decoded += len(rest)
+            out += self._stops.push(rest)
+            out += self._stops.flush()
+        return self._piece(out)
+
+    def finished(self, ends: frozenset[int]) -> Finished:
+        """The record of the whole answer."""
+        sampled = self.job.sampled
+        stopped = self._stops.found is not None or sampled[-1] in ends
+        return Finished(
+            id=self.id,
+            at_length=not stopped,
+            stop_sequence=self._stops.found,
+            prompt_ids=list(self.job.prompt),
+            sampled_ids=sampled,
+            logprobs=self.job.logprobs,
+            cached_tokens=self.job.cached_tokens,
+        )
+
+    def _piece(self, text: str) -> Piece | None:
+        if not text and not self._is_last():
+            return None
+        self._emitted += len(text)
+        # A token is shown with the text it belongs to, once all of that text is out.
+        shown = []
+        while self._shown and (self._shown[0][0] <= self._emitted or self._is_last()):
+            shown.append(self._shown.popleft()[1])
+        return Piece(self.id, text, shown) if text or shown else None
+
+    def _is_last(self) -> bool:
+        return self.is_done and self._stops.found is None
+
+    def _show(self, drawn: Drawn) -> Shown:
+        top = [(self._vocabulary.decode([token]), logprob) for token, logprob in drawn.top]
+        return Shown(self._vocabulary.decode([drawn.token]), drawn.logprob, top)
+
 
 DEFAULT_MAX_TOKENS: Final = 256
 """Tokens drawn where the caller names no limit."""
@@ -48,7 +113,7 @@ class Version:
                 code="context_length_exceeded",
                 param="messages",
             )
-        job = Job(prompt, min(message.max_tokens or DEFAULT_MAX_TOKENS, room), _wishes(message))
+        job = Job(prompt, min(message.max_tokens or DEFAULT_MAX_TOKENS, room), _sampling_options(message))
         answer = Answer(message.id, job, self._vocabulary, message.stop, shows_logprobs=message.top_logprobs is not None)
         self._batch.add(job)
         self._answers[message.id] = answer
@@ -79,8 +144,8 @@ class Version:
         yield from self._model.dissolve()
 
 
-def _wishes(message: frames.Generate) -> Wishes:
-    return Wishes(
+def _sampling_options(message: frames.Generate) -> SamplingOptions:
+    return SamplingOptions(
         temperature=message.temperature,
         top_p=message.top_p,
         top_k=message.top_k,

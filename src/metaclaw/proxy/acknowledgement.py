@@ -12,7 +12,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnKind
-from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import UNKNOWN_PROJECT, rule_text
 from metaclaw.wires import Footer, wants_json
 

@@ -11,18 +11,16 @@ from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
-from metaclaw.proxy.abreast import Ranks
 from metaclaw.proxy.acknowledgement import Acknowledgements
-from metaclaw.proxy.answering import generate, relay, said_parts, translate
-from metaclaw.proxy.client import Client, Incoming, RawHeaders
-from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.dispatch import Generated, Limits, Opener, Relayed, Translated
 from metaclaw.proxy.enforcement import Enforcer, Hold
 from metaclaw.proxy.held_rules import HeldRule
-from metaclaw.proxy.inspection import Limits
+from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.opening import Generated, Opener, Relayed, Translated
-from metaclaw.proxy.origin import Origins
 from metaclaw.proxy.placement import Placer
+from metaclaw.proxy.response import generate, relay, said_parts, translate
+from metaclaw.proxy.sessions import Origins
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
@@ -33,10 +31,6 @@ ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
     429: [(b"retry-after", b"1")],
 }
 """What errors of our own say about sending the request again, by status."""
-
-_MAIN: Final = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
-_COMPLETED: Final = TurnEnd.COMPLETED
-_CANCELLED: Final = TurnEnd.CANCELLED
 
 
 class Attendant(Protocol):
@@ -64,7 +58,6 @@ class Pipeline:
         ledger: Ledger,
         metrics: Metrics,
         limits: Limits,
-        ranks: Ranks,
         attendant: Attendant | None = None,
         acknowledgements: Acknowledgements | None = None,
         similarity: Similarity | None = None,
@@ -79,7 +72,6 @@ class Pipeline:
         self._limits = limits
         self._attendant = attendant
         self._acknowledgements = acknowledgements
-        self._ranks = ranks
         self._similarity = similarity
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
@@ -87,10 +79,6 @@ class Pipeline:
 
         A request that is refused (WireError), or that the program's stop precedes (UpstreamError), leaves no turn and no session.
         """
-        # A stream's first token is waited for, so it waits for nobody.
-        in_step = self._ranks.in_company and not incoming.stream
-        if in_step:
-            await self._let_others_catch_up()
         origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
         rules: tuple[HeldRule, ...] = ()
@@ -98,27 +86,27 @@ class Pipeline:
         if self._attendant is not None:
             self._attendant.began(origin.kind)
         try:
-            if in_step:
-                await self._let_others_catch_up()
             nearness = None if self._similarity is None else await self._search(self._similarity, origin)
             placed = self._placer.place(incoming, origin, nearness)
-            draft = Draft(turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed)
+            builder = TurnBuilder(
+                turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed
+            )
             if self._enforcer is not None:
                 rules = self._enforcer.rules_for(incoming, origin, placed.stamp)
                 if rules and not self._enforcer.can_hold(incoming):
-                    draft.not_held, rules = rules, ()
-                draft.histories = await self._histories(self._enforcer, incoming, origin)
+                    builder.not_held, rules = rules, ()
+                builder.histories = await self._histories(self._enforcer, incoming, origin)
             if self._acknowledgements is not None:
-                draft.footer = self._acknowledgements.footer(incoming, origin)
+                builder.footer = self._acknowledgements.footer(incoming, origin)
             try:
-                tail = await self._attempt(draft, client, rules, in_step=in_step)
+                tail = await self._attempt(builder, client, rules)
             except WireError:
                 if self._origins.withdraw(origin):
                     self._placer.forget((origin.session,))
                 raise
-            if self._acknowledgements is not None and draft.footer is not None and draft.footer.is_added:
+            if self._acknowledgements is not None and builder.footer is not None and builder.footer.is_added:
                 self._acknowledgements.told(origin.session)
-            turn, recorded, end = draft.turn(), turn_id, draft.end
+            turn, recorded, end = builder.turn(), turn_id, builder.end
             if self._enforcer is not None and turn.enforcement is not None:
                 self._enforcer.remember(turn)
             durable = await self._ledger.record(turn)
@@ -130,20 +118,13 @@ class Pipeline:
             self._origins.finished(origin, recorded, end)
         if origin.ends_session:
             await self._end(origin.session)
-        if draft.end is not _CANCELLED:
+        if builder.end is not TurnEnd.CANCELLED:
             client.finish(tail)
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
-        if draft.end is _COMPLETED and origin.kind is _MAIN:
-            self._origins.answered(origin, draft.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
-        if self._enforcer is not None and (turn.enforcement is not None or draft.failed_checks or draft.not_held):
-            await self._enforcer.recorded(turn, draft.failed_checks, draft.not_held)
-
-    async def _let_others_catch_up(self) -> None:
-        try:
-            await self._ranks.step()
-        except asyncio.CancelledError:
-            _forgive_cancellation()
-            raise _stopped() from None
+        if builder.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
+            self._origins.answered(origin, builder.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
+        if self._enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
+            await self._enforcer.recorded(turn, builder.failed_checks, builder.not_held)
 
     async def _search(self, similarity: Similarity, origin: Origin) -> Nearness | None:
         query = self._placer.query(origin)
@@ -162,52 +143,50 @@ class Pipeline:
             _forgive_cancellation()
             raise _stopped() from None
 
-    async def _attempt(self, draft: Draft, client: Client, rules: tuple[HeldRule, ...], *, in_step: bool) -> bytes:
+    async def _attempt(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
         """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
         client.watch()
         try:
-            if in_step:
-                await self._ranks.step()
-            return await self._answer(draft, client, rules)
+            return await self._answer(builder, client, rules)
         except asyncio.CancelledError:
             _forgive_cancellation()
             if not client.gone:
-                return _failure(draft, client, _stopped())
-            draft.end, draft.error = TurnEnd.CANCELLED, client.gone_reason
+                return _failure(builder, client, _stopped())
+            builder.end, builder.error = TurnEnd.CANCELLED, client.gone_reason
             return b""
         except UpstreamError as error:
-            return _failure(draft, client, error)
+            return _failure(builder, client, error)
         except WireError as error:
             if client.started:
-                return _failure(draft, client, error)
+                return _failure(builder, client, error)
             raise
         finally:
             client.unwatch()
 
-    async def _answer(self, draft: Draft, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
-        opened = await self._opener.open(draft)
+    async def _answer(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
+        opened = await self._opener.open(builder)
         health = self._opener.health
         try:
             match opened:
                 case _ if rules and self._enforcer is not None:
-                    hold = Hold(draft, client, self._limits, self._opener, self._enforcer, rules)
-                    draft.failed_checks = hold.failed
+                    hold = Hold(builder, client, self._limits, self._opener, self._enforcer, rules)
+                    builder.failed_checks = hold.failed
                     tail = await hold.answer(opened)
                 case Relayed():
-                    tail = await relay(draft, opened, client, self._limits)
+                    tail = await relay(builder, opened, client, self._limits)
                 case Translated():
-                    tail = await translate(draft, opened, client, self._limits)
+                    tail = await translate(builder, opened, client, self._limits)
                 case Generated():
-                    tail = await generate(draft, opened, client)
+                    tail = await generate(builder, opened, client)
         except UpstreamError as error:
-            health.failed(draft.provider, str(error))
+            health.failed(builder.provider, str(error))
             raise
         finally:
             await opened.aclose()
-        if draft.end is _COMPLETED:
-            health.answered(draft.provider)
+        if builder.end is TurnEnd.COMPLETED:
+            health.answered(builder.provider)
         elif opened.status < 400:
-            health.failed(draft.provider, draft.error or "it broke off its answer")
+            health.failed(builder.provider, builder.error or "it broke off its answer")
         return tail
 
     async def _end(self, session: SessionId) -> None:
@@ -216,11 +195,11 @@ class Pipeline:
             self._placer.forget((session,))
 
 
-def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> bytes:
+def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamError) -> bytes:
     """The client hears of a failure in its own wire: as a response if none has begun, else as an event in the stream."""
-    draft.fail(error.status, str(error))
-    log.info("turn_failed turn=%s provider=%s status=%d error=%s", draft.id, draft.provider or "-", error.status, error)
-    wire = wire_format(draft.incoming.wire)
+    builder.fail(error.status, str(error))
+    log.info("turn_failed turn=%s provider=%s status=%d error=%s", builder.id, builder.provider or "-", error.status, error)
+    wire = wire_format(builder.incoming.wire)
     if client.started:
         # The provider may have stopped in the middle of an event; a blank line ends it.
         tail = b"\n\n" + wire.error_event(str(error), error.code)
@@ -228,8 +207,8 @@ def _failure(draft: Draft, client: Client, error: WireError | UpstreamError) -> 
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
         again = ERROR_HEADERS.get(error.status, [])
-        client.defer(error.status, [(b"content-type", b"application/json"), *again, *draft.headers()])
-    draft.show_failure(tail)
+        client.defer(error.status, [(b"content-type", b"application/json"), *again, *builder.headers()])
+    builder.show_failure(tail)
     return tail
 
 

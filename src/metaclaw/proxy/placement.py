@@ -17,30 +17,30 @@ request only: the next one of the client does not have it, and neither do we rep
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from metaclaw.domain.chat import Wire
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
-from metaclaw.proxy.brought import Brought
-from metaclaw.proxy.chance import Chance
-from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.assignment import Assignment
+from metaclaw.proxy.http.body import Body, Listed
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, Reminders
-from metaclaw.proxy.side_turns import rules_about, words_for
 from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
     Block,
     Budgets,
     Selection,
     Teams,
+    already_present,
     applies,
     estimate_tokens,
     is_listed_in,
@@ -48,13 +48,13 @@ from metaclaw.skills import (
     query_text,
     render_block,
     render_reminder,
+    rule_text,
 )
 
 log = logging.getLogger(__name__)
 
 _KEPT_BLOCKS = 256
 _BRIEF_RULES_TOKENS = 300
-_SIDE: Final = TurnKind.SIDE  # to look an enum's member up takes longer than to compare it
 _NOTHING: Final = Selection()
 _NO_BLOCK: Final = Block("", ())
 _NOTHING_DUE: Final = Due()
@@ -142,7 +142,7 @@ class Placer:
         self._budgets = budgets
         self._brief = budgets._replace(rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True)
         self._enabled = enabled
-        self._chance = Chance(canary_share, holdout_share)
+        self._chance = Assignment(canary_share, holdout_share)
         self._teams = teams
         self._policy = policy
         self._policy_answers = policy_answers
@@ -150,13 +150,13 @@ class Placer:
         self._today = today
         self._max_sessions = max_sessions
         self._reminders = reminders
-        self._brought = Brought()
+        self._brought = ClientSkills()
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
     def query(self, origin: Origin) -> str:
         """What to search for by meaning before this request is placed; empty where it begins no task."""
-        if not self._enabled or origin.kind is _SIDE or not origin.task:
+        if not self._enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is not None and not origin.segment_began and adopted.segment == origin.segment:
@@ -168,7 +168,7 @@ class Placer:
         in meaning; it is needed only where a segment begins."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
-        if origin.kind is _SIDE:
+        if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
@@ -372,3 +372,81 @@ def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) 
         if is_start or is_rewritten:
             return b""
     return origin.anchors[-1].digest if origin.anchors else b""
+
+
+# What a side turn writes, by the end of the reason that `origin.kinds` and `origin.clients` give for it, and how rules name that.
+_COMMIT: Final = ("commit", "коммит", "コミット", "커밋", "提交")
+_TITLE: Final = ("title", "titel", "titre", "título", "titulo", "titolo", "заголов", "タイトル", "題名", "제목", "标题", "標題")
+_SUMMARY: Final = (
+    *("summar", "recap", "compact", "zusammenfass", "résumé", "resumen", "resumo", "riassun", "сводк", "резюме"),
+    *("要約", "まとめ", "요약", "总结", "摘要", "總結"),
+)
+_WRITTEN: Final = (
+    ("commit-message", _COMMIT),
+    ("title", _TITLE),
+    ("summary", _SUMMARY),
+    ("compaction", _SUMMARY),
+)
+
+
+def words_for(reason: str) -> tuple[str, ...]:
+    """How rules name what a side turn with this reason writes; nothing where it writes nothing that a rule could be about."""
+    return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
+
+
+def rules_about(words: tuple[str, ...], rules: Iterable[Skill]) -> tuple[Skill, ...]:
+    """The rules that name one of the words in their text, their condition or their examples."""
+    return tuple(rule for rule in rules if _names(words, rule))
+
+
+def _names(words: tuple[str, ...], rule: Skill) -> bool:
+    said = "\n".join((rule_text(rule), rule.trigger, *rule.examples)).casefold()
+    return any(word in said for word in words)
+
+
+_KEPT_SETS = 8
+_KEPT_MESSAGES = 4_096
+
+
+class ClientSkills:
+    """Remembers messages that have none of some names in them, by a hash that means nothing outside this process."""
+
+    def __init__(self) -> None:
+        self._free_of: OrderedDict[tuple[bytes, ...], set[int]] = OrderedDict()
+
+    def among(self, skills: Sequence[Skill], body: bytes, parsed: Mapping[str, Json]) -> list[Skill]:
+        """Those of the skills that the client has brought."""
+        names = [skill.name.encode() for skill in skills]
+        listed = parsed.listed if isinstance(parsed, Body) else None
+        if listed is not None and not self._may_hold(names, body, listed):
+            return []
+        named = [skill for skill, name in zip(skills, names, strict=True) if name in body]
+        return [skill for skill in named if _is_present(skill, body)] if named else named
+
+    def _may_hold(self, names: list[bytes], body: bytes, listed: Listed) -> bool:
+        """Whether one of the names may stand in the body: in a message that is new, or beside the messages."""
+        free = self._known(tuple(names))
+        fresh = [raw for raw in listed.raws if hash(raw) not in free]
+        beside = (body[: listed.spans[0][0]], body[listed.spans[-1][1] :])
+        for text in (*beside, *fresh):
+            for name in names:
+                if name in text:
+                    return True
+        if len(free) + len(fresh) > _KEPT_MESSAGES:
+            free.clear()
+        free.update(map(hash, fresh))
+        return False
+
+    def _known(self, names: tuple[bytes, ...]) -> set[int]:
+        free = self._free_of.get(names)
+        if free is None:
+            free = self._free_of[names] = set()
+            if len(self._free_of) > _KEPT_SETS:
+                self._free_of.popitem(last=False)
+        else:
+            self._free_of.move_to_end(names)
+        return free
+
+
+def _is_present(skill: Skill, body: bytes) -> bool:
+    return already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))

@@ -26,7 +26,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.tool_classes import is_named, tool_class
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.proxy.client import Incoming
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import check_of, enforce_of, rule_text, rule_when
 
 log = logging.getLogger(__name__)

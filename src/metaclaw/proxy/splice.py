@@ -14,8 +14,8 @@ import msgspec
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice
-from metaclaw.proxy.reading import Body, list_key
-from metaclaw.proxy.spans import Document, Span, UnsafeBytesError, skip_blanks_back, string_span, top_level_spans, value_span
+from metaclaw.proxy.http.body import Body, list_key
+from metaclaw.proxy.http.spans import Document, Span, UnsafeBytesError, skip_blanks_back, string_span, top_level_spans, value_span
 
 __all__ = ["Spliced", "UnsafeBytesError", "placement_splices", "top_level_spans"]
 
@@ -25,7 +25,6 @@ _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _BLANK_LINE = "\n\n"
 _WRITTEN_BLANK_LINE = rb"\n\n"
 _SYSTEM = -1
-_MESSAGES = Wire.MESSAGES  # to look an enum's member up takes longer than to compare it
 _OFFSET = attrgetter("offset")
 _encode = msgspec.json.Encoder().encode
 
@@ -136,7 +135,7 @@ class _Sketch:
                 raise _RefusedError("a message is to be extended in an input that is one string")
             self._append_to_string(self._document.field(self._list_key), message, text)
             return
-        self._append_to_content(index, text, as_blocks=self._wire is _MESSAGES)
+        self._append_to_content(index, text, as_blocks=self._wire is Wire.MESSAGES)
 
     def last_index(self) -> int | None:
         """The last message, where text may be added to it: a person's words, or what a tool gave back. A provider's cached prefix
@@ -145,7 +144,7 @@ class _Sketch:
         if items is None:
             return 0 if isinstance(self._parsed.get(self._list_key), str) and self._list_key == "input" else None
         item = items[-1] if items else None
-        if not isinstance(item, dict) or (self._wire is _MESSAGES and self._parsed.get("cache_control")):
+        if not isinstance(item, dict) or (self._wire is Wire.MESSAGES and self._parsed.get("cache_control")):
             return None
         is_spoken = item.get("role") in _EXTENSIBLE and isinstance(item.get("content"), str | list)
         is_output = "role" not in item and item.get("type") in _OUTPUTS and isinstance(item.get("output"), str | list)

@@ -19,10 +19,9 @@ from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.errors import StoreError, WireError
-from metaclaw.proxy.body import parse_object
-from metaclaw.proxy.client import Incoming
-from metaclaw.proxy.reading import list_key
-from metaclaw.proxy.spans import Document, UnsafeBytesError, item_spans, raw_items, skip_blanks_back
+from metaclaw.proxy.http.body import list_key, parse_object
+from metaclaw.proxy.http.client import Incoming
+from metaclaw.proxy.http.spans import Document, UnsafeBytesError, item_spans, raw_items, skip_blanks_back
 from metaclaw.wires import encode_json, plain_id, wire_format
 from metaclaw.wires.attempt import MARK
 

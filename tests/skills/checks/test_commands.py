@@ -3,9 +3,9 @@
 import pytest
 
 from metaclaw.domain.verdict import Outcome
+from metaclaw.skills import rule_example
 from metaclaw.skills.checks import parse_check, run_check
 from metaclaw.skills.checks.commands import commands_of
-from metaclaw.skills import rule_example
 from tests.skills.checks.spellings import call, shell_call
 
 FORCE = ("no-force-push", r"not in calls of shell: git push\b.*--force", r"not in calls: ^git push\b.*\s--force\b")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.ports import TrainingBackend
 from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import Waits, load_tinker, load_weaver

@@ -14,7 +14,7 @@ import pytest
 
 from metaclaw.domain.chat import SampledTokens
 from metaclaw.domain.ids import TurnId
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.store import LedgerReader, SqlPolicies, connect
 from metaclaw.train.backends.sdk import load_tinker
 from metaclaw.train.backends.tinker import tinker_backend

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.domain.chat import ChatRequest, End, Message, Role, Sampling, Text, Wire
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import ConfigError, TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
 from metaclaw.train.backends.remote import RemoteBackend

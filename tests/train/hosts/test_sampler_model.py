@@ -23,7 +23,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import ModelProvider, PolicyHost
 from metaclaw.train.backends.service import SampleRequest

@@ -10,7 +10,7 @@ import pytest
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Message, Role, Sampling, Text, TextDelta, Wire
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.text import Vocabulary
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import BackendDownError, UpstreamError, WireError
 from metaclaw.ports import Call, Headers, ModelProvider, PolicyHost, Reply
 from metaclaw.train.hosts.lora_servers import vllm_host

@@ -8,8 +8,8 @@ import pytest
 
 from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, Sampling, Text, TextDelta, Wire
 from metaclaw.domain.policy import Weights
-from metaclaw.engine.text import Vocabulary
 from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
 from metaclaw.train.hosts.lora_servers import name_of, vllm_host

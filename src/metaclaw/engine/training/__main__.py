@@ -100,14 +100,14 @@ def _place(device: str, dtype: str) -> tuple[str, str]:
 
 def _maker(folder: Path, device: str, dtype: str, threads: int) -> "Callable[[int, int], Teachable]":
     from metaclaw.engine.checkpoint import read_shape
-    from metaclaw.engine.training.foreign import ForeignLearner
+    from metaclaw.engine.training.hf_model import HfLearner
     from metaclaw.engine.training.learner import Learner
 
-    kind: type[Learner] | type[ForeignLearner] = Learner
+    kind: type[Learner] | type[HfLearner] = Learner
     try:
         read_shape(folder)
     except EngineError:
-        kind = ForeignLearner  # not a model that we run ourselves; transformers may
+        kind = HfLearner  # not a model that we run ourselves; transformers may
 
     def make(rank: int, seed: int) -> "Teachable":
         return kind(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)

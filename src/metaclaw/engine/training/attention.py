@@ -15,8 +15,18 @@ import torch
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.context import Context
 from metaclaw.engine.training.packing import Level, Packed, Spans
+
+
+class Context(Protocol):
+    """What a forward pass keeps for its backward pass. Functions add what else they keep."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
 
 Turns: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of each row's position."""

@@ -10,10 +10,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from metaclaw.engine.cache import shared_prefix
-from metaclaw.engine.training.chance import Heat, choose
+from metaclaw.engine.attention import shared_prefix
+from metaclaw.engine.training.sampling import Heat, Wave, choose
 from metaclaw.engine.training.stack import Stack
-from metaclaw.engine.training.wave import Wave
 
 _CHUNK_TOKENS: Final = 256
 """Prompt tokens run in one pass: enough to be efficient, few enough that a stop comes soon."""

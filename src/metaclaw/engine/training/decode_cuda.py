@@ -5,25 +5,213 @@ nobody reads: a row costs nearly nothing there, and asking who has ended costs a
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
-from metaclaw.engine.training.chance import Heat
-from metaclaw.engine.training.graphs import Recorder
+from metaclaw.engine.training.sampling import Heat, Wave, choose
 from metaclaw.engine.training.stack import Stack
-from metaclaw.engine.training.stage import Size, Stage
-from metaclaw.engine.training.wave import Wave
+
+
+class Recorder:
+    """Runs steps, and on a GPU records each the first time it runs. Away from a GPU, or switched off, every step just runs.
+
+    A recorded step must read and write the same buffers each time, decide nothing on the host, and wait for nothing.
+    """
+
+    def __init__(self, device: torch.device, *, records: bool) -> None:
+        self._records = records and device.type == "cuda"
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        # Recordings never run at the same time, so they may share the memory of what is neither read before nor kept after them.
+        self._pool = torch.cuda.graph_pool_handle() if self._records else None
+
+    def run(self, key: Hashable, step: Callable[[], None]) -> None:
+        """Run the step that always has this key."""
+        graph = self._graphs.get(key)
+        if graph is not None:
+            graph.replay()
+            return
+        # The first run is a real one, and warms up what must not be set up while recording; recording itself computes nothing.
+        step()
+        if self._records:
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                step()
+            self._graphs[key] = graph
+
+    def forget(self, owner: Hashable) -> None:
+        """Let go of the recordings whose key begins with this owner."""
+        self._graphs = {key: graph for key, graph in self._graphs.items() if not (isinstance(key, tuple) and key[0] == owner)}
+
+
+_READ_TOKENS: Final = 16_384
+"""Padded prompt tokens read in one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a buffers has room for: groups, rollouts of each, tokens of a prompt, tokens of a rollout."""
+
+    groups: int
+    count: int
+    prompt: int
+    own: int
+
+    @property
+    def rows(self) -> int:
+        """All rollouts."""
+        return self.groups * self.count
+
+    @property
+    def positions(self) -> int:
+        """Tokens whose keys and values are kept."""
+        return self.groups * (self.prompt + self.count * self.own)
+
+
+class DecodeBuffers:
+    """The buffers of one size, which stay in place, and one step over them that never asks the host. For inference mode.
+
+    Rows stand as [group, rollout]. A group's prompt is kept once; its rollouts' queries meet it together, each rollout's own tokens
+    separately, and one softmax runs over both. All rollouts are at the same token, so one counter on the device is enough.
+    """
+
+    def __init__(self, stack: Stack, size: Size) -> None:
+        self.size = size
+        self._stack = stack
+        shape, device = stack.shape, stack.device
+        self._heads = (shape.kv_heads, shape.heads // shape.kv_heads, shape.head_width)
+        self._query_width = shape.query_width
+        prompts = (2, size.groups, shape.kv_heads, size.prompt, shape.head_width)
+        owns = (2, size.groups, shape.kv_heads, size.count, size.own, shape.head_width)
+        # Zeros and not whatever memory held: a masked number must be finite.
+        self._prompts = [torch.zeros(prompts, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
+        self._owns = [torch.zeros(owns, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
+        self._lengths = torch.ones(size.rows, dtype=torch.long, device=device)
+        self._prompt_mask = torch.zeros(size.groups, size.prompt, device=device)
+        self._places = torch.arange(max(size.prompt, size.own), device=device)
+        self._step = torch.zeros(1, dtype=torch.long, device=device)
+        self._tokens = torch.zeros(size.rows, dtype=torch.long, device=device)
+        self._ended = torch.zeros(size.rows, dtype=torch.bool, device=device)
+        self._end_ids = torch.tensor(sorted(shape.end_ids), dtype=torch.long, device=device)
+        self._divisor = torch.ones(1, device=device)
+        self._shares = torch.zeros(size.own + 1, size.rows, dtype=torch.float64, device=device)
+        self._drawn = torch.zeros(size.own + 1, size.rows, dtype=torch.long, device=device)
+        self._logprobs = torch.zeros(size.own + 1, size.rows, device=device)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every rollout has ended. The host waits for the device to say so."""
+        return bool(self._ended.all())
+
+    def drawn(self, wave: Wave) -> tuple[Tensor, Tensor]:
+        """What has been drawn for the wave, as [group, rollout, token] on the CPU."""
+        shape, rows = (len(wave.prompts), wave.count, wave.max_tokens), len(wave.prompts) * wave.count
+        tokens, logprobs = (buffer[: wave.max_tokens, :rows].t().cpu() for buffer in (self._drawn, self._logprobs))
+        return tokens.reshape(shape), logprobs.reshape(shape)
+
+    def begin(self, wave: Wave) -> None:
+        """Read the prompts and draw each rollout's first token. Groups the wave does not fill stand there with one token each."""
+        filled = len(wave.prompts) * wave.count
+        prompts = [*wave.prompts, *([[0]] * (self.size.groups - len(wave.prompts)))]
+        lengths = torch.tensor([len(prompt) for prompt in prompts]).to(self._stack.device)
+        self._lengths.copy_(lengths.repeat_interleave(self.size.count))
+        self._prompt_mask.zero_().masked_fill_(self._places[: self.size.prompt] >= lengths.unsqueeze(1), float("-inf"))
+        self._shares[: wave.max_tokens, :filled] = wave.shares.flatten(0, 1).t().to(self._stack.device)
+        heat = Heat.of(wave.temperature)
+        self._divisor.fill_(1.0 if heat.is_greedy else wave.temperature)
+        self._ended.fill_(False)
+        self._ended[filled:] = True
+        self._step.fill_(-1)
+        self._draw(self._stack.logits(self._read(prompts)).repeat_interleave(self.size.count, 0), heat)
+
+    def advance(self, length: int, temperature: float) -> None:
+        """Run the tokens drawn last and draw the next. `length` bounds how many of a rollout's own tokens there can be."""
+        future = torch.zeros(length, device=self._stack.device).masked_fill_(self._places[:length] > self._step, float("-inf"))
+        mask = torch.cat((self._prompt_mask, future.expand(self.size.groups, -1)), -1)[:, None, None, :]
+        turns = self._stack.turns(self._lengths + self._step)
+        rows = self._stack.embed(self._tokens)
+        rows = self._stack.run(rows, turns, lambda number, mixed: self._attend(number, mixed, mask, length))
+        self._draw(self._stack.logits(rows), Heat.of(temperature))
+
+    def _draw(self, logits: Tensor, heat: Heat) -> None:
+        # The temperature is read from its buffer, so that one recording serves all of them.
+        live = heat if heat.divisor is None else Heat(is_greedy=False, divisor=self._divisor)
+        self._step.add_(1)
+        tokens, logprobs = choose(logits, self._shares.index_select(0, self._step).squeeze(0), live)
+        self._tokens.copy_(tokens)
+        self._drawn.index_copy_(0, self._step, tokens.unsqueeze(0))
+        self._logprobs.index_copy_(0, self._step, logprobs.unsqueeze(0))
+        self._ended.logical_or_((tokens.unsqueeze(1) == self._end_ids).any(1))
+
+    def _attend(self, number: int, mixed: Tensor, mask: Tensor, length: int) -> Tensor:
+        groups, count = self.size.groups, self.size.count
+        kv_heads, shared, width = self._heads
+        queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
+        own = self._owns[number]
+        own.index_copy_(4, self._step, pairs.view(groups, count, 2, kv_heads, 1, width).permute(2, 0, 3, 1, 4, 5))
+        heads = queries.view(groups, count, kv_heads, shared, width).transpose(1, 2).reshape(groups * kv_heads, -1, width)
+        keys, values = self._prompts[number].flatten(1, 2)
+        own_keys, own_values = own.flatten(1, 3)[:, :, :length]
+        seen = _wide_product(heads, keys.transpose(1, 2)).view(groups, kv_heads, count * shared, -1)
+        said = _wide_product(heads.view(-1, shared, width), own_keys.transpose(1, 2)).view(groups, kv_heads, count * shared, length)
+        scores = torch.add(mask, torch.cat((seen, said), -1), alpha=width**-0.5)
+        weights = scores.softmax(-1).to(mixed.dtype).flatten(0, 1)
+        of_prompt, of_own = weights[..., : self.size.prompt], weights[..., self.size.prompt :]
+        out = torch.bmm(of_prompt, values)
+        out.view(-1, shared, width).baddbmm_(of_own.view(groups * kv_heads * count, shared, length), own_values)
+        return out.view(groups, kv_heads, count, -1).transpose(1, 2).reshape(len(mixed), -1)
+
+    def _read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        longest = max(map(len, prompts))
+        padded = torch.tensor([[*prompt, *([0] * (longest - len(prompt)))] for prompt in prompts]).to(self._stack.device)
+        lasts = self._lengths[:: self.size.count] - 1
+        at_once = max(1, _READ_TOKENS // longest)
+        return torch.cat(
+            [
+                self._read_groups(first, padded[first : first + at_once], lasts[first : first + at_once])
+                for first in range(0, len(prompts), at_once)
+            ]
+        )
+
+    def _read_groups(self, first: int, padded: Tensor, lasts: Tensor) -> Tensor:
+        groups, longest = padded.shape
+        kv_heads, _, width = self._heads
+
+        def attend(number: int, mixed: Tensor) -> Tensor:
+            queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
+            kept = self._prompts[number][:, first : first + groups, :, :longest]
+            kept.copy_(pairs.view(groups, longest, 2, kv_heads, width).permute(2, 0, 3, 1, 4))
+            heads = queries.view(groups, longest, -1, width).transpose(1, 2)
+            # What stands behind a prompt is padding, which no token before it can see.
+            out = functional.scaled_dot_product_attention(heads, kept[0], kept[1], is_causal=True, enable_gqa=True)
+            return out.transpose(1, 2).reshape(len(mixed), -1)
+
+        turns = self._stack.turns(self._places[:longest].repeat(groups))
+        rows = self._stack.run(self._stack.embed(padded.flatten()), turns, attend)
+        return rows.view(groups, longest, -1)[torch.arange(groups, device=lasts.device), lasts]
+
+
+def _wide_product(left: Tensor, right: Tensor) -> Tensor:
+    # Scores are kept in single precision: rounded to bfloat16 they would be off by percents after the exponential.
+    if left.dtype == torch.float32:
+        return torch.bmm(left, right)
+    if left.device.type == "cuda":
+        return torch.bmm(left, right, out_dtype=torch.float32)
+    return torch.bmm(left.float(), right.float())
+
 
 _ASKING_TOKENS: Final = 16
 """Tokens drawn between two looks at who has ended."""
 
 _MOST_ROLLOUTS: Final = 1024
 _MEMORY_SHARE: Final = 0.25
-"""Of the GPU's memory, for keys and values: one stage never takes more, nor do all that are kept."""
+"""Of the GPU's memory, for keys and values: one buffers never takes more, nor do all that are kept."""
 _CPU_BYTES: Final = 1 << 30
 
 _GROUPS: Final = sorted({1 << power for power in range(11)} | {3 << power for power in range(9)})
@@ -36,7 +224,7 @@ class StaticDecoder:
     def __init__(self, stack: Stack, *, graphs: bool) -> None:
         self._stack = stack
         self._recorder = Recorder(stack.device, records=graphs)
-        self._stages: dict[Size, Stage] = {}
+        self._buffers: dict[Size, DecodeBuffers] = {}
         is_gpu = stack.device.type == "cuda"
         memory = torch.cuda.get_device_properties(stack.device).total_memory * _MEMORY_SHARE if is_gpu else _CPU_BYTES
         shape = stack.shape
@@ -58,33 +246,33 @@ class StaticDecoder:
     def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
         """Read the prompts, then replay steps until every rollout has ended or its room is full."""
         check()
-        stage = self._stage_for(wave)
-        stage.begin(wave)
+        buffers = self._buffers_for(wave)
+        buffers.begin(wave)
         heat = Heat.of(wave.temperature)
         for place in range(wave.max_tokens - 1):
             if place % _ASKING_TOKENS == 0:
                 check()
-                if stage.is_finished:
+                if buffers.is_finished:
                     break
-            length = min(_OWN_TOKENS[bisect_left(_OWN_TOKENS, place + 1)], stage.size.own)
-            key = (stage.size, length, heat.is_greedy, heat.divisor is None)
-            self._recorder.run(key, partial(stage.advance, length, wave.temperature))
-        return stage.drawn(wave)
+            length = min(_OWN_TOKENS[bisect_left(_OWN_TOKENS, place + 1)], buffers.size.own)
+            key = (buffers.size, length, heat.is_greedy, heat.divisor is None)
+            self._recorder.run(key, partial(buffers.advance, length, wave.temperature))
+        return buffers.drawn(wave)
 
-    def _stage_for(self, wave: Wave) -> Stage:
+    def _buffers_for(self, wave: Wave) -> DecodeBuffers:
         groups = _GROUPS[bisect_left(_GROUPS, len(wave.prompts))]
         size = Size(groups, wave.count, _prompt_room(wave.longest), _own_room(wave.max_tokens))
-        stage = self._stages.pop(size, None)
-        if stage is None:
-            while self._stages and size.positions + sum(kept.positions for kept in self._stages) > self._most_positions:
-                self._drop(next(iter(self._stages)))
-            stage = Stage(self._stack, size)
-        self._stages[size] = stage  # the one used last stands last
-        return stage
+        buffers = self._buffers.pop(size, None)
+        if buffers is None:
+            while self._buffers and size.positions + sum(kept.positions for kept in self._buffers) > self._most_positions:
+                self._drop(next(iter(self._buffers)))
+            buffers = DecodeBuffers(self._stack, size)
+        self._buffers[size] = buffers  # the one used last stands last
+        return buffers
 
     def _drop(self, size: Size) -> None:
         self._recorder.forget(size)
-        del self._stages[size]
+        del self._buffers[size]
 
 
 def _prompt_room(tokens: int) -> int:

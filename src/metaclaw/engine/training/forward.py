@@ -8,7 +8,7 @@ than the base model's; only the backward pass looks at A and B. With dY the grad
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as functional
@@ -16,12 +16,63 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.attention import Turns, attend, choose_kernel, rotary_turns
-from metaclaw.engine.training.context import Context
-from metaclaw.engine.training.lora import BUNDLES, Bundle, Parameters
-from metaclaw.engine.training.merged import LowRank, add_change
+from metaclaw.engine.training.attention import Context, Turns, attend, choose_kernel, rotary_turns
+from metaclaw.engine.training.lora import BUNDLES, Bundle, LowRank, Parameters, add_change
 from metaclaw.engine.training.packing import Packed
 from metaclaw.errors import TrainingError
+
+_CHUNK_BYTES: Final = {"cpu": 24 << 20, "cuda": 1 << 30}
+"""How large one chunk of logits may be: about a cache on a CPU, a small part of the memory on a GPU."""
+
+
+class Drawn(NamedTuple):
+    """Each drawn token's natural log-probability, and the entropy of the distribution it was drawn from (without gradient)."""
+
+    logprobs_D: Tensor
+    entropy_D: Tensor
+
+
+def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Drawn:
+    """The log-probabilities of the targets after these rows, at temperature 1."""
+    return Drawn(*_DrawnLogprobs.apply(rows_D, targets_D, head))  # type: ignore[no-untyped-call]
+
+
+class _DrawnLogprobs(torch.autograd.Function):
+    """Log-probabilities of drawn tokens, a chunk of rows at a time: the whole vocabulary is never held for all rows.
+
+    A log-probability's gradient by its row is E[target] - sum_v p_v E[v], whatever the loss does with it. The forward pass keeps
+    that one row and lets the logits go, so nothing is computed twice.
+    """
+
+    @staticmethod
+    def forward(ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
+        chunk = max(1, _CHUNK_BYTES.get(rows_D.device.type, 24 << 20) // (4 * head.shape[0]))
+        is_learning = ctx.needs_input_grad[0]
+        logprobs, entropies, slopes = [], [], []
+        for rows, targets in zip(torch.split(rows_D, chunk), torch.split(targets_D, chunk), strict=True):
+            logits = _logits(rows, head)
+            logits -= logits.logsumexp(-1, keepdim=True)
+            logprobs.append(logits.gather(1, targets.unsqueeze(1)).squeeze(1))
+            probabilities = logits.exp()
+            entropies.append(-torch.linalg.vecdot(probabilities, logits.clamp_(min=torch.finfo(logits.dtype).min)))
+            if is_learning:
+                slopes.append(torch.sub(functional.embedding(targets, head), probabilities.to(head.dtype) @ head))
+        entropy_D = torch.cat(entropies)
+        ctx.mark_non_differentiable(entropy_D)
+        ctx.save_for_backward(torch.cat(slopes) if is_learning else torch.empty(0))
+        return torch.cat(logprobs), entropy_D
+
+    @staticmethod
+    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return (grads[0].unsqueeze(1) * slopes).to(slopes.dtype), None, None
+
+
+def _logits(rows: Tensor, head: Tensor) -> Tensor:
+    if rows.is_cuda and rows.dtype != torch.float32:
+        # Rounded to half precision, logits around 20 would be wrong by several hundredths.
+        return torch.mm(rows, head.mT, out_dtype=torch.float32)
+    return functional.linear(rows, head).float()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,11 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
-from metaclaw.engine.training import savepoint
-from metaclaw.engine.training.adamw import AdamW
-from metaclaw.engine.training.forest import Pairs
-from metaclaw.engine.training.forward import Model
-from metaclaw.engine.training.head import Drawn, drawn_logprobs
+from metaclaw.engine.training.forward import Drawn, Model, drawn_logprobs
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
-from metaclaw.engine.training.packing import pack, portions
+from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
+from metaclaw.engine.training.packing import Pairs, pack, portions
 from metaclaw.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -198,11 +195,11 @@ class Learner:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learned and accumulated, as copies on the CPU."""
-        return savepoint.save(self._parameters.values, self._parameters.gradient, self._adamw, self._pieces)
+        return save_state(self._parameters.values, self._parameters.gradient, self._adamw, self._pieces)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on where a learner of the same model, rank and alpha gave this state."""
-        self._pieces = savepoint.restore(self._parameters.values, self._parameters.gradient, self._adamw, state)
+        self._pieces = restore_state(self._parameters.values, self._parameters.gradient, self._adamw, state)
         self._guest = None
         self._merge()
 

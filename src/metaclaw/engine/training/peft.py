@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from metaclaw.domain.chat import Json
-from metaclaw.engine.steps import Steps, finish
+from metaclaw.engine.adapter_check import CONFIG_FILE, WEIGHTS_FILE
+from metaclaw.engine.checkpoint import Steps, finish
 from metaclaw.engine.training.lora import Adapter, Pair, Shapes
-from metaclaw.engine.wholeness import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.errors import TrainingError
 
 _PREFIX: Final = "base_model.model."

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias, assert_never
 from metaclaw.engine.pipe import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.peft import read_adapter
-from metaclaw.engine.training.pieces import Pieces
 from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, shrink, wearing
+from metaclaw.engine.training.run_files import Pieces
 from metaclaw.errors import MetaClawError, MissingPackageError, TrainingError
 
 _LOOK_S: Final = 0.02

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.chance import shares
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder
+from metaclaw.engine.training.sampling import Decoder, Wave, shares
 from metaclaw.engine.training.stack import Stack
-from metaclaw.engine.training.wave import Decoder, Wave
 from metaclaw.errors import TrainingError
 
 

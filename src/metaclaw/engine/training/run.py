@@ -17,7 +17,7 @@ from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progre
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import read_adapter, write_adapter
-from metaclaw.engine.training.pieces import Pieces, sync_folder
+from metaclaw.engine.training.run_files import Pieces, sync_folder
 from metaclaw.errors import TrainingError
 
 BACKEND: Final = "embedded"

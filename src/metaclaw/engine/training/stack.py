@@ -12,7 +12,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.linear import Linear, can_pack, make_linear
+from metaclaw.engine.llama import Linear, can_pack, make_linear
 from metaclaw.errors import TrainingError
 
 AddTo: TypeAlias = Callable[[Tensor, Tensor], Tensor]

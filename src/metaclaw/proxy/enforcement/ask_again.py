@@ -24,14 +24,13 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.enforcement import HoldEnd
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.answering import each, linger, provider_deltas
-from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, text_of
 from metaclaw.proxy.enforcement.notes import silence_text, stop_text, warning_text
 from metaclaw.proxy.enforcement.outlet import Outlet
 from metaclaw.proxy.held_rules import Ruling
-from metaclaw.proxy.inspection import Limits
-from metaclaw.proxy.opening import Generated, Opened, Opener, Relayed, Translated
+from metaclaw.proxy.response import each, linger, provider_deltas
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import HeldCall, StreamWriter, collect, deltas_of, wire_format
 
 _BREAK: Final = "\n\n"
@@ -55,7 +54,9 @@ class Heard:
 class AskAgain:
     """Asks for one answer until its calls comply."""
 
-    def __init__(self, draft: Draft, limits: Limits, opener: Opener, outlet: Outlet, attempts: Attempts, judge: Judge) -> None:
+    def __init__(
+        self, draft: TurnBuilder, limits: Limits, opener: Opener, outlet: Outlet, attempts: Attempts, judge: Judge
+    ) -> None:
         self._draft = draft
         self._limits = limits
         self._opener = opener

@@ -14,12 +14,11 @@ from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCal
 from metaclaw.domain.ids import SkillName, new_turn_id
 from metaclaw.domain.turn import Enforcement, Exchange, Turn, TurnEnd, TurnKind
 from metaclaw.errors import WireError
-from metaclaw.proxy.body import parse_object
-from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.enforcement.notes import refusal_text, sibling_text
 from metaclaw.proxy.held_rules import HeldRule, Ruling
-from metaclaw.proxy.reading import list_key
+from metaclaw.proxy.http.body import list_key, parse_object
 from metaclaw.proxy.true_answers import append_items
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import HeldCall, encode_json, wire_format
 from metaclaw.wires.attempt import plain_text
 
@@ -47,7 +46,7 @@ class Attempt:
 class Attempts:
     """The attempts at the answer of one request."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: TurnBuilder) -> None:
         self._draft = draft
         self._made: list[Attempt] = []
 

@@ -8,8 +8,8 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Stamp, Turn
-from metaclaw.proxy.client import Incoming
 from metaclaw.proxy.held_rules import CallJudge, HeldRule, HeldRules
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.true_answers import TrueAnswers
 
 log = logging.getLogger(__name__)

@@ -8,18 +8,17 @@ from metaclaw.domain.chat import ChatRequest, Completion, Message, Wire
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import WireError
-from metaclaw.proxy.answering import SSE_HEADERS, linger, raw_headers, relay, translate
-from metaclaw.proxy.body import parse_object
-from metaclaw.proxy.client import Client
-from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
 from metaclaw.proxy.enforcement.ask_again import AskAgain, Heard, end_of
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, text_of
 from metaclaw.proxy.enforcement.enforcer import Enforcer
 from metaclaw.proxy.enforcement.outlet import Outlet
 from metaclaw.proxy.enforcement.relayed import RelayedStream
 from metaclaw.proxy.held_rules import HeldRule, Ruling
-from metaclaw.proxy.inspection import Limits
-from metaclaw.proxy.opening import Generated, Opened, Opener, Relayed, Translated
+from metaclaw.proxy.http.body import parse_object
+from metaclaw.proxy.http.client import Client
+from metaclaw.proxy.response import SSE_HEADERS, linger, raw_headers, relay, translate
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import Facts, HeldCall, collect, has_call_mark, whole_calls, wire_format
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ class Hold:
     """Serves one answer under held rules."""
 
     def __init__(
-        self, draft: Draft, client: Client, limits: Limits, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
+        self, draft: TurnBuilder, client: Client, limits: Limits, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
     ) -> None:
         self._draft = draft
         self._client = client

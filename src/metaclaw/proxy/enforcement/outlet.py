@@ -6,10 +6,10 @@ from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, End, Finish, SampledTokens, Usage
 from metaclaw.domain.turn import TurnEnd
-from metaclaw.proxy.answering import JSON_HEADERS
-from metaclaw.proxy.client import Client, RawHeaders
-from metaclaw.proxy.draft import Draft
 from metaclaw.proxy.enforcement.attempts import Attempts
+from metaclaw.proxy.http.client import Client, RawHeaders
+from metaclaw.proxy.response import JSON_HEADERS
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import StreamWriter, wire_format
 
 _HEAD_PATIENCE_S: Final = 5.0
@@ -19,7 +19,7 @@ _HEAD_PATIENCE_S: Final = 5.0
 class Outlet:
     """Sends one answer."""
 
-    def __init__(self, draft: Draft, client: Client, attempts: Attempts) -> None:
+    def __init__(self, draft: TurnBuilder, client: Client, attempts: Attempts) -> None:
         self.client = client
         self.headers: RawHeaders = []
         self.status = 200

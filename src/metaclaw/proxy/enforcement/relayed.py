@@ -1,11 +1,10 @@
 """A stream that is relayed while its calls are held: text goes on as it comes, the events of calls wait."""
 
 from metaclaw.errors import UpstreamError
-from metaclaw.proxy.answering import BLANK_LINES, linger, raw_headers, settle_relayed
-from metaclaw.proxy.draft import Draft
+from metaclaw.proxy.dispatch import Limits, Relayed, check_size
 from metaclaw.proxy.enforcement.outlet import Outlet
-from metaclaw.proxy.inspection import Limits, check_size
-from metaclaw.proxy.opening import Relayed
+from metaclaw.proxy.response import BLANK_LINES, linger, raw_headers, settle_relayed
+from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.upstream import pour
 from metaclaw.wires import CallHold, Facts, TailHold, streamed_facts
 
@@ -13,7 +12,7 @@ from metaclaw.wires import CallHold, Facts, TailHold, streamed_facts
 class RelayedStream:
     """The bytes of one streamed answer: `hold` has those of its calls, `tail` its end, and `passed` went to the client."""
 
-    def __init__(self, draft: Draft, outlet: Outlet, limits: Limits) -> None:
+    def __init__(self, draft: TurnBuilder, outlet: Outlet, limits: Limits) -> None:
         wire = draft.incoming.wire
         self.hold, self.tail = CallHold(wire), TailHold(wire)
         self.passed: list[bytes] = []

@@ -13,15 +13,14 @@ from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine import build_prompt, make_message
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.train.backends.service import SampleRequest
 from metaclaw.train.hosts.token_reply import ID_PREFIXES, TokenReply, token_request
 from metaclaw.upstream import TIMEOUT, UNREACHABLE
 
 if TYPE_CHECKING:
-    from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 

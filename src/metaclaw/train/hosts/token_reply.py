@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage, Wire
-from metaclaw.engine.frames import Generate
-from metaclaw.engine.prompt import Prompt
-from metaclaw.engine.toolcalls import CallParser
+from metaclaw.engine import CallParser, Generate, Prompt
 from metaclaw.errors import WireError
 from metaclaw.train.backends.service import SampleRequest
 
 if TYPE_CHECKING:
-    from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.vocabulary import Vocabulary
 
 ID_PREFIXES: Final = {Wire.CHAT: "chatcmpl-", Wire.RESPONSES: "resp_", Wire.MESSAGES: "msg_"}
 _SEED_BITS: Final = 30
@@ -53,7 +51,7 @@ class TokenReply:
         self, vocabulary: "Vocabulary", request: ChatRequest, prompt: Prompt, prompt_ids: tuple[int, ...], stops: Sequence[str]
     ) -> None:
         # Brings tokenizers and jinja2 along, which a program that only trains does not need.
-        from metaclaw.engine.text import Detokenizer, StopFinder
+        from metaclaw.engine.vocabulary import Detokenizer, StopFinder
 
         self._vocabulary = vocabulary
         self._request = request

@@ -15,8 +15,7 @@ import msgspec
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, Json, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.engine.prompt import build_prompt
-from metaclaw.engine.wishes import make_message
+from metaclaw.engine import build_prompt, make_message
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, HttpProvider, Reply
 from metaclaw.train.backends.service import SampleRequest
@@ -26,7 +25,7 @@ from metaclaw.upstream import MALFORMED
 from metaclaw.wires.sse import EventParser
 
 if TYPE_CHECKING:
-    from metaclaw.engine.text import Vocabulary
+    from metaclaw.engine.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,145 @@
+"""Chance for rollouts: random numbers that belong to one rollout alone, and tokens drawn with them for many rows at once.
+
+A token is found by inversion: the number u in [0, 1) falls into the token where the running sum of probabilities passes u. One
+number a token is enough, and it can be made before anything runs: a rollout's numbers depend on the seed, its prompt's index, its
+own index and the token's place, on nothing else. Choosing never waits for the host, so a CUDA graph can hold it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+_BLOCK: Final = 256
+"""Tokens whose weights are added up before one of them is looked for: far less to add up in order than a whole vocabulary."""
+
+_COLDEST: Final = 1e-5
+"""Below this, dividing by the temperature would overflow; there the likeliest token is certain anyway."""
+
+_SHARE_BITS: Final = 32
+"""Bits of a random number: few enough that share times total is always below the total in double precision."""
+
+_LARGEST_SHARE: Final = 1.0 - 2.0**-_SHARE_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A temperature as the drawing sees it. `divisor` is a tensor where a graph must not freeze its value."""
+
+    is_greedy: bool
+    divisor: Tensor | float | None
+
+    @classmethod
+    def of(cls, temperature: float) -> "Heat":
+        """Greedy at zero; no division at one."""
+        return cls(temperature < _COLDEST, None if temperature < _COLDEST or temperature == 1.0 else temperature)
+
+
+def shares(seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int) -> Tensor:
+    """Random numbers in [0, 1) for these rollouts, given by their prompts' and their own indices: [rollout, token], double."""
+    key = _mixed(np.full(prompts.shape, seed & (2**64 - 1), dtype=np.uint64))
+    key = _mixed(_mixed(key ^ prompts) ^ rollouts)
+    bits = _mixed(key[:, None] + np.arange(1, tokens + 1, dtype=np.uint64) * _STRIDE) >> np.uint64(64 - _SHARE_BITS)
+    return torch.from_numpy(bits.astype(np.float64) * 2.0**-_SHARE_BITS)
+
+
+def choose(logits: Tensor, share: Tensor, heat: Heat) -> tuple[Tensor, Tensor]:
+    """A token for each row of single-precision logits, and its natural log-probability at temperature 1.
+
+    The logits are used up.
+    """
+    shifted = logits.sub_(logits.amax(-1, keepdim=True))
+    weights = shifted.exp()
+    sums = _block_sums(weights)
+    log_total = sums.sum(-1, dtype=torch.float64).log()
+    if heat.is_greedy:
+        tokens = shifted.argmax(-1, keepdim=True)
+    elif heat.divisor is None:
+        tokens = _invert(weights, sums, share)
+    else:
+        weights = torch.div(shifted, heat.divisor).exp_()
+        tokens = _invert(weights, _block_sums(weights), share)
+    logprobs = shifted.gather(-1, tokens).squeeze(-1) - log_total
+    return tokens.squeeze(-1), logprobs.float()
+
+
+def _block_sums(weights: Tensor) -> Tensor:
+    return _blocks(weights).sum(-1)
+
+
+def _blocks(weights: Tensor) -> Tensor:
+    short = -weights.shape[-1] % _BLOCK
+    return (functional.pad(weights, (0, short)) if short else weights).view(len(weights), -1, _BLOCK)
+
+
+def _invert(weights: Tensor, sums: Tensor, share: Tensor) -> Tensor:
+    block, rest = _locate(sums, share.unsqueeze(-1))
+    within = _blocks(weights).gather(1, block.unsqueeze(-1).expand(-1, -1, _BLOCK)).squeeze(1)
+    return block * _BLOCK + _locate(within, rest)[0]
+
+
+def _locate(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the running sum passes this share of the total, never at a weight of zero; and what share of that weight is passed."""
+    running = weights.cumsum(-1, dtype=torch.float64)
+    point = share * running[:, -1:]
+    # A row that is not finite compares false everywhere and finds index 0: in range, and its log-probability tells.
+    index = (running <= point).sum(-1, keepdim=True).clamp_(max=weights.shape[-1] - 1)
+    weight = weights.gather(-1, index).double()
+    passed = (point - running.gather(-1, index)) / weight + 1.0
+    return index, passed.clamp_(0.0, _LARGEST_SHARE)
+
+
+_STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    # The finaliser of splitmix64: every bit of the input reaches every bit of the result.
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Groups to draw. `shares` are the random numbers: [group, rollout, token], double precision, on the CPU."""
+
+    prompts: Sequence[Sequence[int]]
+    shares: Tensor
+    temperature: float
+    end_ids: frozenset[int]
+
+    @property
+    def count(self) -> int:
+        """Rollouts of each group."""
+        return self.shares.shape[1]
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a rollout."""
+        return self.shares.shape[2]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(map(len, self.prompts))
+
+
+class Decoder(Protocol):
+    """Draws waves from the weights it was made for."""
+
+    def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
+        """How many rollouts fit one wave, when groups have so many and the longest prompt so many tokens."""
+
+    def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
+        """Tokens and log-probabilities: [group, rollout, token], on the CPU. What follows an end token means nothing.
+
+        `check` is called between decode steps, or between a few of them, and may raise to stop.
+        """

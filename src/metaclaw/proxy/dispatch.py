@@ -1,0 +1,406 @@
+"""Finding who answers: candidates in order, each asked in a wire it speaks, until one gives something to relay."""
+
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TypeAlias
+
+import msgspec
+from typing_extensions import TypeIs
+
+from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Finish, TextDelta, Usage, Wire
+from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.turn import apply_splices
+from metaclaw.errors import UpstreamError, WireError
+from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
+from metaclaw.proxy.http.body import parse_object
+from metaclaw.proxy.http.spans import Document, UnsafeBytesError
+from metaclaw.proxy.true_answers import restore_body, restore_fields
+from metaclaw.proxy.turn_builder import TurnBuilder, content_type
+from metaclaw.upstream import (
+    Destination,
+    PolicySlot,
+    ProviderCandidate,
+    ProviderHealth,
+    candidates,
+    has_credentials,
+    moves_on,
+    open_first,
+    reply_headers,
+)
+from metaclaw.wires import Facts, begins_answer, encode_json, plain, reported_error, whole_facts, wire_format
+
+Provider: TypeAlias = HttpProvider | ModelProvider
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one answer may be."""
+
+    max_answer_bytes: int = 64 * 1024 * 1024
+
+
+_PATHS = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
+FAREWELL = "session-end"
+"""The kind of turn by which a client only says that it is done; no provider hears of it."""
+
+_KEY_REFUSED = (401, 402, 403)
+# In which wire a provider is asked that does not speak the client's own.
+_PREFERRED = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
+
+
+class Relayed(msgspec.Struct, frozen=True, gc=False):
+    """The provider answers in the client's own wire; `headers` are those the client may see.
+
+    Of a stream, `opening` has been read; of a whole answer everything has, and `facts` are what it says. A refusal has neither.
+    """
+
+    reply: Reply
+    headers: Headers
+    body: bytes | None
+    opening: bytes | None = None
+    facts: Facts | None = None
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    async def aclose(self) -> None:
+        await self.reply.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The provider answers in another wire than the client's: asked with `body`, in `wire`.
+
+    Of a stream, `opening` has been read; a whole answer is `completion`. A refusal has neither.
+    """
+
+    reply: Reply
+    request: ChatRequest
+    wire: Wire
+    body: bytes
+    opening: bytes | None = None
+    completion: Completion | None = None
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    async def aclose(self) -> None:
+        await self.reply.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A model answers in deltas."""
+
+    deltas: AsyncGenerator[Delta, None]
+    request: ChatRequest
+    status: int = 200
+
+    async def aclose(self) -> None:
+        await self.deltas.aclose()
+
+
+Opened: TypeAlias = Relayed | Translated | Generated
+
+
+def is_http(provider: Provider) -> TypeIs[HttpProvider]:
+    """Whether a provider is reached by HTTP rather than asked directly."""
+    return hasattr(provider, "wires")
+
+
+class Providers:
+    """The configured providers, and what routing knows of them."""
+
+    def __init__(
+        self, providers: Sequence[Provider], passthrough: frozenset[str] = frozenset(), policy: PolicySlot | None = None
+    ) -> None:
+        self.all = tuple(providers)
+        self._policy = policy
+        self._named = {provider.name: provider for provider in providers}
+        self._passthrough = passthrough
+        destinations = tuple(self._destination(provider) for provider in providers)
+        # Clients name few models; the bound is against those who name a new one every time.
+        self.candidates = lru_cache(256)(partial(candidates, destinations))
+        """Who may answer a request of this wire for this model, in the order they are tried."""
+
+    def _destination(self, provider: Provider) -> Destination:
+        if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
+            return Destination(provider.name, provider.models, leads=True)
+        # A model in this process takes any name: whoever has no other provider wants an answer, not a spelling lesson.
+        if not is_http(provider):
+            return Destination(provider.name, own=provider.models)
+        return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
+
+    def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
+        """Whether this caller may ask the provider: one that is given the caller's own credentials needs some for its vendor."""
+        vendor = Wire.MESSAGES if "anthropic-version" in caller else Wire.CHAT
+        return provider.name not in self._passthrough or (vendor in provider.wires and has_credentials(caller))
+
+    def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[ProviderCandidate, ...]:
+        """The candidates for this caller: without credentials of its own, no passthrough provider is a fallback."""
+        chosen = self.candidates(wire, model)
+        if not self._passthrough or has_credentials(caller):
+            return chosen
+        return tuple(one for place, one in enumerate(chosen) if not place or one.name not in self._passthrough)
+
+    def is_own_key(self, name: str) -> bool:
+        """Whether the provider is asked with a key of ours."""
+        return name not in self._passthrough
+
+    def has_versions(self, name: str) -> bool:
+        """Whether this provider answers with the weights that a request was stamped with."""
+        return self._policy is not None and self._policy.provider == name
+
+    def policy_answers(self, wire: Wire, model: str) -> bool:
+        """Whether the policy's weights are the first that are asked."""
+        chosen = self.candidates(wire, model)
+        return bool(chosen) and self.has_versions(chosen[0].name)
+
+    def is_embedded(self, wire: Wire, model: str) -> bool:
+        """Whether the embedded model is the first that is asked."""
+        chosen = self.candidates(wire, model)
+        return bool(chosen) and not is_http(self._named[chosen[0].name])
+
+    def model_for(self, candidate: ProviderCandidate, version: int) -> str:
+        """The model to ask a provider for: where each version is a model of its own, the one of this version."""
+        policy = self._policy
+        if policy is None or policy.model_of is None or policy.provider != candidate.name or version == BASE_POLICY:
+            return candidate.model
+        return policy.model_of(version)
+
+    def named(self, name: str) -> Provider:
+        """The provider of this name."""
+        return self._named[name]
+
+
+class Opener:
+    """Asks one provider after the other, in the wire each of them speaks."""
+
+    def __init__(self, providers: Providers, health: ProviderHealth | None = None, limits: Limits | None = None) -> None:
+        self._providers = providers
+        self._limits = limits or Limits()
+        self.health = health or ProviderHealth()
+
+    async def open(self, builder: TurnBuilder) -> Opened:
+        """The first answer worth relaying; the builder learns who gives it and what was sent."""
+        if builder.origin.kind_reason == FAREWELL:
+            builder.provider = "metaclaw"
+            return Generated(_farewell(builder.incoming.model), _understood(builder))
+        incoming = builder.incoming
+        chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
+        candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
+        builder.provider, builder.model = candidate.name, candidate.model
+        if moves_on(opened.status):
+            builder.unsay()  # those asked after it gave less
+        elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
+            self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
+        if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
+            # Somebody else stepped in, with weights of their own.
+            builder.stamp = replace(builder.stamp, policy_version=BASE_POLICY)
+        match opened:
+            case Relayed():
+                builder.translated = opened.body
+            case Translated():
+                builder.provider_wire, builder.translated = opened.wire, opened.body
+            case Generated():
+                pass
+        return opened
+
+    def _ask(self, builder: TurnBuilder, candidate: ProviderCandidate) -> Awaitable[Opened]:
+        provider = self._providers.named(candidate.name)
+        builder.ask(provider.name)
+        if not is_http(provider):
+            return self._generate(builder, provider, _understood(builder))
+        model = self._providers.model_for(candidate, builder.stamp.policy_version)
+        if builder.incoming.wire in provider.wires:
+            return self._relay(builder, provider, model)
+        return self._translate(builder, provider, model)
+
+    async def _relay(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Relayed:
+        body, renamed = apply_splices(builder.incoming.body, builder.splices), None
+        if builder.histories and (restored := restore_body(builder.incoming.wire, body, builder.histories)) is not None:
+            body = renamed = restored
+        if model != builder.incoming.model:
+            body = renamed = replace_model(body, model)
+        return await self._relayed(builder, provider, body, renamed)
+
+    async def _relayed(
+        self, builder: TurnBuilder, provider: HttpProvider, body: bytes, renamed: bytes | None, purpose: Purpose | None = None
+    ) -> Relayed:
+        incoming = builder.incoming
+        call = Call("POST", incoming.path, incoming.query, incoming.forward, body, purpose, builder.origin.session)
+        reply = await provider.call(call, incoming.headers)
+        headers = reply_headers(reply.headers)
+        if reply.status >= 400:
+            return Relayed(reply, headers, renamed)
+        try:
+            if is_stream(content_type(reply.headers), asked=incoming.stream):
+                return Relayed(reply, headers, renamed, await read_opening(builder, reply))
+            return Relayed(reply, headers, renamed, facts=await read_facts(builder, reply, self._limits))
+        except BaseException as error:
+            await reply.aclose()
+            if isinstance(error, UpstreamError):
+                raise _naming(provider, error) from error
+            raise
+
+    async def _translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Translated:
+        wire = next(wire for wire in _PREFERRED if wire in provider.wires)
+        request = replace(_understood(builder), model=model)
+        fields = wire_format(wire).render_request(request)
+        if builder.histories:
+            fields = restore_fields(wire, fields, builder.histories) or fields
+        return await self._translated(builder, provider, request, wire, encode_json(fields))
+
+    async def _translated(
+        self,
+        builder: TurnBuilder,
+        provider: HttpProvider,
+        request: ChatRequest,
+        wire: Wire,
+        body: bytes,
+        purpose: Purpose | None = None,
+    ) -> Translated:
+        incoming = builder.incoming
+        call = Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body, purpose, builder.origin.session)
+        reply = await provider.call(call, incoming.headers)
+        if reply.status >= 400:
+            return Translated(reply, request, wire, body)
+        try:
+            if is_stream(content_type(reply.headers), asked=request.stream):
+                return Translated(reply, request, wire, body, await read_opening(builder, reply))
+            completion = await read_completion(builder, reply, wire, self._limits)
+            return Translated(reply, request, wire, body, completion=completion)
+        except BaseException as error:
+            await reply.aclose()
+            if isinstance(error, UpstreamError):
+                raise _naming(provider, error) from error
+            raise
+
+    async def again(self, builder: TurnBuilder, body: bytes) -> Opened:
+        """Ask the provider that answered once more, with this body in its own wire. Raises UpstreamError if it refuses."""
+        provider, wire = self._providers.named(builder.provider), builder.provider_wire
+        opened: Opened
+        if not is_http(provider):
+            request = wire_format(wire).parse_request(parse_object(body))
+            opened = await self._generate(builder, provider, request)
+        elif wire is builder.incoming.wire:
+            opened = await self._relayed(builder, provider, body, body, Purpose.ENFORCE)
+        else:
+            opened = await self._translated(builder, provider, _understood(builder), wire, body, Purpose.ENFORCE)
+        if opened.status >= 400:
+            await opened.aclose()
+            raise UpstreamError(f"provider {builder.provider} answered with status {opened.status}")
+        return opened
+
+    async def _generate(self, builder: TurnBuilder, provider: ModelProvider, request: ChatRequest) -> Generated:
+        version = builder.stamp.policy_version if self._providers.has_versions(provider.name) else BASE_POLICY
+        deltas = provider.generate(plain(request), version)
+        # The first delta shows that the model can answer at all; until then another provider may.
+        try:
+            first = await anext(deltas)
+        except StopAsyncIteration as error:
+            raise UpstreamError(f"provider {provider.name} gave no answer") from error
+        return Generated(_chain(first, deltas), request)
+
+
+def _naming(provider: HttpProvider, error: UpstreamError) -> UpstreamError:
+    """The same error with the provider's name in it."""
+    words = str(error)
+    if not words.startswith("provider "):
+        words = f"provider {provider.name} gave no answer: {words}"
+    return UpstreamError(words, status=error.status, retryable=error.retryable, code=error.code)
+
+
+def _understood(builder: TurnBuilder) -> ChatRequest:
+    incoming = builder.incoming
+    body = apply_splices(incoming.body, builder.splices)
+    if builder.histories:
+        body = restore_body(incoming.wire, body, builder.histories) or body
+    return wire_format(incoming.wire).parse_request(parse_object(body))
+
+
+async def _farewell(model: str) -> AsyncGenerator[Delta, None]:
+    yield Begin("session-end", model)
+    yield TextDelta("The session has ended.")
+    yield End(Finish.STOP, Usage(0, 0))
+
+
+async def _chain(first: Delta, rest: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+    async with aclosing(rest) as deltas:
+        yield first
+        async for delta in deltas:
+            yield delta
+
+
+def _foreign(headers: Headers) -> Headers:
+    """A client's header fields for a provider of another vendor: those that belong to its own wire stay behind."""
+    return [(name, value) for name, value in headers if not name.startswith(("anthropic-", "openai-", "x-stainless-"))]
+
+
+def is_stream(kind: str, *, asked: bool) -> bool:
+    """Whether an answer of this media type is a stream: some servers stream unasked, others forget to say that they do."""
+    return kind == "text/event-stream" or (asked and kind != "application/json")
+
+
+async def read_opening(builder: TurnBuilder, reply: Reply) -> bytes:
+    """The beginning of a stream, as far as it takes to know that it is an answer."""
+    seen, chunks = b"", reply.chunks()
+    async for chunk in chunks:
+        builder.say(chunk)
+        seen = seen + chunk if seen else chunk
+        if begins_answer(seen):
+            return seen
+    begins_answer(seen, is_all=True)
+    return seen
+
+
+async def read_facts(builder: TurnBuilder, reply: Reply, limits: Limits) -> Facts:
+    """Read a whole answer in the client's own wire into the builder."""
+    body = await gather(builder, reply, limits)
+    if not body:
+        raise UpstreamError("the answer is empty", code="upstream_empty")
+    try:
+        json = parse_object(body)
+    except WireError as error:
+        raise UpstreamError(str(error)) from error
+    facts = whole_facts(builder.incoming.wire, json)
+    if facts.error is not None:
+        raise reported_error(json) if json.get("error") else UpstreamError(facts.error)
+    return facts
+
+
+async def read_completion(builder: TurnBuilder, reply: Reply, wire: Wire, limits: Limits) -> Completion:
+    """Read a whole answer in another wire than the client's into the builder."""
+    body = await gather(builder, reply, limits)
+    if not body:
+        raise UpstreamError("the answer is empty", code="upstream_empty")
+    return wire_format(wire).parse_answer(body)
+
+
+async def gather(builder: TurnBuilder, reply: Reply, limits: Limits) -> bytes:
+    """Read all of a reply into the builder."""
+    async for chunk in reply.chunks():
+        builder.say(chunk)
+        check_size(builder, limits)
+    return builder.said
+
+
+def check_size(builder: TurnBuilder, limits: Limits) -> None:
+    """Raise UpstreamError once a provider has said too much."""
+    if builder.said_bytes > limits.max_answer_bytes:
+        raise UpstreamError(
+            f"provider {builder.provider} sent more than {limits.max_answer_bytes} bytes in one answer; it was cut off"
+        )
+
+
+def replace_model(body: bytes, model: str) -> bytes:
+    """The same bytes with another model named in them."""
+    try:
+        begin, end = Document(body).field("model")
+    except (UnsafeBytesError, msgspec.MsgspecError) as error:
+        raise WireError(f"the model's name cannot be found in the body: {error}", param="model") from error
+    return body[:begin] + msgspec.json.encode(model) + body[end:]

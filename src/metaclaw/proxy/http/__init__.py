@@ -1,0 +1,1 @@
+"""The HTTP side of the proxy: listening, connections, requests and their bodies, routing and authentication."""

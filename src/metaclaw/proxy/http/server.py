@@ -1,0 +1,314 @@
+"""The front door: one table of routes, errors in the shape of the wire that was spoken."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+
+from metaclaw.domain.chat import Wire
+from metaclaw.errors import MetaClawError, UpstreamError, WireError
+from metaclaw.proxy.http.body import MAX_ITEMS, read, read_body
+from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders
+from metaclaw.proxy.metrics import Metrics
+from metaclaw.proxy.passthrough import Passthrough
+from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
+from metaclaw.wires import wire_format
+
+log = logging.getLogger(__name__)
+
+
+_CREDENTIALS = ("x-metaclaw-key", "x-api-key", "authorization")
+_HOW = (
+    "`metaclaw key` prints it: send it as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`, "
+    "or put it in the base URL as /k/<key>/v1"
+)
+
+
+class Gatekeeper:
+    """Finds our key in a request and takes it out, so that it never travels on to a provider."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+
+    def admit(self, headers: Mapping[str, str], path_key: str | None) -> dict[str, str] | None:
+        """The header fields that belong to the caller, everything but our key, if some credential of the request is our key; else
+        None."""
+        # Every credential is compared, so that the time taken does not tell which of them was right.
+        found = path_key is not None and self.is_ours(path_key)
+        kept = dict(headers)
+        for name in _CREDENTIALS:
+            value = kept.get(name)
+            if value is None:
+                continue
+            if self.is_ours(_bare(value)):
+                found = True
+                del kept[name]
+            elif name == "x-metaclaw-key":
+                del kept[name]
+        return kept if found else None
+
+    def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
+        """What to tell a caller who is not admitted."""
+        given = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+        if given:
+            return f"the key in this request ({', '.join(given)}) is not the MetaClaw key; {_HOW}"
+        return f"this request carries no MetaClaw key; {_HOW}"
+
+    def is_ours(self, value: str) -> bool:
+        """Whether this credential is our key."""
+        return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), self._key)
+
+
+def _bare(value: str) -> str:
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else value.strip()
+
+
+def split_path_key(path: str) -> tuple[str, str | None]:
+    """`/k/<key>/v1/…` is the path `/v1/…` with a key; any other path has none."""
+    if not path.startswith("/k/"):
+        return path, None
+    key, slash, rest = path[3:].partition("/")
+    return (slash + rest) or "/", key
+
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: bytes, *, has_key: bool = True) -> None:
+    """Have an application answer a request whose body has been read. `has_key` says whether our key came with it."""
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1" if client.is_modern else "1.0",
+        "scheme": "http",
+        "method": client.method,
+        "path": path,
+        "raw_path": client.target.partition(b"?")[0],
+        "query_string": query.encode("latin-1"),
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in client.headers.items()],
+        "client": None if client.peer is None else (client.peer, 0),
+        "has_key": has_key,
+    }
+    bridge = _Bridge(client, body)
+    await app(scope, bridge.receive, bridge.send)
+
+
+class _Bridge:
+    def __init__(self, client: Client, body: bytes) -> None:
+        self._client = client
+        self._body: bytes | None = body
+        self._status = 200
+        self._headers: RawHeaders = []
+
+    async def receive(self) -> dict[str, Any]:
+        """The body, all at once; after that, word of the client's leaving."""
+        body, self._body = self._body, None
+        if body is not None:
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._client.wait_gone()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """The response; one that comes in one piece leaves in one piece."""
+        if message["type"] == "http.response.start":
+            self._status, self._headers = message["status"], list(message.get("headers", ()))
+            if all(name.lower() != b"content-length" for name, _ in self._headers):
+                self._client.start(self._status, self._headers)
+            return
+        body, more = message.get("body", b""), bool(message.get("more_body", False))
+        if more and not self._client.started:
+            self._client.start(self._status, self._headers)
+        if more:
+            await self._client.write(body)
+        elif self._client.started:
+            self._client.finish(body)
+        else:
+            fields = [field for field in self._headers if field[0].lower() != b"content-length"]
+            self._client.respond(self._status, fields, body)
+
+
+_WIRES = {"/chat/completions": Wire.CHAT, "/responses": Wire.RESPONSES, "/messages": Wire.MESSAGES}
+_BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/models", "/completions", "/embeddings")
+_JSON: RawHeaders = [(b"content-type", b"application/json")]
+_MAX_KNOWN_BYTES = 512
+_PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
+_MAX_FORM_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What may come in."""
+
+    max_body_bytes: int
+    body_timeout_s: float = 120.0
+    max_concurrency: int = 1024
+    max_items: int = MAX_ITEMS
+
+
+class Server:
+    """Checks the key, reads the body and hands the request to the pipeline, the relay or the program's own API."""
+
+    def __init__(
+        self, *, gatekeeper: Gatekeeper, pipeline: Pipeline, passthrough: Passthrough, api: Asgi, metrics: Metrics, intake: Intake
+    ) -> None:
+        self._gatekeeper = gatekeeper
+        self._pipeline = pipeline
+        self._passthrough = passthrough
+        self._api = api
+        self._metrics = metrics
+        self._intake = intake
+        self._serving = 0
+
+    async def serve(self, client: Client) -> None:
+        """Answer one request. Whatever goes wrong is told to the client in its own wire."""
+        began = time.perf_counter()
+        path, wire = "", Wire.CHAT
+        try:
+            path, path_key, query = read_target(client.target)
+            wire = wire_spoken(path, client.headers)
+            if "upgrade" in client.headers and _asks_for_websocket(client):
+                raise WireError(_NO_WEBSOCKET, status=426, code="websocket_not_supported")
+            await self._route(client, _tidy(path), path_key, query, wire, began)
+        except ClientGone:
+            log.debug("client_gone path=%s", path)
+        except (WireError, UpstreamError) as error:
+            param = error.param if isinstance(error, WireError) else None
+            self._refuse(client, wire, error.status, str(error), error.code, param)
+        except MetaClawError as error:
+            self._refuse(client, wire, 500, str(error), "internal_error")
+        except Exception:
+            log.exception("unexpected_error path=%s", path)
+            self._refuse(client, wire, 500, "MetaClaw failed to handle this request; its log has the details", "internal_error")
+
+    async def _route(self, client: Client, path: str, path_key: str | None, query: str, wire: Wire, began: float) -> None:
+        method, headers = client.method, client.headers
+        inner = _inner_path(path)
+        if inner is None and (path == "/healthz" or (method, path) in _PROBES):
+            client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
+            return
+        caller = self._gatekeeper.admit(headers, path_key)
+        if caller is None and inner is None and _is_page(path) and path_key is None:
+            # A browser has a cookie instead of the key, which the pages check themselves.
+            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self._intake.body_timeout_s)
+            await serve_asgi(self._api, client, path, query, body, has_key=False)
+            return
+        if caller is None:
+            raise WireError(self._gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
+        spoken = _WIRES.get(inner) if inner is not None else None
+        if spoken is not None and method != "POST":
+            raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
+        body = await read_body(client, headers, max_bytes=self._intake.max_body_bytes, timeout_s=self._intake.body_timeout_s)
+        if inner is None:
+            await serve_asgi(self._api, client, path, query, body)
+            return
+        caller.pop("content-encoding", None)  # `read_body` has undone it
+        caller.pop("content-length", None)  # the body that is sent has its own
+        if spoken is None:
+            await self._passthrough.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
+            return
+        json = read(spoken, body, self._intake.max_items)
+        incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
+        self._admit()
+        self._serving += 1
+        try:
+            await self._pipeline.answer(incoming, client)
+        finally:
+            self._serving -= 1
+
+    async def idle(self, within_s: float) -> None:
+        """Wait until no answer is being made any more, or this much time has passed."""
+        deadline = time.monotonic() + within_s
+        while self._serving and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+    def _admit(self) -> None:
+        if self._serving >= self._intake.max_concurrency:
+            raise WireError(
+                f"{self._serving} answers are being made already (proxy.max_concurrency); try again shortly",
+                status=429,
+                code="rate_limit_exceeded",
+            )
+
+    def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
+        self._metrics.refused(status)
+        if client.started:
+            return  # an end that looks clean would be a lie: the connection is closed without one
+        headers = _JSON + ERROR_HEADERS.get(status, [])
+        client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
+
+
+_NO_WEBSOCKET = "MetaClaw does not speak WebSocket; send the request as HTTP POST and its answer is streamed as server-sent events"
+
+
+def _asks_for_websocket(client: Client) -> bool:
+    offered = client.headers["upgrade"].lower().split(",")
+    return client.is_modern and client.method == "GET" and "websocket" in [protocol.strip() for protocol in offered]
+
+
+def read_target(target: bytes) -> tuple[str, str | None, str]:
+    """The path, decoded and without our key, the key that stood in it, and the query, of what a request line names."""
+    return _read_known_target(target) if len(target) <= _MAX_KNOWN_BYTES else _read_target(target)
+
+
+def _read_target(target: bytes) -> tuple[str, str | None, str]:
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError as error:
+        raise WireError("the request names no path", status=400) from error
+    path = (url.path or b"/").decode("latin-1")
+    return *split_path_key(unquote(path) if "%" in path else path), (url.query or b"").decode("latin-1")
+
+
+_read_known_target = lru_cache(maxsize=1024)(_read_target)
+
+
+def _inner_path(path: str) -> str | None:
+    """The path below `/v1`, also for clients that leave it out or put it under `/api`; None for the program's own pages."""
+    if path.startswith("/v1/"):
+        return path[3:]
+    if path.startswith("/api/v1/"):
+        return path[7:]
+    return path if path in _BARE else None
+
+
+def _is_page(path: str) -> bool:
+    """Whether a path belongs to the pages for a browser."""
+    return path == "/" or path == "/ui" or path.startswith("/ui/")
+
+
+def _tidy(path: str) -> str:
+    """The path without doubled or trailing slashes. One that climbs is refused: it would leave the provider's base URL."""
+    if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
+        return path
+    segments = [segment for segment in path.split("/") if segment]
+    if "." in segments or ".." in segments:
+        raise WireError("the path has . or .. in it", status=400)
+    return "/" + "/".join(segments)
+
+
+def _as_sent(target: bytes, inner: str) -> str:
+    """The path below /v1 as the client wrote it, escapes and all; the decoded one where they cannot be matched."""
+    raw = (httptools.parse_url(target).path or b"").decode("latin-1")
+    at = raw.find("/v1/")
+    written = raw[at + 3 :] if at >= 0 else inner
+    return written if _tidy(unquote(written)) == inner else inner
+
+
+def wire_spoken(path: str, headers: Mapping[str, str]) -> Wire:
+    """The wire whose error shape a request expects, also where it asks for none of our routes."""
+    for suffix, wire in _WIRES.items():
+        if path.endswith(suffix):
+            return wire
+    return Wire.MESSAGES if "/messages" in path or "anthropic-version" in headers else Wire.CHAT

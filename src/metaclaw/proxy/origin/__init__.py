@@ -1,6 +1,0 @@
-"""Who is speaking: the session, kind and place of every request, found from what real clients send."""
-
-from metaclaw.proxy.origin.origins import Origins
-from metaclaw.proxy.origin.words import own_words
-
-__all__ = ["Origins", "own_words"]

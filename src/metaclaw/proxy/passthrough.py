@@ -1,0 +1,169 @@
+"""Everything below /v1 that is not a request for an answer: the list of models, token counts, and plain relaying."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from metaclaw.domain.chat import Json, Wire
+from metaclaw.errors import UpstreamError, WireError
+from metaclaw.ports import Call, HttpProvider
+from metaclaw.proxy.dispatch import Provider, Providers, is_http, replace_model
+from metaclaw.proxy.http.body import MAX_ITEMS, check_items, parse_object
+from metaclaw.proxy.http.client import Client, RawHeaders
+from metaclaw.upstream import ProviderHealth, reply_headers
+from metaclaw.wires import estimate_tokens, wire_format
+
+log = logging.getLogger(__name__)
+
+_JSON: RawHeaders = [(b"content-type", b"application/json")]
+_MODELS_TIMEOUT_S = 5.0
+
+
+class Passthrough:
+    """Serves what needs no session, no skills and no turn."""
+
+    def __init__(self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS) -> None:
+        self._providers = providers
+        self._health = health
+        self._max_items = max_items
+
+    async def serve(
+        self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
+    ) -> None:
+        """Answer locally where we know better, else relay to the provider this request is meant for."""
+        if method in ("GET", "HEAD") and path == "/models":
+            client.respond(200, _JSON, await self._models(caller))
+        elif method == "POST" and path == "/messages/count_tokens":
+            await self._count_tokens(query, caller, body, client)
+        else:
+            await self._relay(method, path, query, caller, body, client, wire)
+
+    async def _models(self, caller: Mapping[str, str]) -> bytes:
+        lists = await asyncio.gather(*(self._models_of(provider, caller) for provider in self._providers.all))
+        entries = {entry["id"]: entry for found in reversed(lists) for entry in reversed(found)}
+        ordered = list(reversed(entries.values()))
+        ids = [entry["id"] for entry in ordered]
+        # One shape that both OpenAI's and Anthropic's clients read.
+        page = {
+            "object": "list",
+            "data": ordered,
+            "has_more": False,
+            "first_id": ids[0] if ids else None,
+            "last_id": ids[-1] if ids else None,
+        }
+        return msgspec.json.encode(page)
+
+    async def _models_of(self, provider: Provider, caller: Mapping[str, str]) -> list[dict[str, Json]]:
+        if provider.models or not is_http(provider) or not self._providers.may_have(provider, caller):
+            return [_entry(model, provider.name) for model in provider.models]
+        try:
+            async with asyncio.timeout(_MODELS_TIMEOUT_S):
+                return await _ask_models(provider, caller)
+        except (UpstreamError, TimeoutError) as error:
+            log.warning("models_unknown provider=%s error=%s", provider.name, error)
+            return []
+
+    async def _count_tokens(self, query: str, caller: Mapping[str, str], body: bytes, client: Client) -> None:
+        json = parse_object(body)
+        check_items(Wire.MESSAGES, json, self._max_items)
+        model = json.get("model")
+        chosen = self._providers.candidates(Wire.MESSAGES, model if isinstance(model, str) else "")
+        first = self._providers.named(chosen[0].name)
+        if is_http(first) and Wire.MESSAGES in first.wires:
+            named = _renamed(body, chosen[0].model)
+            await self._pass_on(first, Call("POST", "/messages/count_tokens", query, list(caller.items()), named), caller, client)
+            return
+        count = estimate_tokens(wire_format(Wire.MESSAGES).parse_request({"max_tokens": 1, **json}))
+        client.respond(200, _JSON, msgspec.json.encode({"input_tokens": count}))
+
+    async def _relay(
+        self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
+    ) -> None:
+        provider, model = self._meant(wire, body)
+        if provider is None:
+            raise WireError(
+                f"no configured provider serves /v1{path}; the embedded model answers only chat, responses and messages",
+                status=404,
+                code="not_found",
+            )
+        await self._pass_on(provider, Call(method, path, query, list(caller.items()), _renamed(body, model)), caller, client)
+
+    def _meant(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
+        """Who this request is meant for, and the model's name as they know it. What we do not understand has no fallback."""
+        for candidate in self._providers.candidates(wire, _model_named(body)):
+            provider = self._providers.named(candidate.name)
+            if is_http(provider):
+                return provider, candidate.model
+        return None, ""
+
+    async def _pass_on(self, provider: HttpProvider, call: Call, caller: Mapping[str, str], client: Client) -> None:
+        client.watch()
+        reply = None
+        try:
+            reply = await provider.call(call, caller)
+            headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in reply_headers(reply.headers)]
+            client.start(reply.status, headers)
+            async for chunk in reply.chunks():
+                await client.write(chunk)
+        except asyncio.CancelledError:
+            if not client.gone:
+                raise
+            return
+        except UpstreamError as error:
+            self._health.failed(provider.name, str(error))
+            raise
+        finally:
+            client.unwatch()
+            if reply is not None:
+                await reply.aclose()
+        self._health.answered(provider.name)
+        client.finish()
+
+
+async def _ask_models(provider: HttpProvider, caller: Mapping[str, str]) -> list[dict[str, Json]]:
+    reply = await provider.call(Call("GET", "/models", "", [], b""), caller)
+    try:
+        body = b"".join([chunk async for chunk in reply.chunks()])
+    finally:
+        await reply.aclose()
+    if reply.status != 200:
+        raise UpstreamError(f"provider {provider.name} answered {reply.status} when asked for its models")
+    listed = parse_listing(body)
+    return [{**_entry(str(entry["id"]), provider.name), **entry} for entry in listed]
+
+
+def parse_listing(body: bytes) -> list[dict[str, Json]]:
+    """The entries of a provider's list of models; what is not an entry with an id is left out."""
+    try:
+        value = parse_object(body)
+    except WireError as error:
+        raise UpstreamError(f"the list of models is unreadable: {error}") from error
+    data = value.get("data")
+    entries = data if isinstance(data, list) else []
+    return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+
+
+def _entry(model: str, provider: str) -> dict[str, Json]:
+    return {
+        "id": model,
+        "object": "model",
+        "created": 0,
+        "owned_by": provider,
+        "type": "model",
+        "display_name": model,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
+
+
+def _renamed(body: bytes, model: str) -> bytes:
+    return body if _model_named(body) == model else replace_model(body, model)
+
+
+def _model_named(body: bytes) -> str:
+    try:
+        model = parse_object(body).get("model") if body[:1] == b"{" else None
+    except WireError:
+        return ""
+    return model if isinstance(model, str) else ""

@@ -1,0 +1,350 @@
+"""A request's history in normalised form, as a chain of digests: one for every prefix that a client cannot change by accident.
+
+What clients rewrite between two requests of one conversation does not count: text as a string or as one block, cache_control,
+floating reminders, system messages put into the middle, tool-call ids with or without their punctuation, reasoning, the output
+of old tool calls (many clients clear it), pictures. System text is the root of the chain; tools are no part of it.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from metaclaw.domain.chat import Json, Wire
+from metaclaw.proxy.http.body import Body, Listed, count_parts, list_key
+from metaclaw.proxy.sessions.wrappers import lasting, without_ephemeral
+
+DIGEST_BYTES: Final = 32
+# Lone surrogates, numbers beyond 64 bits, absurd nesting.
+_UNENCODABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+_encode = msgspec.msgpack.Encoder().encode
+# Tuples, not sets: what is looked up in them comes from outside and may not be hashable.
+_TEXT_TYPES: Final = ("text", "input_text", "output_text", None)
+_SYSTEM_ROLES: Final = ("system", "developer")
+_UNSEEN_BLOCKS: Final = ("thinking", "redacted_thinking", "reasoning")
+_UNSEEN_ITEMS: Final = ("reasoning", "additional_tools", "item_reference", "compaction", None)
+
+
+_Known = tuple[bytes | None, bool, int]
+
+
+class DigestCache:
+    """What counts of the entries that were seen lately, as digests, by a fingerprint that is much cheaper to make.
+
+    A conversation repeats its whole history with every request. The fingerprint is this process's own keyed hash of an entry as
+    it came; the digest itself does not depend on it. Two generations bound the memory.
+    """
+
+    __slots__ = ("_limit", "_new", "_old")
+
+    def __init__(self, limit: int = 8_192) -> None:
+        self._limit = limit
+        self._new: dict[int, _Known] = {}
+        self._old: dict[int, _Known] = {}
+
+    def root(self, texts: list[str]) -> bytes:
+        """The digest of the system text, at which a chain begins."""
+        mark = hash(tuple(texts))
+        found = self._new.get(mark)
+        if found is None:
+            found = self._old.get(mark) or (sha256(_bytes(texts)).digest(), False, 0)
+            self._keep(mark, found)
+        return found[0] or b""
+
+    @property
+    def recall(self) -> "Callable[[int], _Known | None]":
+        """A look-up of what `learn` said of the entry with a fingerprint, unless that is forgotten."""
+        return self._new.get
+
+    def learn(self, mark: int, item: Json) -> "_Known":
+        """The digest of what counts of an entry (None if nothing does), whether a user speaks in it in words, and its parts."""
+        found = self._old.get(mark)
+        if found is not None:
+            self._keep(mark, found)
+            return found
+        payload, parts = _payload(item), count_parts(item)
+        if payload is None:
+            found = (None, False, parts)
+        else:
+            has_words = payload[0] == "user" and _has_words(payload)
+            try:
+                found = (sha256(_encode(payload)).digest(), has_words, parts)
+            except _UNENCODABLE:
+                return os.urandom(DIGEST_BYTES), has_words, parts  # nothing ever equals it, so it is a conversation of its own
+        self._keep(mark, found)
+        return found
+
+    def _keep(self, mark: int, found: "_Known") -> None:
+        if len(self._new) >= self._limit:
+            self._old, self._new = self._new, {}
+        self._new[mark] = found
+
+
+class Conversation:
+    """The chain of one request.
+
+    `digests[i]` covers the root and the first `i + 1` entries that count; `indices[i]` is that entry's index in the client's own
+    list (-1 for a history that is not in the request). `users` are the positions at which a user speaks in words.
+    """
+
+    __slots__ = ("_texts", "digests", "indices", "items", "root", "system", "users")
+
+    def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
+        """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
+        self.items = _items(wire, body)
+        self.system = [] if wire is Wire.CHAT else _system_texts(wire, body)
+        first = _leading_system(self.items, self.system)
+        self.root = cache.root(self.system)
+        self.digests: list[bytes] = [] if earlier is None else [earlier]
+        self.indices: list[int] = [] if earlier is None else [-1]
+        self.users: list[int] = []
+        self._texts: dict[int, list[str]] = {}
+        read = body if isinstance(body, Body) else None
+        raws = _raws(self.items) if read is None or read.written is None else read.written.raws
+        self._walk(first, raws, earlier or self.root, cache, read)
+
+    def _walk(self, first: int, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
+        """Chain the entries from `first` on. WireError 413 when the body has more parts than it may."""
+        parts = sum([count_parts(self.items[index]) for index in range(first)])
+        digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
+        for index in range(first, len(raws)):
+            mark = hash(raws[index])
+            digest, has_words, count = recall(mark) or cache.learn(mark, items[index])
+            if count:
+                parts += count
+                if read is not None:
+                    read.take_parts(parts)
+            if digest is None:
+                continue
+            if has_words:
+                users.append(len(digests))
+            before = sha256(before + digest).digest()
+            digests.append(before)
+            indices.append(index)
+
+    @property
+    def head(self) -> bytes:
+        """The digest of the whole request."""
+        return self.digests[-1] if self.digests else self.root
+
+    def system_messages(self, most: int) -> list[str]:
+        """What system messages behind the first message say, as far as they are among the first `most` entries."""
+        early = [item for item in self.items[:most] if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
+        return [text for item in early for text in _plain_texts(item.get("content"))]
+
+    def texts_at(self, position: int) -> list[str]:
+        """What is said in the entry at this position, without ephemeral parts. Several ask for the newest."""
+        texts = self._texts.get(position)
+        if texts is None:
+            texts = self._texts[position] = item_texts(self.items[self.indices[position]])
+        return texts
+
+    def text_at(self, position: int) -> str:
+        """The texts of the entry at this position as one."""
+        texts = self.texts_at(position)
+        return texts[0] if len(texts) == 1 else "\n".join(texts)
+
+    def answer_after(self, position: int) -> tuple[set[str], str] | None:
+        """The ids of the tool calls and the words of the answer right behind this position, if there is one."""
+        calls: set[str] = set()
+        words: list[str] = []
+        answered = False
+        for index in self.indices[position + 1 :]:
+            item = self.items[index]
+            if not isinstance(item, dict) or not _is_answer(item):
+                break
+            answered = True
+            calls |= _call_ids(item)
+            words += item_texts(item)
+        return (calls, "".join(words)) if answered else None
+
+    def tail_at(self, position: int) -> int:
+        """A cheap fingerprint of the tool outputs at this position, which the chain leaves out."""
+        index = self.indices[position] if position < len(self.indices) else -1
+        item = self.items[index] if index >= 0 else None
+        if not isinstance(item, dict):
+            return 0
+        content, blocks = item.get("output"), item.get("content")
+        if item.get("role") == "tool":
+            content = blocks
+        elif isinstance(blocks, list):
+            content = [block.get("content") for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+        return hash(_bytes(_flat_texts(content))) if content else 0
+
+
+def item_texts(item: Json) -> list[str]:
+    """The texts of one entry, without ephemeral parts."""
+    content = item.get("content") if isinstance(item, dict) else item
+    if isinstance(content, str):
+        kept = without_ephemeral(content) if "<" in content else content
+        return [kept] if kept else []
+    return [kept for text in _plain_texts(content) if (kept := without_ephemeral(text))]
+
+
+def bare_id(value: Json) -> str:
+    """A tool-call id without what clients strip from it."""
+    if not isinstance(value, str):
+        return ""
+    bare = value.replace("_", "").replace("-", "")
+    return bare if bare.isalnum() else "".join(filter(str.isalnum, bare))
+
+
+def _is_answer(item: dict[str, Json]) -> bool:
+    role = item.get("role")
+    return role == "assistant" if isinstance(role, str) else not str(item.get("type")).endswith("_output")
+
+
+def _call_ids(item: dict[str, Json]) -> set[str]:
+    if isinstance(item.get("call_id"), str):
+        return {bare_id(item["call_id"])}
+    calls = (*_list(item.get("tool_calls")), *_list(item.get("content")))
+    return {bare_id(call.get("id")) for call in calls if isinstance(call, dict) and call.get("id") and call.get("type") != "text"}
+
+
+def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
+    if isinstance(body, Body) and body.listed is not None:
+        return body.listed
+    items = body.get(list_key(wire))
+    if isinstance(items, str):
+        return (items,)
+    return items if isinstance(items, list) else ()
+
+
+def _system_texts(wire: Wire, body: Mapping[str, Json]) -> list[str]:
+    """System text that stands outside the list; the chat wire has none."""
+    if wire is Wire.RESPONSES:
+        return _plain_texts(body.get("instructions"))
+    # Claude Code's first block is an accounting line whose suffix may differ from request to request.
+    return [text for text in _plain_texts(body.get("system")) if not text.startswith("x-anthropic-billing-header")]
+
+
+def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
+    """Move leading system messages to the root; return the index of the first entry that is none."""
+    index = 0
+    for item in items:
+        if not isinstance(item, dict) or item.get("role") not in _SYSTEM_ROLES:
+            break
+        texts += _plain_texts(item.get("content"))
+        index += 1
+    return index
+
+
+def _payload(item: Json) -> list[Json] | None:
+    """What counts of one entry: its role, then its texts, calls and results; None if nothing does."""
+    if isinstance(item, str):
+        return ["user", item]
+    if not isinstance(item, dict):
+        return None
+    role = item.get("role")
+    if not isinstance(role, str):
+        return _typed_item(item)
+    if role in _SYSTEM_ROLES:
+        return None
+    if role == "tool":
+        return ["tool", bare_id(item.get("tool_call_id"))]
+    content = item.get("content")
+    payload: list[Json] = [role]
+    if isinstance(content, str):
+        if text := lasting(role, content):
+            payload.append(text)
+    elif isinstance(content, list):
+        for block in content:
+            _add_block(payload, role, block)
+    calls = item.get("tool_calls")
+    if isinstance(calls, list):
+        for call in calls:
+            _add_call(payload, call)
+    return payload if len(payload) > 1 or not content else None
+
+
+def _has_words(payload: list[Json]) -> bool:
+    return type(payload[-1]) is str or any(type(part) is str for part in payload[1:])
+
+
+def _add_block(payload: list[Json], role: str, block: Json) -> None:
+    if isinstance(block, str):
+        payload.append(block)
+    if not isinstance(block, dict):
+        return
+    kind = block.get("type")
+    text = block.get("text")
+    if isinstance(text, str) and kind in _TEXT_TYPES:
+        if kept := lasting(role, text):
+            payload.append(kept)
+    elif kind == "tool_result":
+        payload.append(["result", bare_id(block.get("tool_use_id"))])
+    elif kind == "tool_use":
+        payload.append(["call", bare_id(block.get("id")), block.get("name"), block.get("input")])
+    elif kind not in _UNSEEN_BLOCKS:
+        payload.append([kind, bare_id(block.get("id"))])
+
+
+def _add_call(payload: list[Json], call: Json) -> None:
+    if not isinstance(call, dict):
+        return
+    function = call.get("function")
+    if isinstance(function, dict):
+        payload.append(["call", bare_id(call.get("id")), function.get("name"), function.get("arguments")])
+    else:
+        payload.append(["call", bare_id(call.get("id")), call.get("custom")])
+
+
+def _typed_item(item: dict[str, Json]) -> list[Json] | None:
+    """An entry of Responses without a role: a call, its output, or something only that wire knows."""
+    kind = item.get("type")
+    if kind in _UNSEEN_ITEMS:
+        return None
+    if isinstance(kind, str) and kind.endswith("_output"):
+        return ["tool", bare_id(item.get("call_id"))]
+    return [kind, bare_id(item.get("call_id")), item.get("name"), item.get("arguments"), item.get("input"), item.get("action")]
+
+
+def _raws(items: Sequence[Json]) -> list[bytes]:
+    """What the entries are known by: the bytes they came in, where those are at hand, else the same written anew."""
+    if isinstance(items, Listed):
+        return items.raws
+    try:
+        return list(map(_encode, items))
+    except _UNENCODABLE:
+        return [_bytes(item) for item in items]
+
+
+def _bytes(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except _UNENCODABLE:
+        # Nothing ever equals it, so it is a conversation of its own.
+        return os.urandom(DIGEST_BYTES)
+
+
+def _block_text(block: Json) -> str | None:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, dict) and block.get("type") in _TEXT_TYPES:
+        text = block.get("text")
+        return text if isinstance(text, str) else None
+    return None
+
+
+def _plain_texts(content: Json) -> list[str]:
+    if isinstance(content, str):
+        return [content] if content else []
+    if not isinstance(content, list):
+        return []
+    return [text for text in map(_block_text, content) if text]
+
+
+def _flat_texts(value: Json, depth: int = 3) -> list[Json]:
+    """The texts of a tool's output, whether it came as a string, as blocks, or as several of either."""
+    if isinstance(value, str):
+        return [value]
+    text = _block_text(value)
+    if text is not None:
+        return [text]
+    return [text for part in _list(value) for text in _flat_texts(part, depth - 1)] if depth else []
+
+
+def _list(value: Json) -> Iterable[Json]:
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,443 @@
+"""What a request says of its sender: the client program, its session identifier, whether it is work or housekeeping, the person's
+own words, and the project.
+
+What only one client does is written in its own file under `clients`; the rules here hold for unknown ones as well. They rather miss
+than be wrong: a request without tools is not housekeeping for that reason alone.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from metaclaw.domain.chat import Wire
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.session import Anchor
+from metaclaw.domain.turn import HIRED, Scope, TurnKind
+from metaclaw.proxy.sessions.clients import CLIENTS
+from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
+from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.conversation import Conversation
+from metaclaw.proxy.sessions.wrappers import is_heartbeat, is_machine_text, without_ephemeral, without_machine_tags
+
+_UNKNOWN: Final = Client("unknown")
+_MAX_KNOWN: Final = 1024
+
+
+class Recogniser:
+    """Finds the client that a request comes from. What a system text shows is remembered by its digest."""
+
+    __slots__ = ("_by_system",)
+
+    def __init__(self) -> None:
+        self._by_system: dict[bytes, int] = {}
+
+    def recognise(self, request: Request) -> Client:
+        """The first of `CLIENTS` that the headers or the system text show."""
+        root = request.conversation.root
+        place = self._by_system.get(root)
+        if place is None:
+            if len(self._by_system) >= _MAX_KNOWN:
+                self._by_system.clear()
+            place = self._by_system[root] = _place_by_system(request.system)
+        for client in CLIENTS[:place]:
+            if client.has_headers(request.headers):
+                return client
+        return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
+
+
+def _place_by_system(system: str) -> int:
+    return next((place for place, client in enumerate(CLIENTS) if client.system(system)), len(CLIENTS))
+
+
+_MAX_CHARS: Final = 200
+_SAFE_CHARS: Final = 96
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:@+=-]")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
+_LONG_RUN: Final = re.compile(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}")
+_OTHER_HEADERS: Final = frozenset(
+    (
+        "session-id",
+        "session_id",
+        "thread-id",
+        "x-session-affinity",
+        "x-conversation-id",
+        "x-litellm-session-id",
+        "helicone-session-id",
+    )
+)
+_BODY_PATHS: Final = (
+    ("client_metadata", "session_id"),
+    ("session_id",),
+    ("conversation",),
+    ("conversation", "id"),
+    ("conversation_id",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A session identifier as a client gave it.
+
+    `named` means that it came in our own header, so the session is called by it. `shared` means that several conversations may
+    well use the same value, so it only narrows the search. `parent` is the identifier of the session this one works for.
+    """
+
+    value: str
+    named: bool = False
+    shared: bool = False
+    parent: str | None = None
+
+
+_BODY_KEYS: Final = frozenset(("metadata", *(path[0] for path in _BODY_PATHS)))
+
+
+def find_key(request: Request, client: Client) -> Key | None:
+    """The session identifier of a request, or None where the client sends none."""
+    key = _base_key(request, client)
+    if key is None:
+        return None
+    helper = client.helper(request)
+    if helper is not None:
+        parent = f"{key.value}/{helper.of}" if helper.of else key.value
+        return Key(_short(f"{key.value}/{helper.id}"), key.named, parent=_short(parent))
+    parent = request.header("x-parent-session-id")
+    return Key(key.value, key.named, key.shared, _short(parent)) if parent and parent != key.value else key
+
+
+def _base_key(request: Request, client: Client) -> Key | None:
+    headers = request.headers
+    named = headers.get("x-session-id")
+    if named and (named := named.strip()):
+        return Key(_short(named), named=True)
+    sent = client.key(request)
+    if not sent and not _OTHER_HEADERS.isdisjoint(headers):
+        sent = next((value for name in sorted(_OTHER_HEADERS) if (value := headers.get(name))), None)
+    if sent:
+        return Key(_short(sent))
+    cache_key = request.body.get("prompt_cache_key")
+    if isinstance(cache_key, str) and cache_key:
+        # Programs may use one constant for all their conversations: only what looks unique names a session.
+        return Key(_short(cache_key), shared=not looks_unique(cache_key))
+    written = _in_body(request) or client.text_key(request)
+    return Key(_short(written)) if written else None
+
+
+def _in_body(request: Request) -> str | None:
+    body = request.body
+    if _BODY_KEYS.isdisjoint(body):
+        return None
+    if "metadata" in body:
+        user_id = request.text("metadata", "user_id")
+        session = (session_in_user_id(user_id) if user_id else None) or request.text("metadata", "session_id")
+        if session:
+            return session
+    for path in _BODY_PATHS:
+        if path[0] in body and (value := request.text(*path)):
+            return value
+    return None
+
+
+def looks_unique(value: str) -> bool:
+    """Whether an identifier can hardly be chosen twice: a UUID or a long run of letters and digits."""
+    return _UUID.search(value) is not None or _LONG_RUN.search(value) is not None
+
+
+def safe_id(value: str) -> SessionId:
+    """A session id that is the given value wherever that can stand in a URL, a header and a file name."""
+    safe = _UNSAFE.sub("_", value)
+    if len(safe) <= _SAFE_CHARS:
+        return SessionId(safe)
+    return SessionId(f"{safe[: _SAFE_CHARS - 17]}.{sha256(value.encode('utf-8', 'replace')).hexdigest()[:16]}")
+
+
+def derived_id(scope: Scope, value: str) -> SessionId:
+    """A session id that is always the same for the same identifier, so that a forgotten session comes back as itself."""
+    text = "\0".join((scope.user or "", scope.workspace or "", value))
+    return SessionId(f"s_{sha256(text.encode('utf-8', 'replace')).hexdigest()[:26]}")
+
+
+def session_id(scope: Scope, key: Key) -> SessionId:
+    """The id of the session that a key names."""
+    return safe_id(key.value) if key.named else derived_id(scope, key.value)
+
+
+def scope_of(headers: Mapping[str, str]) -> Scope:
+    """Whose request it is: only what the caller says, never a guess."""
+    user, workspace = headers.get("x-user-id"), headers.get("x-workspace-id")
+    if not user and not workspace:
+        return _NOBODY
+    return Scope(_said(user), _said(workspace))
+
+
+def credential_of(headers: Mapping[str, str]) -> int | None:
+    """A fingerprint of the caller's credential that means nothing outside this process, or None without one."""
+    sent = headers.get("x-metaclaw-key"), headers.get("authorization"), headers.get("x-api-key")
+    return hash(sent) if sent != _NOTHING_SENT else None
+
+
+_NOTHING_SENT: Final = (None, None, None)
+_NOBODY: Final = Scope()
+
+
+def _said(value: str | None) -> str | None:
+    return _short(value.strip()) or None if value else None
+
+
+def _short(value: str) -> str:
+    if len(value) <= _MAX_CHARS:
+        return value
+    return f"{value[: _MAX_CHARS - 17]}.{sha256(value.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+_MAIN_TURN: Final = (TurnKind.MAIN, "main")
+_SUBAGENT_TURN: Final = (TurnKind.MAIN, HIRED)
+_KINDS: Final = {kind.value: kind for kind in TurnKind}
+_HEAD_CHARS: Final = 500
+_PROBE_CHARS: Final = 64
+_TALK: Final = r"\b(?:conversation|chat|thread|session|dialogue|discussion|exchange|transcript|context)s?\b"
+_YOU_ARE: Final = r"\A\s*you are (?:an? )?(?:[\w-]+ ){0,4}?"
+_DO: Final = r"\A\s*(?:your (?:task|job) is to |you will |please )?"
+_MAKE: Final = r"(?:generate|write|create|come up with|give|provide|output|produce|make|suggest)"
+# Only instructions that begin with it: an assistant that can also summarise is at work.
+_TITLE: Final = re.compile(rf"{_YOU_ARE}title (?:generator|writer)|{_DO}{_MAKE}\b.{{0,60}}\btitle\b.{{0,160}}{_TALK}", re.DOTALL)
+_SUMMARY: Final = re.compile(
+    rf"(?:{_YOU_ARE}(?:assistant tasked with )?summari[sz](?:ation|ing|er)|{_DO}\W*(?:briefly\W+)?summari[sz]e\b).{{0,160}}{_TALK}",
+    re.DOTALL,
+)
+_SUBAGENT: Final = re.compile(r"\A\s*you are (?:now )?(?:acting as )?(?:an? |the )?(?:[\w-]+ ){0,6}?sub-?agent\b", re.IGNORECASE)
+_SUBAGENT_CHARS: Final = 160
+_CHAT_TASK: Final = re.compile(r"\A\s*### task:.{0,400}?\b(titles?|tags|follow-up|questions|search queries|autocomplet)", re.DOTALL)
+# Beginnings of the last user text by which agents have their own history summarised, tools or not.
+_COMPACTIONS: Final = (
+    "You are performing a CONTEXT CHECKPOINT COMPACTION",
+    "CRITICAL: Respond with TEXT ONLY",
+    "Your task is to create a detailed summary of the conversation",
+    "Provide a detailed prompt for continuing our conversation above",
+    "The messages above are a conversation to summarize",
+    "You are a summarization agent creating a context checkpoint",
+)
+
+
+def classify(request: Request, client: Client, path: str) -> tuple[TurnKind, str]:
+    """The kind of a request and a short code that says why. What the caller says (X-Turn-Type) outranks what we see."""
+    if _is_session_end(request):
+        return TurnKind.SIDE, "session-end"
+    said = request.headers.get("x-turn-type")
+    if said is not None and (kind := _KINDS.get(said.strip().lower())):
+        return kind, "header"
+    reason = _counting(request, path) or client.side(request) or _generic(request)
+    if reason:
+        return TurnKind.SIDE, reason
+    return _SUBAGENT_TURN if client.is_subagent(request) or _is_subagent(request.system) else _MAIN_TURN
+
+
+def _is_session_end(request: Request) -> bool:
+    """Whether the request only says that a run of AutoResearchClaw is over; its client does not wait for a real answer."""
+    return request.body.get("model") == "session-end" and request.prompt.strip().lower() == "session complete"
+
+
+def _is_subagent(system: str) -> bool:
+    head = system[:_SUBAGENT_CHARS]
+    return "agent" in head and ("ubagent" in head or "ub-agent" in head) and _SUBAGENT.match(head) is not None
+
+
+def _counting(request: Request, path: str) -> str | None:
+    """Counting tokens sends a request's body to another path, and leaves out the limit that every real request must have."""
+    if path:
+        return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
+    unlimited = request.wire is Wire.MESSAGES and "max_tokens" not in request.body and "stream" not in request.body
+    return "count-tokens" if unlimited else None
+
+
+def _generic(request: Request) -> str | None:
+    prompt = request.prompt
+    if is_heartbeat(prompt):
+        return "heartbeat"
+    if prompt.startswith("Pre-compaction memory flush"):
+        return "memory-flush"
+    last = prompt if request.last_parts else ""
+    if last.startswith(_COMPACTIONS):
+        return "summary"
+    if request.has_tools:
+        return None
+    return _probe(request, last) or _by_instructions(request.system) or _by_chat_task(last)
+
+
+def _probe(request: Request, last: str) -> str | None:
+    """A single short word and room for one token: somebody looks whether we are there."""
+    if len(last) > _PROBE_CHARS or len(request.conversation.digests) != 1:
+        return None
+    limit = request.answer_limit
+    return "probe" if limit is not None and limit <= 1 and not request.body.get("logprobs") else None
+
+
+def _by_instructions(system: str) -> str | None:
+    system = system[:_HEAD_CHARS]
+    if "itle" not in system and "ummari" not in system and not system.startswith("[SUGG"):
+        return None
+    system = system.lower()
+    if "title" in system and _TITLE.match(system):
+        return "title"
+    if "summari" in system and _SUMMARY.match(system):
+        return "summary"
+    return "suggestion" if system.startswith("[suggestion mode") else None
+
+
+def _by_chat_task(last: str) -> str | None:
+    """Chat front ends ask with a task heading and the whole chat in one message."""
+    if last.startswith("[SUGGESTION MODE"):
+        return "suggestion"
+    head = last[:_HEAD_CHARS]
+    if "###" not in head:
+        return None
+    found = _CHAT_TASK.match(head.lower())
+    if not found:
+        return None
+    return "title" if found[1].startswith("title") else "suggestion"
+
+
+MAX_TASK_CHARS: Final = 16_000
+_MAX_READ_CHARS: Final = 64_000
+
+
+def words(client: Client, text: str) -> str:
+    """A person's own words in a user message; empty if a program wrote all of it. At most MAX_TASK_CHARS of them."""
+    if len(text) > _MAX_READ_CHARS:
+        text = text[: _MAX_READ_CHARS - MAX_TASK_CHARS] + text[-MAX_TASK_CHARS:]
+    text = client.words(text.strip()).strip()
+    if "<" in text:
+        text = without_machine_tags(text)
+    return "" if is_machine_text(text) or is_heartbeat(text) else text[:MAX_TASK_CHARS]
+
+
+class Tasks:
+    """The tasks visible in one request.
+
+    `known` are the digests of user messages that began tasks up to position `upto`, where an earlier request has settled that;
+    messages behind it are read. `began` says whether one of those is a task, `last` is the newest task's words of all that
+    were read.
+    """
+
+    __slots__ = ("anchors", "began", "last")
+
+    def __init__(self, spoken: Conversation, client: Client, known: frozenset[bytes] | None, upto: int) -> None:
+        anchors: list[Anchor] = []
+        self.began = False
+        self.last = ""
+        for position in spoken.users:
+            digest = spoken.digests[position]
+            if known is not None and position <= upto:
+                if digest not in known:
+                    continue
+            elif said := words(client, spoken.text_at(position)):
+                self.last = said
+                self.began = self.began or position > upto
+            else:
+                continue
+            anchors.append(Anchor(spoken.indices[position], digest))
+        self.anchors = tuple(anchors)
+
+
+def known_anchors(spoken: Conversation, known: frozenset[bytes]) -> tuple[Anchor, ...]:
+    """The tasks of a session that are visible in a request that begins none."""
+    return tuple(Anchor(spoken.indices[at], spoken.digests[at]) for at in spoken.users if spoken.digests[at] in known)
+
+
+_BY_NAME: Final = {client.name: client for client in CLIENTS}
+
+
+def own_words(agent: str, text: str) -> str:
+    """What the person said, without what the agent or a channel glued to it; empty where a program wrote all of it."""
+    return words(_BY_NAME.get(agent, _UNKNOWN), without_ephemeral(text))
+
+
+_MAX_PATH_CHARS: Final = 200
+# Of a long text only its beginning and end are searched; agents describe the environment in either.
+_HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
+_MOST_MESSAGES: Final = 3
+# What agents call it, without the first letter, which some write large; what follows the name, and the path itself.
+_NAMES: Final = (
+    "orking directory",
+    "orking Directory",
+    "cwd",
+    "urrent directory",
+    "working in the directory",
+    "orkspace",
+    "roject root",
+    "orking_directory",
+)
+_STATED: Final = re.compile(
+    r"(?i:[ _](?:root|folder|directory|path)){0,2}(?:\*\*)?[\"']?(?: is:?|[ \t]?(?:is)?[:=(>]\*{0,2})\s{0,4}[`\"']?"
+    r"(?P<path>(?:/|~/|[A-Za-z]:[\\/])[^\n\r\"'`<>|*?]{0,300}?)(?=[`\"'<)]|[.,;]?(?:\s*[\n\r]|\s*\Z)|[.,;] |\s\()"
+)
+_DIRECTORY: Final = re.compile(r"/|~/|[A-Za-z]:[\\/]")
+
+
+class Workspaces:
+    """Finds the working directory that requests name. Remembers it for each system text."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str | None] = {}
+
+    def find(self, request: Request, client: Client) -> str | None:
+        """The working directory a request names, or None."""
+        root = request.conversation.root
+        if root not in self._known:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[root] = _find_in(map(_ends, request.conversation.system))
+        if found := self._known[root]:
+            return found
+        # Claude Code describes the environment in a system message behind the person's first words.
+        later = map(_ends, request.conversation.system_messages(_MOST_MESSAGES))
+        return _find_in(later) or _find_in(_messages_of_programs(request, client))
+
+
+def _find_in(texts: Iterable[str]) -> str | None:
+    for text in texts:
+        for name in _NAMES:
+            at = text.find(name)
+            while at >= 0:
+                found = _STATED.match(text, at + len(name))
+                if found:
+                    return _tidy(found["path"])
+                at = text.find(name, at + len(name))
+    return None
+
+
+def identity(scope: Scope) -> Scope:
+    """What of a scope tells sessions apart. A directory does not: where it comes from the prompt it is known only once the session
+    is, and what is recorded does not say where it came from."""
+    workspace = scope.workspace
+    return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
+
+
+def _messages_of_programs(request: Request, client: Client) -> Iterator[str]:
+    spoken = request.conversation
+    for position in spoken.users[:_MOST_MESSAGES]:
+        text = spoken.text_at(position)
+        if words(client, text):
+            # The environment may stand before the person's words in the same message, in a part of its own.
+            yield from _marked(spoken.texts_at(position), client)
+            return
+        yield _ends(text)
+
+
+def _marked(parts: Iterable[str], client: Client) -> Iterator[str]:
+    for part in parts:
+        if not words(client, part):
+            yield _ends(part)
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= _HEAD_SEARCHED + _TAIL_SEARCHED else f"{text[:_HEAD_SEARCHED]}\n{text[-_TAIL_SEARCHED:]}"
+
+
+def _tidy(path: str) -> str | None:
+    path = path.strip().rstrip(".,;:")
+    path = path.rstrip("/\\") or path[:1]
+    return path if 0 < len(path) <= _MAX_PATH_CHARS else None

@@ -1,0 +1,453 @@
+"""What is remembered of sessions: where each of their conversations stands, and which of them a request may continue."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Final, TypeVar
+
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.turn import Scope
+from metaclaw.proxy.sessions.conversation import Conversation
+from metaclaw.proxy.sessions.recognition import Key
+
+MAX_THREADS: Final = 8
+# Thousands of conversations may stand at the same digest (a load test); only the newest are compared with each other.
+_MAX_COMPARED: Final = 64
+
+
+class Hints:
+    """What a request shows of its sender besides its words. None of it decides alone; it tells equals apart. Only `linked`, the
+    session whose answer the request refers to by id, excludes all others."""
+
+    __slots__ = ("agent", "linked", "peer", "trace")
+
+    def __init__(self, peer: str | None, trace: str, agent: str, linked: SessionId | None = None) -> None:
+        self.peer = peer
+        self.trace = trace
+        self.agent = agent
+        self.linked = linked
+
+    def may_be(self, other: "Hints") -> bool:
+        """Whether both can be the same program on the same machine; what is unknown is no difference."""
+        return (not self.peer or not other.peer or self.peer == other.peer) and (not self.agent or self.agent == other.agent)
+
+
+class Thread:
+    """One linear conversation of a session: where its last request stood, and how that ended.
+
+    An unkeyed session has one; under a client's own key several may run side by side. While the last turn is failed, the thread
+    also stands where it stood before (`before`), so that a client may go on from there.
+    """
+
+    __slots__ = (
+        "anchors",
+        "before",
+        "calls",
+        "failed",
+        "fits",
+        "flying",
+        "head",
+        "hints",
+        "said",
+        "segment",
+        "session",
+        "tail",
+        "task",
+        "turn",
+    )
+
+    def __init__(self, session: "Session", head: bytes) -> None:
+        self.session = session
+        self.head = head
+        self.before: bytes | None = None
+        self.segment = 0
+        self.task = ""
+        self.anchors: frozenset[bytes] | None = None
+        self.turn: TurnId | None = None
+        self.failed = False
+        self.flying = 0
+        self.tail = 0
+        self.fits = 0
+        self.hints = _NO_HINTS
+        self.calls: frozenset[str] = frozenset()
+        self.said: str | None = None
+
+    def answer_fits(self, spoken: Conversation, position: int) -> int:
+        """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if nobody can say."""
+        if self.said is None:
+            return 0
+        answer = spoken.answer_after(position)
+        if answer is None:
+            return 0
+        calls, words = answer
+        if self.calls:
+            return 1 if self.calls & calls else -1
+        return 1 if not calls and squeezed(words) == self.said else -1
+
+
+class Session:
+    """Everything that is remembered of one session."""
+
+    __slots__ = (
+        "agent",
+        "credential",
+        "ended",
+        "flying",
+        "heads",
+        "id",
+        "key",
+        "last_at",
+        "named",
+        "parent",
+        "scope",
+        "segment",
+        "shared",
+        "speaker",
+        "task",
+        "threads",
+    )
+
+    def __init__(
+        self, session: SessionId, scope: Scope, credential: int | None, agent: str, now: datetime, parent: SessionId | None = None
+    ) -> None:
+        self.id = session
+        self.scope = scope
+        """What tells it apart from sessions of others; see `workspace.identity`."""
+        self.speaker = scope
+        """Whose it is, and which project it is about."""
+        self.credential = credential
+        self.agent = agent
+        self.parent = parent
+        self.key: str | None = None
+        self.named = False
+        self.shared = False
+        self.heads = NOWHERE
+        """Where its threads stand: a place of its own or one it shares, as `Memory` decides."""
+        self.threads: list[Thread] = []
+        self.segment = -1
+        self.task = ""
+        self.last_at = now
+        self.flying = 0
+        self.ended = False
+
+    def admits(self, credential: int | None) -> bool:
+        """Whether this caller may be the session's; a credential that one side does not show is no difference."""
+        return credential is None or self.credential is None or self.credential == credential
+
+    def thread_at(self, head: bytes) -> Thread | None:
+        """The thread whose last request had this digest."""
+        for thread in reversed(self.threads):
+            if thread.head == head:
+                return thread
+        return None
+
+
+class Heads:
+    """Which threads stand at which digest, and which of them wait for a failed request to come again."""
+
+    __slots__ = ("_failed", "_standing")
+
+    def __init__(self) -> None:
+        self._standing: dict[bytes, dict[Thread, None]] = {}
+        self._failed: dict[bytes, dict[Thread, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._standing)
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._standing
+
+    def has_none(self, digests: list[bytes]) -> bool:
+        """Whether no thread stands at any of these digests."""
+        return self._standing.keys().isdisjoint(digests)
+
+    def are_strange(self, digests: list[bytes]) -> bool:
+        """Whether nobody stands at any of these digests, or waits for one of them to come again."""
+        return self._standing.keys().isdisjoint(digests) and self._failed.keys().isdisjoint(digests)
+
+    def put(self, digest: bytes, thread: Thread) -> None:
+        """From now on the thread can be continued from here."""
+        self._standing.setdefault(digest, {})[thread] = None
+
+    def fail(self, thread: Thread) -> None:
+        """The thread's last request failed: it may come again, or the thread may be continued from where it was before."""
+        self._failed.setdefault(thread.head, {})[thread] = None
+        if thread.before is not None:
+            self.put(thread.before, thread)
+
+    def drop(self, thread: Thread) -> None:
+        """The thread stands nowhere any more."""
+        _discard(self._standing, thread.head, thread)
+        self.retry(thread)
+
+    def retry(self, thread: Thread) -> None:
+        """The thread's failed request has come again."""
+        _discard(self._failed, thread.head, thread)
+        if thread.before is not None:
+            _discard(self._standing, thread.before, thread)
+
+    def is_shared(self, digest: bytes) -> bool:
+        """Whether several threads stand at this digest."""
+        return len(self._standing.get(digest, ())) > 1
+
+    def has_failed(self, digest: bytes) -> bool:
+        """Whether a thread waits for the request with this digest to come again."""
+        return digest in self._failed
+
+    def at(self, digest: bytes, credential: int | None, *, failed_only: bool = False) -> Iterator[Thread]:
+        """The newest threads at this digest that this caller may continue."""
+        threads = (self._failed if failed_only else self._standing).get(digest, {})
+        return (thread for thread in islice(reversed(threads), _MAX_COMPARED) if thread.session.admits(credential))
+
+
+NOWHERE: Final = Heads()
+"""No thread ever stands here."""
+
+
+def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thread) -> None:
+    threads = places.get(digest)
+    if threads is not None:
+        threads.pop(thread, None)
+        if not threads:
+            del places[digest]
+
+
+class Match:
+    """How a request relates to what is known: the thread it continues and from which position, or whose repetition it is."""
+
+    __slots__ = ("position", "repeats", "score", "thread")
+
+    def __init__(self, thread: Thread, position: int, score: int, repeats: bool = False) -> None:
+        self.thread = thread
+        self.position = position
+        self.score = score
+        self.repeats = repeats
+
+
+def continued(heads: Heads, spoken: Conversation, hints: Hints, credential: int | None) -> Match | None:
+    """The thread at the longest strict prefix of this request."""
+    digests = spoken.digests
+    if heads.has_none(digests):
+        return None
+    for position in range(len(digests) - 2, -1, -1):
+        if digests[position] in heads:
+            found = _best(heads.at(digests[position], credential), spoken, position, hints)
+            if found is not None:
+                return found
+    return None
+
+
+def repeated(heads: Heads, spoken: Conversation, hints: Hints, credential: int | None, *, failed_only: bool) -> Match | None:
+    """The thread whose last request said exactly the same, tool outputs included."""
+    if not spoken.digests:
+        return None
+    position = len(spoken.digests) - 1
+    digest = spoken.digests[position]
+    if not heads.has_failed(digest) and (failed_only or digest not in heads):
+        return None
+    tail = spoken.tail_at(position)
+    standing = heads.at(digest, credential, failed_only=failed_only)
+    same = (thread for thread in standing if thread.head == digest and thread.tail in (tail, 0) and thread.hints.may_be(hints))
+    found = _best(same, spoken, position, hints)
+    if found is not None:
+        found.repeats = True
+    return found
+
+
+def _best(threads: Iterable[Thread], spoken: Conversation, position: int, hints: Hints) -> Match | None:
+    best: Match | None = None
+    for thread in threads:
+        if hints.linked is not None and thread.session.id != hints.linked:
+            continue
+        score = _score(thread, spoken, position, hints)
+        if best is None or score > best.score:
+            best = Match(thread, position, score)
+    return best
+
+
+def _score(thread: Thread, spoken: Conversation, position: int, hints: Hints) -> int:
+    """How well a thread that stands at this position fits the request; the answer it was given counts most."""
+    known = thread.hints
+    score = 0 if thread.flying else 1
+    if thread.failed and thread.head != spoken.digests[position]:
+        score -= 2
+    if known is not _NO_HINTS:
+        score += 4 * (known.agent == hints.agent) + 8 * (known.peer == hints.peer)
+        score += 16 * (bool(hints.trace) and known.trace == hints.trace)
+    if thread.tail and thread.head == spoken.digests[position]:
+        score += 64 if thread.tail == spoken.tail_at(position) else -64
+    # A repetition has no answer yet; it fits as well as the request did that it repeats.
+    is_last = position == len(spoken.digests) - 1
+    return score + 256 * (thread.fits if is_last else thread.answer_fits(spoken, position))
+
+
+def squeezed(text: str) -> str:
+    """Words without white space, cut short: clients trim and join answers in their own ways."""
+    return "".join(text[:4000].split())[:1000]
+
+
+_NO_HINTS: Final = Hints(None, "", "")
+
+
+_PAST_PER_SESSION: Final = 3
+_RESPONSES_PER_SESSION: Final = 4
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Memory:
+    """Owns every session. What is not in here any more begins anew."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self._active: OrderedDict[SessionId, Session] = OrderedDict()
+        self._ended: OrderedDict[SessionId, Session] = OrderedDict()
+        # Indexed by the scope's two names rather than by the scope itself, whose hash is computed anew each time.
+        self._keyed: dict[tuple[str | None, str | None, bool, str], list[Session]] = {}
+        self._spaces: dict[tuple[str | None, str | None, str | None], Heads] = {}
+        self._past: OrderedDict[bytes, SessionId] = OrderedDict()
+        self._responses: OrderedDict[str, tuple[SessionId, bytes]] = OrderedDict()
+        self._forgotten: list[SessionId] = []
+
+    @property
+    def active(self) -> int:
+        """How many sessions have not ended."""
+        return len(self._active)
+
+    def get(self, session: SessionId) -> Session | None:
+        """A session by its id, ended or not."""
+        return self._active.get(session) or self._ended.get(session)
+
+    def keyed(self, scope: Scope, key: Key) -> list[Session]:
+        """The sessions under a client's own key; more than one where several callers use the same."""
+        return self._keyed.get((scope.user, scope.workspace, key.named, key.value), [])
+
+    def space(self, scope: Scope, shared: str | None) -> Heads:
+        """Where the conversations without a key of their own stand: one space for each scope and shared identifier."""
+        heads = self._spaces.get((scope.user, scope.workspace, shared))
+        return NOWHERE if heads is None else heads
+
+    def add(self, session: Session, key: Key | None) -> None:
+        """Remember a new session; forget the longest silent one if there are too many."""
+        scope = session.scope
+        if key is not None:
+            session.key, session.named, session.shared = key.value, key.named, key.shared
+        if key is not None and not key.shared:
+            session.heads = Heads()
+            self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), []).append(session)
+        else:
+            space = (scope.user, scope.workspace, session.key)
+            heads = self._spaces.get(space)
+            if heads is None:
+                heads = self._spaces[space] = Heads()
+            session.heads = heads
+        self._active[session.id] = session
+        if len(self._active) + len(self._ended) > self._max_sessions:
+            self._forget_oldest()
+
+    def touch(self, session: Session, now: datetime) -> None:
+        """The session was just heard of; if it had ended, it lives again."""
+        session.last_at = now
+        if session.ended:
+            session.ended = False
+            self._ended.pop(session.id, None)
+            self._active[session.id] = session
+        self._active.move_to_end(session.id)
+
+    def end(self, session: SessionId) -> bool:
+        """Move a session to the ended ones; False if it is unknown or has ended already."""
+        found = self._active.pop(session, None)
+        if found is None:
+            return False
+        found.ended = True
+        self._ended[session] = found
+        return True
+
+    def end_silent(self, is_silent: Callable[[Session], bool | None]) -> list[SessionId]:
+        """End sessions from the longest silent on; `is_silent` says None at the first one that was heard of too recently."""
+        silent: list[SessionId] = []
+        for session in self._active.values():
+            verdict = is_silent(session)
+            if verdict is None:
+                break
+            if verdict:
+                silent.append(session.id)
+        for session_id in silent:
+            self.end(session_id)
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten + silent
+
+    def move(self, thread: Thread, head: bytes, came_from: bytes | None) -> None:
+        """The thread goes on to a new digest; nobody else can continue it from where it stood."""
+        heads = thread.session.heads
+        if thread.head:
+            heads.drop(thread)
+        thread.head, thread.before = head, came_from
+        heads.put(head, thread)
+        _remember(self._past, head, thread.session.id, _PAST_PER_SESSION * self._max_sessions)
+
+    def open_thread(self, session: Session) -> Thread:
+        """One more conversation of a session; the oldest goes if there are too many."""
+        thread = Thread(session, b"")
+        session.threads.append(thread)
+        if len(session.threads) > MAX_THREADS:
+            session.heads.drop(session.threads.pop(0))
+        return thread
+
+    def branch(self, spoken: Conversation, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
+        """The session that once stood at the longest strict prefix of this request that is longer than `beyond`."""
+        digests = spoken.digests
+        if self._past.keys().isdisjoint(digests):
+            return None
+        for position in range(len(digests) - 2, beyond, -1):
+            found = self._past.get(digests[position])
+            session = self.get(found) if found is not None else None
+            if session is not None and session.scope == scope and session.admits(credential):
+                return session
+        return None
+
+    def answered(self, response_id: str, session: SessionId, head: bytes) -> None:
+        """A later request may refer to its history by the id of this response."""
+        _remember(self._responses, response_id, (session, head), _RESPONSES_PER_SESSION * self._max_sessions)
+
+    def response(self, response_id: str) -> tuple[SessionId, bytes] | None:
+        """The session and digest that this response answered."""
+        return self._responses.get(response_id)
+
+    def _forget_oldest(self) -> None:
+        """Ended sessions go first. One that was still active is reported as ended by the next `end_silent`."""
+        session = next(iter(self._ended.values() if self._ended else self._active.values()))
+        if not session.ended:
+            self._forgotten.append(session.id)
+            del self._forgotten[: -self._max_sessions]
+        self.forget(session)
+
+    def forget(self, session: Session) -> None:
+        """Remember nothing of a session."""
+        self._active.pop(session.id, None)
+        self._ended.pop(session.id, None)
+        for thread in session.threads:
+            session.heads.drop(thread)
+        session.threads.clear()  # threads and sessions know each other; apart, both are freed at once
+        scope = session.scope
+        if session.key is not None and not session.shared:
+            self._unkey(session, session.key)
+        elif not session.heads:
+            self._spaces.pop((scope.user, scope.workspace, session.key), None)
+
+    def _unkey(self, session: Session, key: str) -> None:
+        index = (session.scope.user, session.scope.workspace, session.named, key)
+        others = [other for other in self._keyed.get(index, ()) if other is not session]
+        if others:
+            self._keyed[index] = others
+        else:
+            self._keyed.pop(index, None)
+
+
+def _remember(memory: "OrderedDict[_K, _V]", key: _K, value: _V, limit: int) -> None:
+    if key in memory:
+        memory.move_to_end(key)
+    memory[key] = value
+    if len(memory) > limit:
+        memory.popitem(last=False)
