@@ -29,6 +29,7 @@ _TELLING: Final[Mapping[Wire, tuple[bytes, ...]]] = {
     Wire.RESPONSES: (b"output_item.done", b"response.completed", b"response.incomplete"),
 }
 """What stands in every event from which calls are read."""
+_BEGINNINGS: Final = (b"data:", b"event:")
 _HEADS: Final = re.compile(rb"\n\nevent:[^\r\n]*\ndata:")
 """How the next event begins, where it has one line of data."""
 _ENDING: Final[Mapping[Wire, tuple[bytes, ...]]] = {
@@ -151,9 +152,16 @@ class CallHold:
                 self._look_for_words(chunk)
                 return chunk
         events, self._buffer = _split(self._buffer + chunk if self._buffer else chunk)
+        if self.has_calls and self._all_waits(whole := b"".join(events)):
+            self._held.append(whole)
+            return b""
         passed: list[bytes] = []
-        for event in events:
+        for place, event in enumerate(events):
+            had_calls = self.has_calls
             (passed if self._passes(event) else self._held).append(event)
+            if self.has_calls and not had_calls and self._all_waits(rest := b"".join(events[place + 1 :])):
+                self._held.append(rest)
+                break
         return b"".join(passed)
 
     def close(self) -> bytes:
@@ -169,10 +177,18 @@ class CallHold:
         if chunk.startswith(b":") or b"\n:" in chunk:
             return False
         if self._wire is Wire.CHAT:
-            if not _any(chunk, _CHAT_CALL):
-                return False
-            return chunk.count(b"data:") == 1 or all(_any(event, _CHAT_CALL) for event in _split(chunk)[0])
+            return sum(map(chunk.count, _CHAT_CALL)) == chunk.count(b"data:")
         return self._wire is Wire.RESPONSES or b"ping" not in chunk
+
+    def _waits_for_sure(self, event: bytes) -> bool:
+        """Whether an event with data behind the first call waits, told without reading it."""
+        match self._wire:
+            case Wire.CHAT:
+                return _any(event, _CHAT_CALL)
+            case Wire.MESSAGES:
+                return b"ping" not in event
+            case Wire.RESPONSES:
+                return True
 
     def _look_for_words(self, data: bytes) -> None:
         if not self.has_words:
@@ -182,6 +198,8 @@ class CallHold:
         if not self.has_calls and not _any(event, self._marks):
             self._look_for_words(event)
             return True
+        if self.has_calls and event.startswith(_BEGINNINGS) and self._waits_for_sure(event):
+            return False
         body = _body(event)
         if body is None:
             return True  # a comment
