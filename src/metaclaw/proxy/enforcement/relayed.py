@@ -73,7 +73,7 @@ class RelayedStream:
     def _take(self, chunk: bytes) -> bool:
         self._draft.say(chunk)
         check_size(self._draft, self._limits)
-        return self.hold.keep(chunk) or self._pass_on(chunk)
+        return self._pass_on(chunk)
 
     def _pass_on(self, chunk: bytes) -> bool:
         """Hold or send a piece of the stream; False where reading must pause."""
