@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
 from metaclaw.domain.compliance import Compliance, MeasuredTurn, Reminded, RuleOutcome, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName
@@ -82,6 +83,26 @@ async def test_a_broken_rule_is_an_event_each_time_and_a_notice_once_a_day(
     ]
     assert told[1].data["skill"] == UV
     assert "for the 3rd time" in str(told[-1].data["text"])
+
+
+async def test_many_results_are_counted_in_few_statements(
+    database: Database, compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    """The ledger waits for the write lock meanwhile, and is degraded where that takes too long."""
+    names = [SkillName(f"rule-{number}") for number in range(30)]
+    SqlGenerations(database).publish([Skill(name, "always", "x", extra={"kind": "rule"}) for name in names], "noted")
+    found = []
+    for number in range(20):
+        turn = await measured(ledger, reader, new_turn())
+        result = BROKEN if number % 2 else FOLLOWED
+        found.append(replace(turn, outcomes=tuple(RuleOutcome(name, "h1", result) for name in names)))
+    statements: list[str] = []
+    event.listen(database.engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    compliance.record(found, found[-1].seq)
+    assert len(statements) < 20
+    assert all(compliance.of_rule(name, "h1").total == Compliance(followed=10, broken=10) for name in names)
+    broken = [one.data["times"] for one in reader.events() if one.kind == "rule_broken" and one.data["rule"] == names[0]]
+    assert broken[:3] == [1, 2, 3]
 
 
 async def test_it_is_known_in_which_turn_a_rule_was_broken_last(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 from metaclaw.domain.chat import Json, Message, Tool
@@ -41,7 +42,12 @@ class Where:
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools and classes that it names; none for all calls."""
-        return () if self.tool is None else tuple(self.tool.split("|"))
+        return () if self.tool is None else _tools(self.tool)
+
+
+@lru_cache(1024)  # asked for with every answer
+def _tools(text: str) -> tuple[str, ...]:
+    return tuple(text.split("|"))
 
 
 @dataclass(frozen=True, slots=True)

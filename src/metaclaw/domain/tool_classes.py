@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 
@@ -120,6 +121,7 @@ def tool_class(name: str, arguments: object = None) -> ToolClass | None:
     return _CLASSES.get(_plain(name)) or _CLASSES.get(last) or (ToolClass.SHELL if _takes_command(name, given) else None)
 
 
+@lru_cache(1024)
 def runs_code(name: str) -> bool:
     """Whether a tool of the class shell takes a program in a language such as Python."""
     return _plain(_NAMESPACE.sub("", name)) in _CODE_TOOLS

@@ -195,7 +195,7 @@ class CallJudge:
 
 def _concerned(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[HeldRule]:
     """The rules that these calls may break, told by a quick look."""
-    texts_of: dict[tuple[str, ...], list[str]] = {}
+    texts_of: dict[tuple[str, ...], str] = {}
     found = []
     for rule in rules:
         check = rule.check
@@ -203,10 +203,10 @@ def _concerned(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[Hel
             found.append(rule)
             continue
         tools = check.where.tools  # the place is always the calls
-        texts = texts_of.get(tools)
-        if texts is None:
-            texts = texts_of[tools] = texts_at(parts, check.where)
-        if texts and (rule.screen is None or rule.screen.may_match(texts)):
+        text = texts_of.get(tools)
+        if text is None:
+            text = texts_of[tools] = "\n".join(texts_at(parts, check.where))
+        if text and (rule.screen is None or rule.screen.may_match((text,))):
             found.append(rule)
     return found
 

@@ -3,6 +3,7 @@
 A turn is counted once: its results, the events about them and the cursor are written in one transaction.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -45,6 +46,7 @@ from metaclaw.store.schema import events, held_rules, memberships, true_answers,
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14
 _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
+_RULE, _DAY = _KEYS.index("rule"), _KEYS.index("day")
 _FIND = select(rule_counts.c.seq)
 _BEGIN = text(
     f"INSERT INTO rule_counts ({', '.join(_KEYS)}, times) VALUES ({', '.join(f':{name}' for name in _KEYS)}, 0)"
@@ -73,11 +75,10 @@ class SqlCompliance:
             # What was forgotten meanwhile is not counted, and neither is a rule of which not even the name is kept.
             there = present(connection, turns.c.seq, {one.seq for one in fresh})
             known = present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
-            for one in fresh:
-                if one.seq in there:
-                    for outcome in one.outcomes:
-                        if pack_text(outcome.rule) in known:
-                            self._add(connection, one, outcome)
+            self._add(
+                connection,
+                [(one, out) for one in fresh if one.seq in there for out in one.outcomes if pack_text(out.rule) in known],
+            )
             write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
@@ -88,7 +89,7 @@ class SqlCompliance:
                 unknown = _count_of(connection, turn, outcome, RuleResult.UNKNOWN)
                 mine = (rule_results.c.turn == turn.seq) & (rule_results.c.count == unknown)
                 if unknown is not None and connection.execute(delete(rule_results).where(mine)).rowcount:
-                    self._add(connection, turn, outcome)
+                    self._add(connection, [(turn, outcome)])
                     is_done = True
             return is_done
 
@@ -175,32 +176,62 @@ class SqlCompliance:
                 for row in connection.execute(query)
             ]
 
-    def _add(self, connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome) -> None:
-        if outcome.result is RuleResult.BROKEN and outcome.is_told:
-            self._announce(connection, turn, outcome)
-        connection.execute(_BEGIN, _key(turn, outcome, outcome.result))
-        count = _count_of(connection, turn, outcome, outcome.result)
-        reason = pack_text(outcome.reason) if outcome.result.value in _BAD and outcome.reason else None
-        connection.execute(insert(rule_results), {"turn": turn.seq, "count": count, "reason": reason})
+    def _add(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
+        """Count results, in few statements: every other writer waits meanwhile."""
+        if not found:
+            return
+        self._announce(connection, found)
+        keys = [tuple(_key(turn, outcome, outcome.result).values()) for turn, outcome in found]
+        connection.execute(_BEGIN, [dict(zip(_KEYS, key, strict=True)) for key in dict.fromkeys(keys)])
+        columns = [rule_counts.c[name] for name in _KEYS]
+        rules, days = {key[_RULE] for key in keys}, {key[_DAY] for key in keys}
+        query = select(rule_counts.c.seq, *columns).where(rule_counts.c.rule.in_(rules), rule_counts.c.day.in_(days))
+        counts = {tuple(key): seq for seq, *key in connection.execute(query)}
+        rows = [
+            {"turn": turn.seq, "count": counts[key], "reason": _reason(outcome)}
+            for (turn, outcome), key in zip(found, keys, strict=True)
+        ]
+        connection.execute(insert(rule_results), rows)
 
-    def _announce(self, connection: Connection, turn: MeasuredTurn, outcome: RuleOutcome) -> None:
-        """Tell that a rule was broken although it stood in the prompt; the first time on a day in a notice, too."""
-        is_mine = (rule_counts.c.rule == pack_text(outcome.rule)) & (rule_counts.c.result == RuleResult.BROKEN.value)
-        sums = select(rule_counts.c.day, func.sum(rule_counts.c.times)).where(is_mine).group_by(rule_counts.c.day)
-        days = {day: int(times) for day, times in connection.execute(sums)}
-        times = sum(days.values()) + 1
-        data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
-        data |= {"times": times, "reason": outcome.reason}
-        told: list[tuple[str, dict[str, Json]]] = [("rule_broken", data)]
-        if not days.get(turn.day):
-            often = "" if times == 1 else f", for the {_ordinal(times)} time"
-            words = (
-                f"The rule {outcome.rule} stood in the prompt and was broken by {turn.agent}{often}."
-                f" metaclaw rules show {outcome.rule} lists where; metaclaw why {turn.turn} tells of this answer."
-            )
-            told.append(("notice", {"skill": outcome.rule, "text": words}))
+    def _announce(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
+        """Tell of rules that were broken although they stood in the prompt; the first time on a day in a notice, too."""
+        broken = [(turn, outcome) for turn, outcome in found if outcome.result is RuleResult.BROKEN]
+        if not any(outcome.is_told for _, outcome in broken):
+            return
+        is_mine = rule_counts.c.rule.in_({pack_text(outcome.rule) for _, outcome in broken})
+        query = select(rule_counts.c.rule, rule_counts.c.day, func.sum(rule_counts.c.times)).where(
+            is_mine, rule_counts.c.result == RuleResult.BROKEN.value
+        )
+        times: Counter[tuple[str, str]] = Counter()
+        for rule, day, sum_ in connection.execute(query.group_by(rule_counts.c.rule, rule_counts.c.day)):
+            times[rule, day] = int(sum_)
+        told: list[tuple[str, dict[str, Json]]] = []
+        for turn, outcome in broken:
+            rule = pack_text(outcome.rule)
+            if outcome.is_told:
+                so_far = sum(count for (name, _), count in times.items() if name == rule)
+                told += _told_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
+            times[rule, turn.day] += 1
         at = pack_instant(self._clock())
         connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
+
+
+def _told_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
+    """The event of a broken rule, and the notice that comes with the first on a day."""
+    data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
+    data |= {"times": times, "reason": outcome.reason}
+    if not is_first:
+        return [("rule_broken", data)]
+    often = "" if times == 1 else f", for the {_ordinal(times)} time"
+    words = (
+        f"The rule {outcome.rule} stood in the prompt and was broken by {turn.agent}{often}."
+        f" metaclaw rules show {outcome.rule} lists where; metaclaw why {turn.turn} tells of this answer."
+    )
+    return [("rule_broken", data), ("notice", {"skill": outcome.rule, "text": words})]
+
+
+def _reason(outcome: RuleOutcome) -> str | None:
+    return pack_text(outcome.reason) if outcome.result.value in _BAD and outcome.reason else None
 
 
 def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:

@@ -124,6 +124,7 @@ INSTALLS = [
     "python -m pip install x",
     "python -mpip install x",
     "python3.12 -I -m pip install x",
+    "python -X utf8 -m pip install x",
     ".venv/bin/python -m pip install x",
     "pip --quiet install x",
     "pip --proxy http://p install x",

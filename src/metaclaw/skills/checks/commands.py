@@ -113,6 +113,11 @@ class _Walk:
             if is_script and spans:
                 self._add_source("\n".join(" ".join(word.text for word in words[first : last + 1]) for first, last in spans), depth)
         quoted.sort()
+        self._add_pipelines(script, quoted)
+        return tuple(quoted)
+
+    def _add_pipelines(self, script: Script, quoted: Sequence[tuple[int, int]]) -> None:
+        """Add commands as they are written, and those with pipes between them in plain spelling."""
         written = _without_comments(script)
         for pipeline in script.pipelines:
             begin, end = pipeline.begin, pipeline.end
@@ -120,7 +125,6 @@ class _Walk:
             self._texts[SeenText(written[begin:end].rstrip(), inside)] = None
             if len(pipeline.commands) > 1:
                 self._texts[SeenText(" | ".join(_shortest(command) for command in pipeline.commands))] = None
-        return tuple(quoted)
 
     def _add_given(self, command: Command, words: Sequence[Word], depth: int, *, is_script: bool) -> list[tuple[int, int]]:
         """Add what a command reads from its input: a script, text, or what only it knows."""

@@ -133,13 +133,13 @@ def _behind(texts: Sequence[str], at: int, options: frozenset[str], operands: in
 
 def _module(texts: Sequence[str]) -> list[str] | None:
     """`python -m pip install` as `pip install`."""
-    for at, text in enumerate(texts[1:], 1):
-        if not text.startswith("-"):
-            return None
-        module = re.fullmatch(r"-[A-Za-z]*m(.*)", text)
+    at = 1
+    while at < len(texts) and texts[at].startswith("-"):
+        module = re.fullmatch(r"-[A-Za-z]*m(.*)", texts[at])
         if module is not None:
             rest = [module[1], *texts[at + 1 :]] if module[1] else list(texts[at + 1 :])
             return rest or None
+        at += 2 if texts[at] in ("-X", "-W") else 1
     return None
 
 
